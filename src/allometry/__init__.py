@@ -1,0 +1,69 @@
+"""How big a model does this job need, and what will it reach?
+
+The rooms load when first touched (PEP 562), so `import allometry` costs neither torch nor pandas.
+"""
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from allometry._core.cite import cite
+from allometry._core.errors import AllometryError, InputError, UnidentifiedError
+from allometry._core.estimate import Estimate
+from allometry._core.spec import Spec
+
+if TYPE_CHECKING:
+    from allometry import (
+        construct,
+        decode,
+        laws,
+        measure,
+        models,
+        report,
+        study,
+        targets,
+        train,
+    )
+
+__version__ = "0.1.0"
+
+_ROOMS = (
+    "construct",
+    "decode",
+    "laws",
+    "measure",
+    "models",
+    "report",
+    "study",
+    "targets",
+    "train",
+)
+
+__all__ = [
+    "AllometryError",
+    "Estimate",
+    "InputError",
+    "Spec",
+    "UnidentifiedError",
+    "__version__",
+    "cite",
+    "construct",
+    "decode",
+    "laws",
+    "measure",
+    "models",
+    "report",
+    "study",
+    "targets",
+    "train",
+]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _ROOMS:
+        return importlib.import_module(f"allometry.{name}")
+    raise AttributeError(f"module 'allometry' has no attribute {name!r}")
+
+
+def __dir__() -> list[Any]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""What every room stands on: errors, `Estimate`, `Spec`, files written whole, citations."""

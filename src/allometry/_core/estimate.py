@@ -1,0 +1,93 @@
+"""A value with its uncertainty: what every measure and every law returns."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+Z95 = 1.959963984540054
+"""The 0.975 quantile of the standard normal law."""
+
+
+@final
+@dataclass(frozen=True)
+class Estimate:
+    """A number and how far it can be trusted.
+
+    Give either a standard error `se` (the 95 % interval is then `value ± 1.96 se`) or the
+    interval `lo, hi` itself, which may be lopsided. `exact=True` marks a number without error,
+    such as an exhaustive count.
+
+    Args:
+        value: The point estimate.
+        se: Standard error; `None` where only an interval is known.
+        lo: Lower end of the interval at `level`.
+        hi: Upper end.
+        level: Nominal coverage of `(lo, hi)`.
+        n: How many observations stand behind it.
+        exact: No statistical error at all.
+        method: How the uncertainty came about, in a few words.
+
+    Example:
+        >>> from allometry import Estimate
+        >>> x = Estimate(1.5172, se=0.0031)
+        >>> print(x)
+        1.5172 ± 0.0031
+        >>> x.covers(1.52)
+        True
+    """
+
+    value: float
+    se: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    level: float = 0.95
+    n: int | None = None
+    exact: bool = False
+    method: str = ""
+
+    def __post_init__(self) -> None:
+        if self.exact and self.se is None:
+            object.__setattr__(self, "se", 0.0)
+        if self.se is not None and (self.lo is None or self.hi is None):
+            # Z95 is only right at 95 %: any other level must come with its own ends.
+            half = Z95 * self.se
+            if self.lo is None:
+                object.__setattr__(self, "lo", self.value - half)
+            if self.hi is None:
+                object.__setattr__(self, "hi", self.value + half)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """`(lo, hi)`; infinite where nothing is known."""
+        return (
+            -math.inf if self.lo is None else self.lo,
+            math.inf if self.hi is None else self.hi,
+        )
+
+    def covers(self, truth: float) -> bool:
+        """Whether `truth` lies inside the interval."""
+        lo, hi = self.interval
+        return lo <= truth <= hi
+
+    def to_dict(self) -> dict[str, Any]:
+        """`{"value", "se", "lo", "hi"}` with `None` for what is unknown or infinite."""
+
+        def finite(x: float | None) -> float | None:
+            return None if x is None or not math.isfinite(x) else float(x)
+
+        return {k: finite(getattr(self, k)) for k in ("value", "se", "lo", "hi")}
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __str__(self) -> str:
+        if self.exact:
+            return f"{self.value:g}"
+        if self.se is not None and math.isfinite(self.se) and self.se > 0:
+            digits = max(0, 1 - math.floor(math.log10(self.se)))
+            if digits <= 12 and abs(self.value) < 1e6:
+                return f"{self.value:.{digits}f} ± {self.se:.{digits}f}"
+            return f"{self.value:.4g} ± {self.se:.2g}"
+        if self.lo is not None and self.hi is not None:
+            return f"{self.value:.4g} ({self.lo:.4g} to {self.hi:.4g})"
+        return f"{self.value:.4g}"

@@ -1,0 +1,1 @@
+"""Models whose weights come from a proof."""
