@@ -64,25 +64,24 @@ class Spec:
         return {"spec": name, "arguments": arguments}
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> "Spec":
-        """The spec that `to_dict` wrote. Only names inside this package are imported."""
-        module, _, qualname = str(data["spec"]).partition(":")
-        if module.split(".")[0] != "allometry":
-            raise InputError(f"spec must name something of allometry; got {data['spec']!r}.")
-        function: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            function = getattr(function, part)
-        arguments = {k: _revive(v) for k, v in data["arguments"].items()}
-        return Spec(function, **arguments)
+    def from_dict(data: Mapping[str, Any], *, anywhere: bool = False) -> "Spec":
+        """The spec that `to_dict` wrote.
+
+        Args:
+            data: As `to_dict` gives it.
+            anywhere: Import names outside this package too. Only for data of one's own making:
+                what a file names is not to be imported on its word.
+        """
+        name = str(data["spec"])
+        if not anywhere and name.partition(":")[0].split(".")[0] != "allometry":
+            raise InputError(f"spec must name something of allometry; got {name!r}.")
+        arguments = {k: _revive(v, anywhere) for k, v in data["arguments"].items()}
+        return Spec(_imported(name), **arguments)
 
     def __call__(self) -> Any:
         """Do what was asked."""
-        module, _, qualname = self.name.partition(":")
-        function: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            function = getattr(function, part)
         made = {k: v() if isinstance(v, Spec) else v for k, v in self.arguments.items()}
-        return function(**made)
+        return _imported(self.name)(**made)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Spec) and self._canonical == other._canonical
@@ -117,11 +116,19 @@ def _plain(value: Any, where: str) -> Any:
     )
 
 
-def _revive(value: Any) -> Any:
+def _imported(name: str) -> Any:
+    module, _, qualname = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _revive(value: Any, anywhere: bool) -> Any:
     if isinstance(value, dict) and set(value) == {"spec", "arguments"}:
-        return Spec.from_dict(value)
+        return Spec.from_dict(value, anywhere=anywhere)
     if isinstance(value, dict):
-        return {k: _revive(v) for k, v in value.items()}
+        return {k: _revive(v, anywhere) for k, v in value.items()}
     if isinstance(value, list):
-        return [_revive(v) for v in value]
+        return [_revive(v, anywhere) for v in value]
     return value

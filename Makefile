@@ -1,0 +1,54 @@
+# `make demo` and `make test` need nothing but Python 3.11 or newer: the first thing they do is make
+# a virtual environment here and install into it, with the exact versions of constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo setup test slow lint types smoke bench docs clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.run
+	$(BIN)/allometry demo
+
+setup: $(VENV)/.dev
+
+# torch comes first and by its pinned version alone: other requirements then find it satisfied.
+$(VENV)/.run: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) $$(grep '^torch==' constraints.txt)
+	$(INSTALL) -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(INSTALL) -e '.[dev,docs]'
+	touch $@
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(VENV)/.dev
+	$(BIN)/basedpyright
+
+test: lint types
+	$(BIN)/pytest -m "not slow" $(PYTEST)
+	$(BIN)/mkdocs build --quiet --strict --site-dir build/site
+	$(MAKE) smoke
+
+# The command line in an environment without the tools of development.
+smoke: $(VENV)/.dev
+	bench/smoke.sh $(PYTHON)
+
+slow: $(VENV)/.dev
+	$(BIN)/pytest -m slow $(PYTEST)
+
+bench: $(VENV)/.dev
+	for file in bench/*.py; do $(BIN)/python $$file || exit 1; done
+
+docs: $(VENV)/.dev
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) build dist site demo .pytest_cache .ruff_cache .hypothesis
