@@ -1,0 +1,409 @@
+"""Text as a target: predict the next symbol."""
+
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, final
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from numpy import ndarray
+from torch import Tensor
+
+from allometry._core.errors import InputError, require
+from allometry._core.files import storage
+from allometry._core.spec import Spec
+from allometry.targets.vocabulary import BPE, Bytes, Characters, Vocabulary
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+_UNITS = {"characters": "character", "bytes": "byte", "bpe": "token"}
+
+
+@final
+class Text:
+    r"""Next-symbol prediction on text files.
+
+    Each file is cut into a contiguous beginning (train), middle (validation) and end (test); the
+    pieces of several files are joined in the order given. The vocabulary is made from the training
+    part alone: a character that occurs only later becomes the unknown symbol, is counted in
+    `unknown`, and so neither crashes nor is known beforehand. Files are read as UTF-8; a byte
+    order mark is dropped and Windows line ends become `\n` (with `vocabulary="bytes"` the file is
+    taken as it is).
+
+    Args:
+        *paths: One text file or more.
+        vocabulary: `"characters"`, `"bytes"`, or `"bpe"` (byte-level, learnt from the train part).
+        size: Symbols at most. For characters: the rarest become unknown (all are kept unless
+            told). For bpe: 1,024 unless told. Bytes are always 256.
+        splits: Shares of train, validation and test, which sum to one. All but train may be 0.
+        fingerprint: If given, the fingerprint the target must have: a study resumes only on the
+            text it began with.
+
+    Attributes:
+        train: Token ids of the training part; likewise `validation`, `test`.
+        unknown: How many tokens of each split are the unknown symbol.
+        unit: What a loss is measured in.
+        fingerprint: SHA-256 over contents, vocabulary and splits.
+
+    Example:
+        >>> from allometry.targets import Text
+        >>> text = Text.from_string("to be or not to be, that is the question " * 40)
+        >>> text.batch(0, size=2, context=8, seed=0).shape
+        torch.Size([2, 9])
+        >>> text.unit
+        'nats per character'
+    """
+
+    def __init__(
+        self,
+        *paths: str | Path,
+        vocabulary: str = "characters",
+        size: int | None = None,
+        splits: Sequence[float | int] = (0.9, 0.05, 0.05),
+        fingerprint: str | None = None,
+    ) -> None:
+        require(len(paths) > 0, "Text.paths", "name at least one file", paths)
+        _check(vocabulary, splits)
+        # Absolute, so that a worker elsewhere finds them and two spellings are one request.
+        places = [str(Path(path).expanduser().absolute()) for path in paths]
+        documents = [_read(Path(place), vocabulary) for place in places]
+        arguments = {"paths": places, "vocabulary": vocabulary, "size": size, "splits": splits}
+        self._build(documents, Path(places[0]).stem, Text.from_paths, arguments)
+        self._verify(fingerprint, "its files")
+
+    @staticmethod
+    def from_paths(
+        paths: Sequence[str],
+        vocabulary: str = "characters",
+        size: int | None = None,
+        splits: Sequence[float | int] = (0.9, 0.05, 0.05),
+        fingerprint: str | None = None,
+    ) -> "Text":
+        """`Text(*paths, ...)` with plain arguments by name, for a `Spec`."""
+        return Text(
+            *paths, vocabulary=vocabulary, size=size, splits=splits, fingerprint=fingerprint
+        )
+
+    @staticmethod
+    def from_string(
+        text: str,
+        name: str = "string",
+        vocabulary: str = "characters",
+        size: int | None = None,
+        splits: Sequence[float | int] = (0.9, 0.05, 0.05),
+        fingerprint: str | None = None,
+    ) -> "Text":
+        """A target from text in memory."""
+        _check(vocabulary, splits)
+        made = object.__new__(Text)
+        arguments: dict[str, Any] = {"text": text, "name": name, "vocabulary": vocabulary}
+        arguments |= {"size": size, "splits": splits}
+        made._build([text], name, Text.from_string, arguments)
+        made._verify(fingerprint, "its text")
+        return made
+
+    @staticmethod
+    def embedded(
+        vocabulary: str = "characters",
+        size: int | None = None,
+        splits: Sequence[float | int] = (0.9, 0.05, 0.05),
+        repeats: bool = False,
+        fingerprint: str | None = None,
+    ) -> "Text":
+        """The English prose that every Python carries: the language reference behind `help()`.
+
+        Topics in alphabetical order. Several of them repeat whole sections of others (a fifth of
+        the text; a sixth of the last twentieth stands word for word in what precedes it), so a
+        paragraph is kept only where it first occurs: a model must not be praised for having seen
+        the test. Python versions differ in their documentation, hence in this corpus (characters
+        without repeats, with repeats): 3.11.7 has 373,103 and 465,048, 3.12.1 396,820 and 492,233,
+        3.13.0 413,994 and 510,664. Compare losses only where the fingerprints agree.
+
+        Args:
+            vocabulary: As for `Text`.
+            size: As for `Text`.
+            splits: As for `Text`.
+            repeats: Keep paragraphs that occur more than once.
+            fingerprint: As for `Text`.
+        """
+        _check(vocabulary, splits)
+        made = object.__new__(Text)
+        arguments = {"vocabulary": vocabulary, "size": size, "splits": splits, "repeats": repeats}
+        made._build([_topics(repeats)], "embedded", Text.embedded, arguments)
+        made._verify(fingerprint, f"Python {platform.python_version()}, whose documentation it is")
+        return made
+
+    def _build(
+        self,
+        documents: Sequence[str | bytes],
+        name: str,
+        maker: Any,
+        arguments: dict[str, Any],
+    ) -> None:
+        self.name = name
+        self.splits = tuple(float(share) for share in arguments["splits"])
+        kind, size = arguments["vocabulary"], arguments["size"]
+        texts: list[Any] = _cut(documents, self.splits)
+        if kind == "bytes":
+            require(size in (None, 256), "size", "be 256 or left out for bytes", size)
+            texts = [t.encode() if isinstance(t, str) else t for t in texts]
+        self.vocabulary: Vocabulary
+        if kind == "characters":
+            self.vocabulary = Characters.counted(texts[0], size)
+        elif kind == "bpe":
+            self.vocabulary = BPE.trained(texts[0], size)
+        else:
+            self.vocabulary = Bytes()
+        ids = [self._encode(t) for t in texts]
+        self.train, self.validation, self.test = (torch.from_numpy(i) for i in ids)
+        self._characters = {s: _characters(t) for s, t in zip(SPLITS, texts, strict=True)}
+        lost = self.vocabulary.unknown
+        self.unknown = {
+            s: 0 if lost is None else int((i == lost).sum())
+            for s, i in zip(SPLITS, ids, strict=True)
+        }
+        self.unit = f"nats per {_UNITS[kind]}"
+        self.fingerprint = _fingerprint(texts, self.vocabulary, self.splits)
+        self.arguments = {**arguments, "splits": list(self.splits)}
+        self._maker = maker
+        self._shuffles: dict[tuple[int, int, int], tuple[int, ndarray]] = {}
+
+    def _encode(self, text: str | bytes) -> ndarray:
+        if isinstance(text, bytes):
+            return Bytes().encode_bytes(text)
+        return self.vocabulary.encode(text)
+
+    def _verify(self, fingerprint: str | None, what: str) -> None:
+        if fingerprint is not None and fingerprint != self.fingerprint:
+            raise InputError(
+                f"Text.fingerprint must be {self.fingerprint[:12]}... of {self.name}; got "
+                f"{fingerprint[:12]}.... The text changed ({what}); start a new study for it."
+            )
+
+    @property
+    def spec(self) -> Spec:
+        """The request that makes this very target again in another process."""
+        return Spec(self._maker, **self.arguments, fingerprint=self.fingerprint)
+
+    @property
+    def D_unique(self) -> int:
+        """Training tokens there are; training on more repeats them."""
+        return len(self.train)
+
+    def split(self, name: str) -> Int[Tensor, " tokens"]:
+        """The token ids of `"train"`, `"validation"` or `"test"`."""
+        require(name in SPLITS, "split", "be train, validation or test", name)
+        return getattr(self, name)
+
+    def characters_per_token(self, split: str) -> float:
+        """Characters a token stands for; a loss divided by it is in nats per character."""
+        tokens = len(self.split(split))
+        require(tokens > 0, "split", "not be empty", split, "Give it a share in splits.")
+        return self._characters[split] / tokens
+
+    def describe(self) -> dict[str, Any]:
+        """What a journal should remember of the target, in plain values."""
+        shown = {k: v for k, v in self.arguments.items() if k != "text"}
+        tokens = {s: len(self.split(s)) for s in SPLITS}
+        return {
+            "target": self.name,
+            **shown,
+            "vocabulary_size": self.vocabulary.size,
+            "tokens": tokens,
+            "characters": dict(self._characters),
+            "unknown": dict(self.unknown),
+            "D_unique": self.D_unique,
+            "unit": self.unit,
+            "fingerprint": self.fingerprint,
+            "python": platform.python_version() if self.name == "embedded" else None,
+        }
+
+    def windows(self, context: int) -> int:
+        """Windows of one epoch: all that fit, but one that leaves room to shift the grid."""
+        require(context >= 1, "context", "be at least 1", context)
+        predicted = len(self.train) - 1
+        if predicted < context:
+            raise InputError(
+                f"{self.name} must have a training part longer than the context; got "
+                f"{len(self.train)} tokens for a context of {context}. "
+                "Give a longer text or a shorter context."
+            )
+        return max(1, predicted // context - 1)
+
+    def epochs(self, steps: int, *, size: int, context: int) -> float:
+        """How often `steps` batches of `size` windows go through the training part."""
+        return steps * size / self.windows(context)
+
+    def batch(
+        self, step: int, *, size: int, context: int, seed: int
+    ) -> Int[Tensor, "{size} {context}+1"]:
+        """The training windows of one step: inputs are `[:, :-1]`, targets `[:, 1:]`.
+
+        A pure function of its arguments, so a resumed run sees what it would have seen. In every
+        epoch the text is laid out in windows of `context` targets that do not overlap, on a grid
+        shifted at random, and the windows are shuffled: no token is a target twice in an epoch,
+        and over epochs each is met at every distance from a window's beginning.
+
+        Args:
+            step: Number of the batch, from 0.
+            size: Windows in it.
+            context: Tokens each window gives to the model.
+            seed: Which order.
+        """
+        require(step >= 0, "step", "be at least 0", step)
+        require(size >= 1, "size", "be at least 1", size)
+        require(seed >= 0, "seed", "be at least 0", seed)
+        n = self.windows(context)
+        number = np.arange(step * size, (step + 1) * size)
+        starts = np.empty(size, dtype=np.int64)
+        for epoch in range(number[0] // n, number[-1] // n + 1):
+            here = number // n == epoch
+            shift, order = self._shuffle(seed, epoch, context)
+            starts[here] = shift + context * order[number[here] % n]
+        index = torch.from_numpy(starts)[:, None] + torch.arange(context + 1)
+        return self.train[index].long()
+
+    def _shuffle(self, seed: int, epoch: int, context: int) -> tuple[int, ndarray]:
+        key = (seed, epoch, context)
+        if key not in self._shuffles:
+            n = self.windows(context)
+            rng = np.random.default_rng([seed, epoch, context])
+            shift = int(rng.integers(len(self.train) - n * context))
+            while len(self._shuffles) >= 16:  # the packed models of a rung, with their seeds
+                self._shuffles.pop(next(iter(self._shuffles)))
+            self._shuffles[key] = shift, rng.permutation(n).astype(np.int64)
+        return self._shuffles[key]
+
+    def blocks(
+        self, split: str, context: int, overlap: int = 0
+    ) -> tuple[
+        Int[Tensor, "windows {context}"],
+        Int[Tensor, "windows {context}"],
+        Bool[Tensor, "windows {context}"],
+    ]:
+        """All of a split as `(inputs, targets, mask)`, in order.
+
+        Every token but the first is the target of exactly one place where `mask` holds. Windows
+        begin anew, so a token early in its window is predicted from little; `overlap` repeats the
+        last tokens of a window at the head of the next, where the mask leaves them out, so that
+        every prediction after the first window has at least `overlap` tokens behind it.
+        """
+        require(context >= 1, "context", "be at least 1", context)
+        require(0 <= overlap < context, "overlap", "be at least 0 and below context", overlap)
+        ids = self.split(split).long()
+        if len(ids) < 2:
+            raise InputError(
+                f"{self.name} must have at least 2 tokens in its {split} split; got {len(ids)}. "
+                "Give a longer text or a larger share in splits."
+            )
+        stride = context - overlap
+        predicted = len(ids) - 1
+        n = 1 + max(0, -(-(predicted - context) // stride))
+        index = stride * torch.arange(n)[:, None] + torch.arange(context)
+        mask = index < predicted
+        mask[1:, :overlap] = False
+        index = index.clamp(max=predicted - 1)
+        return ids[index], ids[index + 1], mask
+
+    def __repr__(self) -> str:
+        return (
+            f"Text({self.name}: {self.D_unique:,} training tokens, "
+            f"{self.vocabulary.size} {self.vocabulary.kind})"
+        )
+
+
+def _check(vocabulary: str, splits: Sequence[float | int]) -> None:
+    require(vocabulary in _UNITS, "Text.vocabulary", "be characters, bytes or bpe", vocabulary)
+    good = len(splits) == 3 and all(0 <= s <= 1 for s in splits) and abs(sum(splits) - 1) < 1e-9
+    require(
+        good and splits[0] > 0,
+        "Text.splits",
+        "be three shares of train, validation and test that sum to 1, train above 0",
+        tuple(splits),
+    )
+
+
+def _read(path: Path, vocabulary: str) -> str | bytes:
+    with storage("read", path):
+        data = path.read_bytes()
+    require(len(data) > 0, "Text.paths", "name files with text in them", str(path), "It is empty.")
+    if vocabulary == "bytes":
+        return data
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InputError(
+            f"{path} must be UTF-8; it begins like UTF-16. Save it as UTF-8, or use "
+            'vocabulary="bytes".'
+        )
+    nul = data.find(0)
+    if nul >= 0:
+        raise InputError(
+            f'{path} must be text; byte {nul} is NUL, as in a binary file. Use vocabulary="bytes".'
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} must be UTF-8; byte {error.start} (0x{data[error.start]:02x}) is not. "
+            'Save it as UTF-8, or use vocabulary="bytes".'
+        ) from None
+    require(len(text) > 0, "Text.paths", "name files with text in them", str(path), "It is empty.")
+    return text.replace("\r\n", "\n") if "\r" in text else text
+
+
+def _topics(repeats: bool) -> str:
+    from pydoc_data.topics import topics
+
+    chosen = [topics[name] for name in sorted(topics)]
+    if repeats:
+        return "\n".join(chosen)
+    seen: set[str] = set()
+    kept: list[str] = []
+    for paragraph in re.split(r"\n[ \t]*\n", "\n\n".join(t.strip("\n") for t in chosen)):
+        words = " ".join(paragraph.split())
+        if words and words not in seen:
+            seen.add(words)
+            kept.append(paragraph.strip("\n"))
+    return "\n\n".join(kept) + "\n"
+
+
+def _cut(documents: Sequence[str | bytes], shares: Sequence[float | int]) -> list[Any]:
+    """The three parts, each joined over the documents."""
+    parts: list[list[Any]] = [[], [], []]
+    for document in documents:
+        n = len(document)
+        # Rounded before the cut: 0.9 + 0.05 is a hair below 0.95 in binary.
+        first = int(n * shares[0])
+        second = n if shares[2] == 0 else int(n * round(shares[0] + shares[1], 12))
+        for part, (a, b) in zip(parts, ((0, first), (first, second), (second, n)), strict=True):
+            part.append(document[a:b])
+    joined = [p[0] if len(p) == 1 else p[0][:0].join(p) for p in parts]
+    for name, share, part in zip(SPLITS, shares, joined, strict=True):
+        if share > 0 and len(part) < 2:
+            raise InputError(
+                f"text must be long enough for its splits; got {sum(map(len, documents))} "
+                f"characters, of which {len(part)} for {name}. Give a longer text or set the "
+                f"share of {name} to 0."
+            )
+    return joined
+
+
+def _characters(text: str | bytes) -> int:
+    """Characters of a part; in bytes, those that begin a UTF-8 character."""
+    if isinstance(text, str):
+        return len(text)
+    return int(((np.frombuffer(text, dtype=np.uint8) & 0xC0) != 0x80).sum())
+
+
+def _fingerprint(
+    texts: Sequence[str | bytes], vocabulary: Vocabulary, splits: Sequence[float | int]
+) -> str:
+    head = [vocabulary.to_dict(), list(splits), [len(t) for t in texts]]
+    digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
+    for text in texts:
+        digest.update(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()

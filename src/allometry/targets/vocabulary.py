@@ -1,0 +1,241 @@
+"""Vocabularies: text to token ids and back. Decoding never fails."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Int
+from numpy import ndarray
+from torch import Tensor
+
+from allometry._core.errors import InputError, require
+
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"
+"""How the unknown symbol is written when decoded."""
+
+_CHUNK = 1 << 22  # characters handled at once: bounds the four bytes each one takes on its way
+
+
+Ids = Int[Tensor, " tokens"] | Int[ndarray, " tokens"] | Sequence[int]
+
+
+class Vocabulary(ABC):
+    """A finite set of symbols numbered 0..size-1. Abstract; every subclass is final."""
+
+    kind: str
+    symbols: list[str]
+    unknown: int | None
+    """The id of the unknown symbol; `None` where every text can be spelt."""
+
+    @final
+    @property
+    def size(self) -> int:
+        """How many symbols there are, the unknown one included."""
+        return len(self.symbols)
+
+    @abstractmethod
+    def encode(self, text: str) -> Int[ndarray, " tokens"]:
+        """The ids of `text`, in the smallest signed dtype that holds them."""
+
+    @abstractmethod
+    def decode(self, ids: Ids) -> str:
+        """The text of `ids`; an id outside the vocabulary is written as the unknown symbol."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready picture from which `vocabulary_from_dict` makes it anew."""
+
+    @final
+    def __len__(self) -> int:
+        return self.size
+
+    @final
+    def _dtype(self) -> type[np.signedinteger]:
+        # Never uint8: torch takes uint8 indices for a mask.
+        return np.int16 if self.size <= 1 << 15 else np.int32
+
+
+@final
+class Characters(Vocabulary):
+    """One symbol for each character given, in code-point order, then the unknown symbol.
+
+    Args:
+        characters: The characters known. Any other is encoded as `unknown`.
+
+    Example:
+        >>> from allometry.targets.vocabulary import Characters
+        >>> v = Characters("abc")
+        >>> v.encode("cabz").tolist(), v.decode([2, 0, 1, 3])
+        ([2, 0, 1, 3], 'cab�')
+    """
+
+    kind = "characters"
+
+    def __init__(self, characters: str) -> None:
+        known = sorted(set(characters))
+        require(len(known) > 0, "Characters.characters", "hold at least one", characters)
+        self.symbols = [*known, UNKNOWN]
+        self.unknown = len(known)
+        self._table = np.full(ord(known[-1]) + 2, self.unknown, dtype=self._dtype())
+        self._table[[ord(c) for c in known]] = np.arange(len(known))
+
+    @staticmethod
+    def counted(text: str, size: int | None = None) -> "Characters":
+        """The characters of `text`; at most `size` symbols, the rarest left to the unknown one."""
+        counts = np.zeros(0x110000, dtype=np.int64)
+        for codes in _codes(text):
+            found = np.bincount(codes)
+            counts[: len(found)] += found
+        known = np.flatnonzero(counts)
+        if size is not None:
+            require(size >= 2, "size", "be at least 2 (one character and the unknown)", size)
+            # Stable on ties: the lower code point stays.
+            known = known[np.argsort(-counts[known], kind="stable")][: size - 1]
+        return Characters("".join(map(chr, known)))
+
+    def encode(self, text: str) -> Int[ndarray, " tokens"]:  # noqa: D102
+        last = len(self._table) - 1
+        parts = [self._table[np.minimum(codes, last)] for codes in _codes(text)]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=self._dtype())
+
+    def decode(self, ids: Ids) -> str:  # noqa: D102
+        return "".join(self.symbols[i] for i in _within(ids, self.size))
+
+    def to_dict(self) -> dict[str, Any]:  # noqa: D102
+        return {"kind": self.kind, "characters": "".join(self.symbols[:-1])}
+
+
+@final
+class Bytes(Vocabulary):
+    """The 256 bytes. Nothing is unknown; bytes that are no UTF-8 are decoded as �.
+
+    Example:
+        >>> from allometry.targets.vocabulary import Bytes
+        >>> Bytes().encode("é").tolist(), Bytes().decode([195, 169, 195])
+        ([195, 169], 'é�')
+    """
+
+    kind = "bytes"
+
+    def __init__(self) -> None:
+        self.symbols = [chr(i) if 32 <= i < 127 else f"\\x{i:02x}" for i in range(256)]
+        self.unknown = None
+
+    def encode(self, text: str) -> Int[ndarray, " tokens"]:  # noqa: D102
+        # Lone surrogates (a broken terminal's input) must not crash a prompt.
+        return self.encode_bytes(text.encode("utf-8", errors="replace"))
+
+    def encode_bytes(self, data: bytes) -> Int[ndarray, " tokens"]:
+        """The ids of raw bytes: themselves."""
+        return np.frombuffer(data, dtype=np.uint8).astype(self._dtype())
+
+    def decode(self, ids: Ids) -> str:  # noqa: D102
+        whole = b"".join(bytes([i]) if 0 <= i < 256 else UNKNOWN.encode() for i in _integers(ids))
+        return whole.decode("utf-8", errors="replace")
+
+    def to_dict(self) -> dict[str, Any]:  # noqa: D102
+        return {"kind": self.kind}
+
+
+@final
+class BPE(Vocabulary):
+    """Byte-level byte-pair encoding. Nothing is unknown: all 256 bytes are symbols.
+
+    Args:
+        tokenizer: The JSON text of a `tokenizers.Tokenizer`.
+
+    References: `sennrich2016`, on bytes as in `radford2019`.
+    """
+
+    kind = "bpe"
+
+    def __init__(self, tokenizer: str) -> None:
+        from tokenizers import Tokenizer  # half a second that the other vocabularies need not pay
+
+        self._tokenizer = Tokenizer.from_str(tokenizer)
+        size = self._tokenizer.get_vocab_size()
+        self.symbols = [self._tokenizer.id_to_token(i) or UNKNOWN for i in range(size)]
+        self.unknown = None
+
+    @staticmethod
+    def trained(text: str, size: int | None = None) -> "BPE":
+        """Merges learnt from `text` until there are `size` symbols (1,024 unless told)."""
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+        size = 1024 if size is None else size
+        require(256 <= size <= 1 << 20, "size", "be between 256 and 1,048,576 for bpe", size)
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=size,
+            show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        )
+        lines = text.splitlines(keepends=True)
+        tokenizer.train_from_iterator(lines, trainer)
+        return BPE(tokenizer.to_str())
+
+    def encode(self, text: str) -> Int[ndarray, " tokens"]:  # noqa: D102
+        text = text.encode("utf-8", errors="replace").decode("utf-8")
+        # In pieces that end with a line, so that a long file does not become one huge Encoding.
+        lines, pieces, held = text.splitlines(keepends=True), [], 0
+        batch: list[str] = []
+        for line in lines:
+            batch.append(line)
+            held += len(line)
+            if held >= _CHUNK // 4:
+                pieces.append(self._piece("".join(batch)))
+                batch, held = [], 0
+        pieces.append(self._piece("".join(batch)))
+        return np.concatenate(pieces)
+
+    def _piece(self, text: str) -> Int[ndarray, " tokens"]:
+        return np.asarray(self._tokenizer.encode(text).ids, dtype=self._dtype())
+
+    def decode(self, ids: Ids) -> str:  # noqa: D102
+        parts: list[str] = []
+        known: list[int] = []
+        for i in _integers(ids):
+            if 0 <= i < self.size:
+                known.append(i)
+            else:
+                parts += [self._tokenizer.decode(known, skip_special_tokens=False), UNKNOWN]
+                known = []
+        return "".join([*parts, self._tokenizer.decode(known, skip_special_tokens=False)])
+
+    def to_dict(self) -> dict[str, Any]:  # noqa: D102
+        return {"kind": self.kind, "tokenizer": self._tokenizer.to_str()}
+
+
+def vocabulary_from_dict(data: Mapping[str, Any]) -> Vocabulary:
+    """The vocabulary that `to_dict` wrote."""
+    match data.get("kind"):
+        case "characters":
+            return Characters(str(data["characters"]))
+        case "bytes":
+            return Bytes()
+        case "bpe":
+            return BPE(str(data["tokenizer"]))
+        case other:
+            shown = json.dumps(other)
+            raise InputError(f"vocabulary.kind must be characters, bytes or bpe; got {shown}.")
+
+
+def _codes(text: str) -> Iterator[Int[ndarray, " characters"]]:
+    """The code points of `text`, a chunk at a time."""
+    for start in range(0, len(text), _CHUNK):
+        piece = text[start : start + _CHUNK].encode("utf-32-le", errors="surrogatepass")
+        yield np.frombuffer(piece, dtype=np.uint32).astype(np.int64)
+
+
+def _integers(ids: Ids) -> list[int]:
+    if isinstance(ids, Tensor | ndarray):
+        return ids.reshape(-1).tolist()
+    return [int(i) for i in ids]
+
+
+def _within(ids: Ids, size: int) -> list[int]:
+    return [i if 0 <= i < size else size - 1 for i in _integers(ids)]
