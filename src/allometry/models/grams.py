@@ -1,0 +1,73 @@
+"""Tables of n-grams: sorted codes, found by bisection, without a Python loop over tokens.
+
+An n-gram is numbered by its place in the sorted table of its length. Its code is the number of the
+(n-1)-gram it begins with, times V, plus its last symbol: exact for any n and V, where base-V codes
+would overflow. The (n-1)-gram it begins with is the one that ends one token earlier, so a whole
+text is looked up level by level.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+from numpy import ndarray
+
+from allometry._core.errors import require
+
+ABSENT = -1
+
+
+class Level(NamedTuple):
+    """The n-grams of one length n."""
+
+    codes: Int[ndarray, " grams"]
+    """Sorted; `codes // V` is the number of the (n-1)-gram before, `codes % V` the last symbol."""
+    counts: Int[ndarray, " grams"]
+    """How often each occurs."""
+    distinct: Int[ndarray, " grams"]
+    """How many different symbols precede it (the beginning of the text is one more)."""
+
+
+def checked(ids: object, V: int, name: str) -> Int[ndarray, "*shape"]:
+    """`ids` as int64, all within the vocabulary."""
+    array = np.asarray(ids, dtype=np.int64)
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    wrong = low if low < 0 else high
+    require(low >= 0 and high < V, f"{name} ids", f"lie between 0 and {V - 1}", wrong)
+    return array
+
+
+def count(ids: Int[ndarray, " tokens"], order: int, V: int) -> list[Level]:
+    """The levels 1..order of a text."""
+    levels: list[Level] = []
+    number = np.zeros(len(ids) + 1, dtype=np.int64)  # of the (n-1)-gram before each token
+    longer: ndarray | None = None
+    for n in range(1, order + 1):
+        # Tokens n-1.. end an n-gram; the gram before token t ends at t-1.
+        codes, first, number, counts = np.unique(
+            number[: len(ids) - n + 1] * V + ids[n - 1 :],
+            return_index=True,
+            return_inverse=True,
+            return_counts=True,
+        )
+        if longer is not None:
+            # The last n-1 symbols of the n-gram that ends at token t are the (n-1)-gram there.
+            distinct = np.bincount(longer[1:][first], minlength=len(levels[-1].codes))
+            distinct[longer[0]] += 1
+            levels[-1] = levels[-1]._replace(distinct=distinct)
+        levels.append(Level(codes, counts, counts))
+        longer = number
+    return levels
+
+
+def find(codes: Int[ndarray, " grams"], wanted: Int[ndarray, "*shape"]) -> Int[ndarray, "*shape"]:
+    """The place of each wanted code in the sorted table, `ABSENT` where it is not."""
+    if len(codes) == 0:
+        return np.full(wanted.shape, ABSENT)
+    place = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
+    return np.where(codes[place] == wanted, place, ABSENT)
+
+
+def after(codes: ndarray, before: ndarray, symbol: ndarray, V: int) -> ndarray:
+    """The n-grams made of the (n-1)-grams `before` and `symbol`; absent if `before` is."""
+    return np.where(before == ABSENT, ABSENT, find(codes, before * V + symbol))

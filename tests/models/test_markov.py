@@ -1,0 +1,149 @@
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from allometry import InputError
+from allometry.models import KneserNey
+from allometry.models.grams import count
+from allometry.targets import Text
+
+SHAKESPEARE = [3.3473, 2.4835, 2.0381, 1.7190, 1.5611, 1.5226, 1.5165, 1.5192]
+
+
+@pytest.fixture(scope="module")
+def shakespeare(shared_data):
+    path = shared_data / "tinyshakespeare" / "input.txt"
+    return Text(path, splits=(0.9, 0.1, 0.0))
+
+
+@pytest.mark.parametrize("order", range(1, 9))
+def test_modified_kneser_ney_on_tiny_shakespeare(shakespeare, order):
+    # Independently computed with 65 symbols; ours are those and the unknown, never met here.
+    model = KneserNey(order, shakespeare.vocabulary.size - 1).fit(shakespeare.train)
+    loss = -model.log_prob(shakespeare.validation).mean().item()
+    assert loss == pytest.approx(SHAKESPEARE[order - 1], abs=1e-4)
+
+
+def literal(text, order, V, context, modified=True):
+    """Chen & Goodman's recursion, word by word, from counted tuples."""
+
+    def grams(n):
+        return [tuple(text[i : i + n]) for i in range(len(text) - n + 1)]
+
+    def table(n):
+        if n == order:
+            return Counter(grams(n))
+        left = {(None, *text[:n])} | set(grams(n + 1))
+        return Counter(g[1:] for g in left)
+
+    def discount(c, n):
+        ns = [sum(v == k for v in table(n).values()) for k in (1, 2, 3, 4)]
+        if not modified:
+            return ns[0] / (ns[0] + 2 * ns[1]) if ns[0] and ns[1] else 0.5
+        fallback = [0.5, 1.0, 1.5][min(c, 3) - 1]
+        if 0 in ns:
+            return fallback
+        Y = ns[0] / (ns[0] + 2 * ns[1])
+        D = [k - (k + 1) * Y * ns[k] / ns[k - 1] for k in (1, 2, 3)]
+        return D[min(c, 3) - 1] if all(0 < d < k for k, d in enumerate(D, 1)) else fallback
+
+    def p(w, h, n):
+        if n == 0:
+            return 1 / V
+        lower = p(w, h[1:] if n > 1 else (), n - 1)
+        followers = {g[-1]: c for g, c in table(n).items() if g[:-1] == h}
+        total = sum(followers.values())
+        if not total:
+            return lower
+        left = sum(discount(c, n) for c in followers.values()) / total
+        c = followers.get(w, 0)
+        return (c - discount(c, n) if c else 0) / total + left * lower
+
+    n = min(order, len(context) + 1)
+    return [p(w, tuple(context[len(context) - n + 1 :]), n) for w in range(V)]
+
+
+@pytest.mark.parametrize("modified", [True, False])
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_probabilities_are_those_of_the_recursion_written_out(order, modified):
+    V = 4
+    text = np.random.default_rng(order).choice(V - 1, size=60, p=[0.6, 0.3, 0.1]).tolist()
+    model = KneserNey(order, V, modified=modified).fit(torch.tensor(text))
+    for k in range(4):
+        for context in itertools.product(range(V), repeat=k):
+            got = model.logits(torch.tensor(context, dtype=torch.int64)).exp()
+            want = literal(text, order, V, context, modified)
+            assert got.tolist() == pytest.approx(want, abs=1e-12)
+
+
+@given(
+    text=st.lists(st.integers(0, 4), min_size=8, max_size=80),
+    context=st.lists(st.integers(0, 5), max_size=6),
+    order=st.integers(1, 6),
+    modified=st.booleans(),
+)
+def test_every_distribution_sums_to_one_and_nothing_is_impossible(text, context, order, modified):
+    model = KneserNey(order, 6, modified=modified).fit(torch.tensor(text))
+    p = model.logits(torch.tensor(context, dtype=torch.int64)).exp()
+    assert p.sum().item() == pytest.approx(1, abs=1e-12)
+    assert (p > 0).all()
+
+
+def test_log_prob_logits_and_forward_agree():
+    text = Text.embedded()
+    model = KneserNey(5, text.vocabulary.size).fit(text.train)
+    tokens = text.validation[:60].long()
+    each = model.log_prob(tokens)
+    whole = model(tokens[None])[0]
+    assert torch.equal(whole[:-1].gather(1, tokens[1:, None])[:, 0], each[1:])
+    stepwise = torch.stack([model.logits(tokens[:i]) for i in range(61)])
+    assert torch.equal(stepwise[1:], whole)
+    assert stepwise[0, tokens[0]] == each[0]
+    batch = tokens.reshape(6, 10)
+    assert torch.equal(model.logits(batch), torch.stack([model.logits(b) for b in batch]))
+
+
+def test_size_is_the_number_of_different_grams():
+    ids = np.random.default_rng(0).integers(0, 3, 50)
+    model = KneserNey(4, 3).fit(ids)
+    grams = {tuple(ids[i : i + n]) for n in range(1, 5) for i in range(51 - n)}
+    assert len(grams) == model.N
+
+
+def test_codes_do_not_overflow_with_many_symbols():
+    V = 50_000
+    ids = np.random.default_rng(0).integers(0, V, 300)
+    levels = count(ids, 9, V)  # V^9 is far beyond 64 bits
+    assert [len(level.codes) for level in levels[1:]] == [299 - n for n in range(8)]
+    model = KneserNey(9, V).fit(ids)
+    assert model.logits(torch.tensor(ids[:20])).exp().sum().item() == pytest.approx(1, abs=1e-9)
+
+
+def test_saved_without_pickle(tmp_path):
+    text = Text.embedded()
+    model = KneserNey(3, text.vocabulary.size).fit(text.train)
+    save_file(model.state_dict(), tmp_path / "m.safetensors")
+    again = KneserNey(3, text.vocabulary.size)
+    again.load_state_dict(load_file(tmp_path / "m.safetensors"))
+    assert again.N == model.N
+    assert torch.equal(again.log_prob(text.test), model.log_prob(text.test))
+
+
+def test_unseen_symbols_are_finite():
+    model = KneserNey(3, 5).fit(torch.tensor([0, 1] * 20))
+    assert torch.isfinite(model.log_prob(torch.tensor([0, 4, 4, 3, 0, 1]))).all()
+
+
+def test_misuse_is_told():
+    with pytest.raises(InputError, match="order must be at least 1; got 0"):
+        KneserNey(0, 5)
+    with pytest.raises(InputError, match="fitted before"):
+        KneserNey(2, 5).log_prob(torch.tensor([1]))
+    with pytest.raises(InputError, match="lie between 0 and 4"):
+        KneserNey(2, 5).fit(torch.tensor([1, 5]))
