@@ -1,1 +1,5 @@
-"""The measure room."""
+"""The measure room: functions from samples, models or tensors to an `Estimate`."""
+
+from allometry.measure.likelihood import bits, block_mean, per_character, perplexity
+
+__all__ = ["bits", "block_mean", "per_character", "perplexity"]

@@ -1,0 +1,94 @@
+"""Likelihood: means of dependent losses with an honest error, and the units they are told in."""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from scipy import stats
+from torch import Tensor
+
+from allometry._core.errors import require
+from allometry._core.estimate import Estimate
+
+
+def block_mean(
+    losses: "Float[Tensor, ' n'] | Float[ndarray, ' n']", *, blocks: int | None = None
+) -> Estimate:
+    r"""Mean of a dependent sequence; its standard error from the means of contiguous blocks.
+
+    Neighbouring losses of a text rise and fall together, so $s/\sqrt n$ is too small. Blocks much
+    longer than that memory are nearly independent: with block means $m_1..m_B$ the standard error
+    is $\sqrt{\sum_b (m_b - m)^2 / (B(B-1))}$, and the interval has Student's quantile with $B-1$
+    degrees of freedom.
+
+    Args:
+        losses: One value for each token, in the order of the text.
+        blocks: B. Unless given, 30, or fewer for short sequences so that a block has 8 values.
+
+    References: `flegal2010` for batch means.
+    """
+    values = np.asarray(losses, dtype=np.float64)
+    n = len(values)
+    require(n >= 1, "block_mean.losses", "hold at least one value", n)
+    chosen = max(2, min(30, n // 8)) if blocks is None else blocks
+    require(chosen >= 2, "block_mean.blocks", "be at least 2", chosen)
+    mean = float(values.mean())
+    if n < chosen:
+        return Estimate(mean, n=n, method="too few values for a standard error")
+    edges = np.linspace(0, n, chosen + 1).astype(np.int64)
+    lengths = np.diff(edges)
+    means = np.add.reduceat(values, edges[:-1]) / lengths
+    # Weights, because lengths differ by one where B does not divide n.
+    weights = lengths / n
+    variance = chosen / (chosen - 1) * float(np.sum(weights**2 * (means - mean) ** 2))
+    se = math.sqrt(variance)
+    half = float(stats.t.ppf(0.975, chosen - 1)) * se
+    return Estimate(
+        mean, se=se, lo=mean - half, hi=mean + half, n=n, method=f"{chosen} contiguous blocks"
+    )
+
+
+def bits(loss: Estimate) -> Estimate:
+    r"""Nats as bits: divided by $\ln 2$."""
+    return scaled(loss, 1 / math.log(2))
+
+
+def per_character(loss: Estimate, characters_per_token: float | int) -> Estimate:
+    """Nats per token as nats per character."""
+    require(characters_per_token > 0, "characters_per_token", "be positive", characters_per_token)
+    return scaled(loss, 1 / characters_per_token)
+
+
+def perplexity(loss: Estimate) -> Estimate:
+    r"""$e^{\text{loss}}$ with the interval carried through and the error by the delta method."""
+    value = math.exp(loss.value)
+    return Estimate(
+        value,
+        se=None if loss.se is None else value * loss.se,
+        lo=None if loss.lo is None else math.exp(loss.lo),
+        hi=None if loss.hi is None else math.exp(loss.hi),
+        level=loss.level,
+        n=loss.n,
+        exact=loss.exact,
+        method=loss.method,
+    )
+
+
+def scaled(loss: Estimate, factor: float) -> Estimate:
+    """An estimate in another unit; `factor` is positive."""
+    require(factor > 0, "scaled.factor", "be positive", factor)
+
+    def times(x: float | None) -> float | None:
+        return None if x is None else x * factor
+
+    return Estimate(
+        loss.value * factor,
+        se=times(loss.se),
+        lo=times(loss.lo),
+        hi=times(loss.hi),
+        level=loss.level,
+        n=loss.n,
+        exact=loss.exact,
+        method=loss.method,
+    )
