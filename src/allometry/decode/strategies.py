@@ -1,0 +1,196 @@
+"""Strategies: pure functions from logits to logits, with -inf at what they rule out.
+
+Any number of leading axes is a batch. Strategies never rule out everything: the likeliest token
+stays, the lowest id where several are equally likely.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from allometry._core.errors import InputError, require
+
+Strategy = Callable[[Tensor], Tensor]
+
+
+def plain(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+    """The logits as they are: ancestral sampling from the model itself."""
+    return logits
+
+
+def greedy(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+    """Only the likeliest token; the lowest id of several."""
+    return _keep(logits, torch.zeros_like(logits, dtype=torch.bool))
+
+
+def temperature(t: float | int) -> Strategy:
+    r"""$p_i \propto p_i^{1/t}$; $t = 0$ is `greedy`, 1 changes nothing."""
+    require(0 <= t < float("inf"), "temperature.t", "be at least 0 and finite", t)
+
+    def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+        # Shifted first, so that a tiny t overflows to -inf for all but the likeliest.
+        return greedy(logits) if t == 0 else (logits - _top(logits)) / t
+
+    return apply
+
+
+def top_k(k: int) -> Strategy:
+    """The k likeliest tokens, exactly k: of ties at the edge the lower ids stay.
+
+    References: `fan2018`.
+    """
+    require(k >= 1, "top_k.k", "be at least 1", k)
+
+    def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+        if k >= logits.shape[-1]:
+            return logits
+        order = logits.argsort(dim=-1, descending=True, stable=True)
+        return _keep(logits, _unsort(torch.arange(logits.shape[-1]).expand_as(order) < k, order))
+
+    return apply
+
+
+def top_p(p: float | int) -> Strategy:
+    """The smallest set of likeliest tokens that has probability p or more; `p = 0` is `greedy`.
+
+    References: `holtzman2020`.
+    """
+    require(0 <= p <= 1, "top_p.p", "lie between 0 and 1", p)
+
+    def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+        order = logits.argsort(dim=-1, descending=True, stable=True)
+        return _nucleus(logits, order, p)
+
+    return apply
+
+
+def min_p(p: float | int) -> Strategy:
+    """Tokens at least p times as likely as the likeliest.
+
+    References: `nguyen2024`.
+    """
+    require(0 <= p <= 1, "min_p.p", "lie between 0 and 1", p)
+
+    def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+        q = logits.softmax(-1)
+        return _keep(logits, q >= p * q.amax(-1, keepdim=True))
+
+    return apply
+
+
+def top_a(a: float | int) -> Strategy:
+    """Tokens of probability at least a times the square of the likeliest's."""
+    require(0 <= a <= 1, "top_a.a", "lie between 0 and 1", a)
+
+    def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+        q = logits.softmax(-1)
+        return _keep(logits, q >= a * q.amax(-1, keepdim=True) ** 2)
+
+    return apply
+
+
+def typical(p: float | int) -> Strategy:
+    """The smallest set of mass p or more among the tokens whose surprise is nearest the entropy.
+
+    References: `meister2023`.
+    """
+    require(0 <= p <= 1, "typical.p", "lie between 0 and 1", p)
+
+    def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+        log_q = logits.log_softmax(-1)
+        away = (-log_q - _entropy(log_q)).abs()
+        # Equal distances may differ in the last bits; rounding lets the id decide.
+        order = away.round(decimals=5).argsort(dim=-1, stable=True)
+        return _nucleus(logits, order, p)
+
+    return apply
+
+
+def epsilon(e: float | int) -> Strategy:
+    """Tokens of probability at least e.
+
+    References: `hewitt2022`.
+    """
+    require(0 <= e <= 1, "epsilon.e", "lie between 0 and 1", e)
+
+    def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+        return _keep(logits, logits.softmax(-1) >= e)
+
+    return apply
+
+
+def eta(e: float | int) -> Strategy:
+    r"""Tokens of probability at least $\min(\epsilon, \sqrt\epsilon\, e^{-H})$, H the entropy.
+
+    References: `hewitt2022`.
+    """
+    require(0 <= e <= 1, "eta.e", "lie between 0 and 1", e)
+
+    def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+        log_q = logits.log_softmax(-1)
+        threshold = (e**0.5 * (-_entropy(log_q)).exp()).clamp(max=e)
+        return _keep(logits, log_q.exp() >= threshold)
+
+    return apply
+
+
+def chain(strategies: "Strategy | Sequence[Strategy]") -> Strategy:
+    """Several strategies as one, from left to right: each sees what the one before left.
+
+    The usual order is penalties, temperature, then truncations; truncations before a temperature
+    are measured on the model's own probabilities.
+    """
+    if callable(strategies):
+        return strategies
+    steps = tuple(strategies)
+
+    def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+        for step in steps:
+            logits = step(logits)
+        return logits
+
+    return apply
+
+
+def checked(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+    """Logits that a token can be drawn from, or an error that says why not."""
+    top = _top(logits)
+    if not bool(torch.isfinite(top).all()):
+        if bool(torch.isnan(logits).any()):
+            raise InputError("logits must be numbers; got NaN. The model has diverged.")
+        word = "+inf" if bool((top > 0).any()) else "-inf at every token"
+        raise InputError(f"logits must be finite for some token; got {word}.")
+    return logits
+
+
+def _top(logits: Tensor) -> Tensor:
+    return logits.amax(-1, keepdim=True)
+
+
+def _entropy(log_q: Tensor) -> Tensor:
+    return torch.special.entr(log_q.exp()).sum(-1, keepdim=True)
+
+
+def _keep(logits: Tensor, wanted: Bool[Tensor, "*b V"]) -> Tensor:
+    """`logits` where wanted or likeliest, else -inf."""
+    # argmax does not promise the first of equal values on every device; a stable rule is needed.
+    best = (logits == _top(logits)).to(torch.uint8).argmax(-1, keepdim=True)
+    return logits.masked_fill(~wanted.scatter(-1, best, True), -torch.inf)
+
+
+def _nucleus(logits: Tensor, order: Tensor, p: float) -> Tensor:
+    """The shortest beginning of `order` whose probability is p or more."""
+    if p >= 1:
+        return logits
+    q = logits.softmax(-1).gather(-1, order)
+    before = q.cumsum(-1) - q
+    # A sum that equals p but for rounding counts as reached.
+    wanted = before < p - 8 * torch.finfo(q.dtype).eps
+    wanted[..., 0] = True
+    return logits.masked_fill(~_unsort(wanted, order), -torch.inf)
+
+
+def _unsort(wanted: Tensor, order: Tensor) -> Tensor:
+    return torch.zeros_like(wanted).scatter(-1, order, wanted)
