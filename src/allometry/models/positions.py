@@ -1,0 +1,94 @@
+"""Where a token stands: tables that are added to it, and rotations of queries and keys.
+
+Letters: b batch, n positions, d width, h heads, m head size, c context.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from allometry._core.errors import require
+
+
+def sinusoidal(context: int, width: int) -> Float[Tensor, "c d"]:
+    r"""Table of sines and cosines.
+
+    $P_{t,2i} = \sin(t / 10000^{2i/d})$, $P_{t,2i+1} = \cos(t / 10000^{2i/d})$.
+
+    Args:
+        context: Number of positions.
+        width: Number of coordinates; an odd one drops the last cosine.
+
+    References:
+        `vaswani2017` section 3.5.
+    """
+    angle = _angles(context, (width + 1) // 2, width)
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :width]
+
+
+def one_hot(context: int, width: int) -> Float[Tensor, "c d"]:
+    """Table whose row t is 1 in coordinate `width - context + t`, the last `context` coordinates.
+
+    The coordinates before them are left to the token, so that token and position never mix.
+
+    Args:
+        context: Number of positions.
+        width: Number of coordinates, at least `context`.
+    """
+    require(
+        width >= context,
+        "Transformer.width",
+        f"be at least context ({context}) for one-hot positions",
+        width,
+    )
+    return torch.eye(width)[width - context :]
+
+
+def rotations(context: int, size: int) -> Float[Tensor, "2 c half"]:
+    r"""Cosines and sines of the angles $t\,10000^{-2i/m}$ by which `rotate` turns.
+
+    Args:
+        context: Number of positions.
+        size: Head size m; even.
+
+    References:
+        `su2024` section 3.2.2.
+    """
+    require(size % 2 == 0, "Transformer.head_size", "be even for rotary positions", size)
+    angle = _angles(context, size // 2, size)
+    return torch.stack([angle.cos(), angle.sin()])
+
+
+def rotate(
+    x: Float[Tensor, "b h n m"], turn: Float[Tensor, "2 #b 1 n half"]
+) -> Float[Tensor, "b h n m"]:
+    """`x` with coordinate pairs (i, i + m/2) turned, the pairing of GPT-NeoX and Llama.
+
+    Differs from the paper: it pairs neighbours (2i, 2i + 1), which is the same up to a fixed
+    permutation of the rows of the query and key weights.
+    """
+    cos, sin = turn[0], turn[1]
+    first, second = x.chunk(2, -1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+def indices(
+    length: int, start: int, padding: Tensor | None, device: torch.device
+) -> Int[Tensor, "#b n"]:
+    """The position of each of the last `length` slots; padding slots do not count.
+
+    Args:
+        length: How many new slots there are.
+        start: How many slots came before.
+        padding: True at padding, over all `start + length` slots; `None` if there is none.
+        device: Where the result lives.
+    """
+    if padding is None:
+        return torch.arange(start, start + length, device=device)[None]
+    return ((~padding).cumsum(-1) - 1).clamp(min=0)[:, start:]
+
+
+def _angles(context: int, pairs: int, size: int) -> Float[Tensor, "c half"]:
+    time = torch.arange(context, dtype=torch.float64)[:, None]
+    angle = time * 10_000.0 ** (-2 * torch.arange(pairs, dtype=torch.float64) / size)
+    return angle.to(torch.get_default_dtype())
