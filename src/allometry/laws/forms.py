@@ -1,0 +1,181 @@
+"""Forms of law: what is assumed about the shape of loss against size, data and compute.
+
+Letters: m parameter vectors at once, p parameters, n runs, v variables.
+
+A form works on logarithms: it gets the logs of its variables, shifted to mean zero so that its
+parameters are nearly uncorrelated, and gives the log of the loss with its Jacobian.
+"""
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+Draws = dict[str, Float[ndarray, " m"]]
+
+
+class Form(ABC):
+    """A law's shape. Abstract; every subclass is final."""
+
+    name: str
+    variables: tuple[str, ...]
+    letters: tuple[str, ...]
+    equation: str
+
+    @property
+    @final
+    def p(self) -> int:
+        """How many parameters are fitted."""
+        return len(self.letters)
+
+    @abstractmethod
+    def evaluate(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
+        """Log loss and its derivative with respect to `theta`."""
+
+    @abstractmethod
+    def value(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> Float[ndarray, "m n"]:
+        """Log loss alone."""
+
+    @abstractmethod
+    def starts(
+        self,
+        X: Float[ndarray, "v n"],
+        y: Float[ndarray, " n"],
+        count: int,
+        rng: np.random.Generator,
+    ) -> Float[ndarray, "m p"]:
+        """Spread-out starting points, drawn from what the data allow."""
+
+    @abstractmethod
+    def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
+        """The parameters under the paper's letters, in the data's own units."""
+
+
+@final
+class Additive(Form):
+    r"""A floor and one power per variable: $L = E + \sum_v A_v / v^{\alpha_v}$.
+
+    With $(N, D)$ and a floor this is the parametric law of Hoffmann et al.,
+    $L(N, D) = E + A/N^\alpha + B/D^\beta$; with one variable it is the power law with floor; with
+    one variable and no floor it is the allometric law $y = k x^a$, $k = A$, $a = -\alpha$.
+
+    The logarithm of the sum is taken as `logsumexp` of $(e, a - \alpha \log N, b - \beta \log D)$,
+    so that $E, A, B > 0$ without bounds.
+
+    References:
+        `hoffmann2022` Eq. (2) and section 3.3.
+    """
+
+    def __init__(self, name: str, variables: tuple[str, ...], *, floor: bool = True) -> None:
+        self.name = name
+        self.variables = variables
+        self.floor = floor
+        if name == "power":
+            self.letters = ("k", "a")
+            self.equation = f"L = k {variables[0]}^a"
+        else:
+            pairs = (("A", "alpha"), ("B", "beta"))[: len(variables)]
+            self.letters = ("E",) * floor + tuple(letter for pair in pairs for letter in pair)
+            self.equation = "L = " + " + ".join(
+                ["E"] * floor
+                + [f"{a}/{v}^{b}" for v, (a, b) in zip(variables, pairs, strict=True)]
+            )
+
+    def _terms(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m k n"]]:
+        """Log of the sum, and each term's share of it."""
+        k, first = len(X) + self.floor, int(self.floor)
+        z = np.empty((len(theta), k, X.shape[1]))
+        if self.floor:
+            z[:, 0] = theta[:, :1]
+        for v, x in enumerate(X):
+            level, slope = theta[:, first + 2 * v, None], theta[:, first + 2 * v + 1, None]
+            z[:, first + v] = level - slope * x
+        top = z.max(1)
+        z -= top[:, None]
+        np.exp(z, out=z)
+        total = z.sum(1)
+        z /= total[:, None]
+        return top + np.log(total), z
+
+    def value(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> Float[ndarray, "m n"]:
+        """Log loss alone."""
+        return self._terms(theta, X)[0]
+
+    def evaluate(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
+        """Log loss and its derivative: each term's share, times minus the log of its variable."""
+        f, share = self._terms(theta, X)
+        first = int(self.floor)
+        J = np.empty((len(theta), self.p, X.shape[1]))
+        if self.floor:
+            J[:, 0] = share[:, 0]
+        for v, x in enumerate(X):
+            J[:, first + 2 * v] = share[:, first + v]
+            np.multiply(share[:, first + v], -x, out=J[:, first + 2 * v + 1])
+        return f, J
+
+    def starts(
+        self,
+        X: Float[ndarray, "v n"],
+        y: Float[ndarray, " n"],
+        count: int,
+        rng: np.random.Generator,
+    ) -> Float[ndarray, "m p"]:
+        """Exponents from 0.03 to 2 at random; given them, the levels by linear least squares."""
+        slopes = np.exp(rng.uniform(np.log(0.03), np.log(2.0), (count, len(X))))
+        basis = np.exp(-slopes[:, :, None] * X - y)  # each term relative to the loss
+        if self.floor:
+            basis = np.concatenate([np.broadcast_to(np.exp(-y), (count, 1, len(y))), basis], 1)
+        gram = basis @ basis.transpose(0, 2, 1)
+        trace = np.einsum("mii->m", gram)[:, None, None]
+        ridge = 1e-6 * trace * np.eye(gram.shape[1])
+        level = np.linalg.solve(gram + ridge, basis.sum(2)[:, :, None])[:, :, 0]
+        # A negative level becomes a small share of the loss, itself at random.
+        share = rng.uniform(0.01, 0.2, level.shape) / basis.mean(2)
+        level = np.log(np.maximum(level, share))
+        columns = [level[:, 0]] if self.floor else []
+        for v in range(len(X)):
+            columns += [level[:, v + int(self.floor)], slopes[:, v]]
+        return np.stack(columns, 1)
+
+    def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
+        """The parameters under the paper's letters, in the data's own units."""
+        first = int(self.floor)
+        columns = [np.exp(theta[:, 0])] if self.floor else []
+        for v, shift in enumerate(centre):
+            level, slope = theta[:, first + 2 * v], theta[:, first + 2 * v + 1]
+            with np.errstate(over="ignore"):
+                columns += [np.exp(level + slope * shift), slope]
+        if self.name == "power":
+            columns[1] = -columns[1]
+        return dict(zip(self.letters, columns, strict=True))
+
+
+def power(x: str = "N") -> Form:
+    r"""The allometric law $L = k x^a$ in one variable."""
+    return Additive("power", (x,), floor=False)
+
+
+def floor(x: str = "N") -> Form:
+    r"""A power law that levels off: $L = E + A x^{-\alpha}$."""
+    return Additive("floor", (x,))
+
+
+def chinchilla() -> Form:
+    r"""$L(N, D) = E + A/N^\alpha + B/D^\beta$.
+
+    References:
+        `hoffmann2022` Eq. (2).
+    """
+    return Additive("chinchilla", ("N", "D"))

@@ -1,0 +1,160 @@
+"""Intervals: bootstrap draws of the parameters, and the predictive interval of a new run.
+
+Letters: m draws, p parameters, n runs, v variables, k points asked for.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+from scipy import special
+
+from allometry.laws.forms import Form
+from allometry.laws.solve import minimise
+
+Resample = Literal["auto", "pairs", "cluster", "residual"]
+
+FEW = 40
+"""Below this many configurations a pairs bootstrap often draws too few distinct runs to fit."""
+
+
+def bootstrap(
+    form: Form,
+    X: Float[ndarray, "v n"],
+    y: Float[ndarray, " n"],
+    theta: Float[ndarray, " p"],
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    cluster: Int[ndarray, " n"],
+    resample: Resample = "auto",
+    weights: Float[ndarray, " n"] | None = None,
+    delta: float = 1e-3,
+    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None = None,
+) -> tuple[Float[ndarray, "m p"], str]:
+    """Refitted parameters of resampled runs, and the name of the resampling.
+
+    `pairs` draws runs, `cluster` whole configurations (all their seeds together), `residual` puts
+    resampled, leverage-corrected residuals on the fitted curve. `auto` takes residuals when there
+    are few configurations, clusters when some have several seeds, and pairs otherwise.
+    """
+    groups = int(cluster.max()) + 1
+    if resample == "auto":
+        resample = "residual" if groups < FEW else "cluster" if groups < len(y) else "pairs"
+    starts = np.repeat(theta[None], draws, 0)
+    if resample == "residual":
+        noisy = _noisy(form, X, y, theta, draws, rng, weights)
+        found = minimise(form, X, noisy, starts, weights=weights, delta=delta, prior=prior)
+    else:
+        if resample == "pairs":
+            counts = rng.multinomial(len(y), np.full(len(y), 1 / len(y)), size=draws)
+        else:
+            counts = rng.multinomial(groups, np.full(groups, 1 / groups), size=draws)[:, cluster]
+        w = counts.astype(float) * (1.0 if weights is None else weights)
+        found = minimise(form, X, y, starts, weights=w, delta=delta, prior=prior)
+    return found.theta[np.isfinite(found.objective)], resample
+
+
+def _noisy(
+    form: Form,
+    X: Float[ndarray, "v n"],
+    y: Float[ndarray, " n"],
+    theta: Float[ndarray, " p"],
+    draws: int,
+    rng: np.random.Generator,
+    weights: Float[ndarray, " n"] | None,
+) -> Float[ndarray, "m n"]:
+    f, J = form.evaluate(theta[None], X)
+    r = y - f[0]
+    root = np.ones(len(y)) if weights is None else np.sqrt(weights)
+    # Residuals are smaller than errors by sqrt(1 - h), h being the run's pull on its own fit.
+    q, _ = np.linalg.qr((J[0] * root).T)
+    pull = np.minimum((q**2).sum(1), 0.9)
+    errors = r * root / np.sqrt(1 - pull)
+    errors -= errors.mean()
+    return f[0] + rng.choice(errors, (draws, len(y))) / root
+
+
+def noise_of(
+    r: Float[ndarray, " n"], p: int, weights: Float[ndarray, " n"] | None = None
+) -> tuple[float, int]:
+    """Standard deviation of the residuals with few outliers' say, and its degrees of freedom."""
+    dof = max(len(r) - p, 1)
+    r = r if weights is None else r * np.sqrt(weights / weights.mean())
+    spread = 1.4826 * float(np.median(np.abs(r)))
+    if spread > 0:
+        r = np.clip(r, -3.5 * spread, 3.5 * spread) if len(r) >= 10 else r
+    return float(np.sqrt((r**2).sum() / dof)), dof
+
+
+@final
+@dataclass(frozen=True)
+class Drift:
+    r"""What a form gets wrong when it extrapolates, learnt from backtests.
+
+    The log error $d$ e-folds beyond the data has standard deviation $\tau d$ on top of parameter
+    uncertainty and noise. `tau` is a grid and `weight` its posterior.
+    """
+
+    tau: Float[ndarray, " t"]
+    weight: Float[ndarray, " t"]
+
+    @property
+    def typical(self) -> float:
+        """Posterior root mean square of tau."""
+        return float(np.sqrt((self.weight * self.tau**2).sum()))
+
+
+TAU = np.exp(np.linspace(np.log(2e-4), np.log(0.2), 33))
+PRIOR = (0.004, 0.9)
+"""Median of tau before any backtest, and standard deviation of its log."""
+
+
+def drift(
+    error: list[Float[ndarray, "..."]],
+    variance: list[Float[ndarray, "..."]],
+    distance: list[Float[ndarray, "..."]],
+) -> Drift:
+    """Posterior of the drift from backtest errors, each fold counting as one observation.
+
+    Args:
+        error: Log errors of the held-out runs, one array per fold.
+        variance: Their variance from parameters and noise.
+        distance: How far beyond the fold's data each lies, in e-folds.
+    """
+    log_posterior = -0.5 * ((np.log(TAU) - np.log(PRIOR[0])) / PRIOR[1]) ** 2
+    for e, v, d in zip(error, variance, distance, strict=True):
+        total = v[None] + TAU[:, None] ** 2 * d[None] ** 2
+        log_posterior = log_posterior + (-0.5 * (np.log(total) + e[None] ** 2 / total)).mean(1)
+    weight = np.exp(log_posterior - log_posterior.max())
+    return Drift(TAU, weight / weight.sum())
+
+
+def half_width(
+    variance: Float[ndarray, " k"],
+    noise: float,
+    dof: int,
+    distance: Float[ndarray, " k"],
+    extra: Drift,
+    level: float = 0.95,
+) -> Float[ndarray, " k"]:
+    """Half-width in log loss of the interval that holds a new run with probability `level`.
+
+    The error is a mixture of normals: parameter variance and noise are known up to a chi-square
+    with `dof` degrees of freedom, the drift up to its posterior.
+    """
+    nodes = (np.arange(9) + 0.5) / 9
+    inflation = dof / special.chdtri(dof, nodes)  # upper tail at each node
+    known = (variance + noise**2)[:, None, None] * inflation[:, None]
+    drifted = extra.tau**2 * distance[:, None, None] ** 2
+    scale = np.sqrt(known + drifted)
+    weight = np.broadcast_to(extra.weight / len(nodes), scale.shape)
+    target = 0.5 + level / 2
+    low, high = np.zeros(len(variance)), 40.0 * scale.max((1, 2))
+    for _ in range(50):
+        middle = (low + high) / 2
+        reached = (weight * special.ndtr(middle[:, None, None] / scale)).sum((1, 2)) >= target
+        low, high = np.where(reached, low, middle), np.where(reached, middle, high)
+    return high

@@ -1,0 +1,214 @@
+"""A fitted law: a frozen value that predicts with intervals, plans and answers inverse questions.
+
+Letters: m draws, p parameters, n runs, v variables, k points asked for.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from allometry._core.errors import InputError, require
+from allometry._core.estimate import Estimate
+from allometry.laws.backtest import Backtest, distance
+from allometry.laws.cost import Cost, Path
+from allometry.laws.forms import Form
+from allometry.laws.interval import Drift, half_width
+from allometry.laws.table import Table
+
+Values = float | int | list[Any] | tuple[Any, ...] | ndarray
+"""What may be asked for: one number or many."""
+
+
+@final
+@dataclass(frozen=True)
+class Starts:
+    """How many starts were tried and how many of them reached the optimum."""
+
+    tried: int
+    agree: int
+
+    def to_dict(self) -> dict[str, int]:
+        """`{"tried", "agree"}`."""
+        return {"tried": self.tried, "agree": self.agree}
+
+
+@final
+@dataclass(frozen=True)
+class Law:
+    """A fitted relation of loss to size, data and compute, with its uncertainty.
+
+    Call it for point values: `law(N=1e9, D=2e10)`. See `predict` for intervals.
+
+    Args:
+        form: Name of the form.
+        params: Each parameter under its paper's letter, with standard error and 95 % interval.
+        n: Runs fitted.
+        objective: Sum of the loss function at the optimum.
+        starts: Starts tried and how many agree.
+        backtest: What rolling-origin backtests say about extrapolation.
+        warnings: Sentences on what the data can't tell.
+        why: Why this form.
+    """
+
+    form: str
+    params: dict[str, Estimate]
+    n: int
+    objective: float
+    starts: Starts
+    backtest: Backtest
+    warnings: list[str]
+    why: str
+    shape: Form = field(repr=False)
+    theta: Float[ndarray, " p"] = field(repr=False)
+    draws: Float[ndarray, "m p"] = field(repr=False)
+    centre: Float[ndarray, " v"] = field(repr=False)
+    noise: float = field(repr=False)
+    dof: int = field(repr=False)
+    drift: Drift = field(repr=False)
+    table: Table = field(repr=False)
+    cost: Cost = field(repr=False)
+    path: Path | None = field(repr=False)
+
+    def __call__(
+        self, *, N: Values | None = None, D: Values | None = None, C: Values | None = None
+    ) -> Float[ndarray, "..."]:
+        """The law's value at the sizes, data or compute given (two of them, or the path's one)."""
+        X, shape = self._points(N, D, C)
+        return np.exp(self.shape.value(self.theta[None], X)[0]).reshape(shape)
+
+    def band(
+        self,
+        *,
+        N: Values | None = None,
+        D: Values | None = None,
+        C: Values | None = None,
+        level: float = 0.95,
+    ) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."], Float[ndarray, "..."]]:
+        """Lower end, value and upper end of the prediction interval, as arrays for charts."""
+        X, shape = self._points(N, D, C)
+        mid = self.shape.value(self.theta[None], X)[0]
+        below, above = self._spread(X, mid)
+        logs = {v: X[i] + self.centre[i] for i, v in enumerate(self.shape.variables)}
+        far = distance(self.shape, logs, self.table.logs)
+        lo = mid - half_width(below, self.noise, self.dof, far, self.drift, level)
+        hi = mid + half_width(above, self.noise, self.dof, far, self.drift, level)
+        lo, mid, hi = (np.exp(a).reshape(shape) for a in (lo, mid, hi))
+        return lo, mid, hi
+
+    def predict(
+        self, *, N: Values | None = None, D: Values | None = None, C: Values | None = None
+    ) -> ndarray:
+        """95 % prediction intervals for the loss of a new run, as an array of `Estimate`.
+
+        The interval holds what one more run would give: the parameters' uncertainty, the noise
+        from run to run, and what the form gets wrong further out, as its backtests show.
+        """
+        lo, mid, hi = self.band(N=N, D=D, C=C)
+        out = np.empty(mid.shape, dtype=object)
+        for i in np.ndindex(mid.shape):
+            out[i] = Estimate(
+                float(mid[i]),
+                lo=float(lo[i]),
+                hi=float(hi[i]),
+                n=self.n,
+                method="bootstrap, noise and backtested drift",
+            )
+        return out
+
+    def solve(self, loss: float, variable: str = "C", **fixed: float) -> Estimate:
+        """Where the law reaches `loss`: the N, D or C needed, the others held at `fixed`.
+
+        `hi` is infinite where the floor of more than 2.5 % of the draws lies above `loss`; the
+        share is in `.method`.
+        """
+        from allometry.laws.plan import reach
+
+        return reach(self, loss, variable, fixed)
+
+    def plan(self, compute: float, **options: Any) -> Any:
+        """What to do with a budget: see `allometry.laws.plan.plan`."""
+        from allometry.laws.plan import plan
+
+        return plan(self, compute, **options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The law as plain values, ready for JSON."""
+        return {
+            "form": self.form,
+            "n": self.n,
+            "objective": self.objective,
+            "params": {name: e.to_dict() for name, e in self.params.items()},
+            "starts": self.starts.to_dict(),
+            "backtest": self.backtest.to_dict(),
+            "warnings": list(self.warnings),
+            "why": self.why,
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.form}: {self.shape.equation}  (n = {self.n})"]
+        lines += [f"  {name} = {value}" for name, value in self.params.items()]
+        lines.append(f"  {self.why}")
+        lines += [f"  warning: {sentence}" for sentence in self.warnings]
+        return "\n".join(lines)
+
+    def _spread(
+        self, X: Float[ndarray, "v k"], mid: Float[ndarray, " k"]
+    ) -> tuple[Float[ndarray, " k"], Float[ndarray, " k"]]:
+        """Variance of the draws below and above the law, from their outer quantiles."""
+        if not len(self.draws):
+            return np.zeros(len(mid)), np.zeros(len(mid))
+        curves = self.shape.value(self.draws, X)
+        low, high = np.quantile(curves, [0.025, 0.975], axis=0)
+        below, above = np.maximum(mid - low, 0) / 1.96, np.maximum(high - mid, 0) / 1.96
+        # The bootstrap's bias is not believed: neither side may be less than half the mean width.
+        least = (high - low) / (4 * 1.96)
+        return np.maximum(below, least) ** 2, np.maximum(above, least) ** 2
+
+    def _points(
+        self, N: Values | None, D: Values | None, C: Values | None
+    ) -> tuple[Float[ndarray, "v k"], tuple[int, ...]]:
+        """Centred logs of the form's variables at the points asked for."""
+        given: dict[str, ndarray] = {}
+        for name, value in (("N", N), ("D", D), ("C", C)):
+            if value is not None:
+                array = np.asarray(value, dtype=float)
+                require(
+                    bool(np.all(array > 0)) and bool(np.all(np.isfinite(array))),
+                    f"law.{name}",
+                    "be positive and finite",
+                    value,
+                )
+                given[name] = np.log(array)
+        arrays = np.broadcast_arrays(*given.values()) if given else []
+        given = dict(zip(given, arrays, strict=True))
+        shape = arrays[0].shape if given else ()
+        given = {name: np.atleast_1d(array) for name, array in given.items()}
+        rows = [self.coordinate(name, given) for name in self.shape.variables]
+        return np.stack([r.reshape(-1) for r in rows]) - self.centre[:, None], shape
+
+    def coordinate(self, name: str, given: dict[str, ndarray]) -> ndarray:
+        """Log of a variable from whichever of N, D and C (as logs) are given."""
+        if name in given:
+            return given[name]
+        if name == "C" and {"N", "D"} <= set(given):
+            return self.cost.compute(given["N"], given["D"])
+        if name == "D" and {"N", "C"} <= set(given):
+            return self.cost.data(given["C"], given["N"])
+        if name == "N" and {"D", "C"} <= set(given):
+            return self.cost.size(given["C"], given["D"])
+        if self.path is not None and len(given) == 1:
+            other, value = next(iter(given.items()))
+            if other != "C" and abs(self.path.of[other][1]) < 1e-6:
+                raise InputError(
+                    f"law must be given {name}; {other} alone says nothing, as it was the same "
+                    "in all runs."
+                )
+            c = value if other == "C" else self.path.compute(other, value)
+            return c if name == "C" else self.path.at(name, c)
+        needs = " and ".join(self.shape.variables)
+        raise InputError(
+            f"law must be given {needs} (or two of N, D, C); got {', '.join(given) or 'none'}."
+        )

@@ -1,0 +1,212 @@
+"""One solver for all fits: damped Newton steps on many problems at once.
+
+Letters: m problems (starts or bootstrap draws), p parameters, n runs, v variables.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from allometry.laws.forms import Form
+
+CHUNK = 60_000
+"""Elements of an (m, n) array worked on at once: what fits the cache, and bounds the memory."""
+
+
+@final
+@dataclass(frozen=True)
+class Solution:
+    """Where each of m problems came to rest.
+
+    `decrement` is the decrease of the objective that one more step would promise, relative to the
+    objective: an optimum has (nearly) none, a start that never moved has much.
+    """
+
+    theta: Float[ndarray, "m p"]
+    objective: Float[ndarray, " m"]
+    decrement: Float[ndarray, " m"]
+    converged: Bool[ndarray, " m"]
+
+
+def minimise(
+    form: Form,
+    X: Float[ndarray, "v n"],
+    y: Float[ndarray, "..."],
+    theta: Float[ndarray, "m p"],
+    *,
+    weights: Float[ndarray, "..."] | None = None,
+    delta: float = 1e-3,
+    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None = None,
+    iterations: int = 300,
+) -> Solution:
+    r"""Minimise $\sum_i w_i \rho_\delta(y_i - f_\theta(x_i))$ for every row of `theta` as start.
+
+    $\rho_\delta(r)$ is Huber's: $r^2/2$ inside $\pm\delta$, $\delta(|r| - \delta/2)$ outside.
+    The matrix of each step is $J^T \mathrm{diag}(\rho'' + \lambda\,\rho'/r) J$: Newton's (without
+    the form's own curvature) for small $\lambda$, and for large $\lambda$ a short step of
+    iteratively reweighted least squares, which always points downhill. $\lambda$ falls after each
+    success and rises after each failure, for each problem by itself.
+
+    Args:
+        form: The law's form.
+        X: Centred logs of the variables.
+        y: Log losses, `(n,)` or one row per problem.
+        theta: Starts.
+        weights: One per run, or one row per problem (bootstrap counts).
+        delta: Where Huber's loss turns from square to linear; infinity for least squares.
+        prior: Means and precisions of a quadratic penalty on the parameters.
+        iterations: Limit on the steps; what is not done by then is reported as not converged.
+    """
+    m, n = len(theta), X.shape[1]
+    rows = max(1, CHUNK // n)
+    if m > rows:
+        parts = [
+            minimise(
+                form,
+                X,
+                y[i : i + rows] if y.ndim == 2 else y,
+                theta[i : i + rows],
+                weights=weights[i : i + rows]
+                if weights is not None and weights.ndim == 2
+                else weights,
+                delta=delta,
+                prior=prior,
+                iterations=iterations,
+            )
+            for i in range(0, m, rows)
+        ]
+        return Solution(
+            *(
+                np.concatenate([getattr(part, name) for part in parts])
+                for name in ("theta", "objective", "decrement", "converged")
+            )
+        )
+    return _minimise(form, X, y, theta, weights, delta, prior, iterations)
+
+
+def search(
+    form: Form,
+    X: Float[ndarray, "v n"],
+    y: Float[ndarray, " n"],
+    starts: Float[ndarray, "m p"],
+    *,
+    weights: Float[ndarray, " n"] | None = None,
+    delta: float = 1e-3,
+    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None = None,
+) -> Solution:
+    """Minimise from spread-out starts: a few steps of least squares first, then Huber's loss.
+
+    Far from the optimum nearly every residual is beyond delta and Huber's loss is all kinks; least
+    squares is smooth there and brings the starts close.
+    """
+    if np.isfinite(delta):
+        starts = minimise(
+            form, X, y, starts, weights=weights, delta=np.inf, prior=prior, iterations=15
+        ).theta
+    return minimise(form, X, y, starts, weights=weights, delta=delta, prior=prior)
+
+
+def _minimise(
+    form: Form,
+    X: Float[ndarray, "v n"],
+    y: Float[ndarray, "..."],
+    theta: Float[ndarray, "m p"],
+    weights: Float[ndarray, "..."] | None,
+    delta: float,
+    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None,
+    iterations: int,
+) -> Solution:
+    m = len(theta)
+    theta = theta.astype(float, copy=True)
+    best, decrement = np.full(m, np.inf), np.full(m, np.inf)
+    live = np.arange(m)  # the problems still moving; the arrays below hold only these
+    here = theta.copy()
+    w = None if weights is None else np.broadcast_to(weights, (m, X.shape[1]))
+    y = np.broadcast_to(y, (m, X.shape[1]))
+    damping, idle = np.ones(m), np.zeros(m, int)
+    state = _linearise(form, X, y, w, here, delta, prior)
+    for _ in range(iterations):
+        objective, gradient, newton, reweighted = state
+        H = newton + damping[:, None, None] * reweighted
+        # A touch of the diagonal keeps flat directions solvable without moving the optimum.
+        ridge = 1e-12 * np.einsum("mii->mi", reweighted) + 1e-300
+        np.einsum("mii->mi", H)[:] += ridge
+        step = -_solve(H, gradient)
+        # Shortened whole, for clipping entry by entry could turn a step uphill.
+        step *= np.minimum(1.0, 1.0 / np.maximum(np.abs(step).max(1), 1e-300))[:, None]
+        trial = _linearise(form, X, y, w, here + step, delta, prior)
+        better = trial[0] < objective
+        promised = -(gradient * step).sum(1) / np.maximum(objective, 1e-300)
+        gain = np.where(better, 1 - trial[0] / np.maximum(objective, 1e-300), 0.0)
+        here[better] += step[better]
+        state = tuple(
+            np.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+            for a, b in zip(trial, state, strict=True)
+        )
+        damping = np.where(better, damping * 0.2, damping * 6.0)
+        damping = np.clip(damping, 1e-7, 1e12)
+        idle = np.where(gain > 1e-11, 0, idle + 1)
+        done = ((promised < 1e-13) & (damping < 10)) | (idle >= 12)
+        if done.any() or _ == iterations - 1:
+            theta[live], best[live], decrement[live] = here, state[0], promised
+            keep = ~done
+            live, here, damping, idle = live[keep], here[keep], damping[keep], idle[keep]
+            state = tuple(a[keep] for a in state)
+            y, w = y[keep], None if w is None else w[keep]
+            if not len(live):
+                break
+    converged = decrement < 1e-6
+    return Solution(theta, best, decrement, converged & np.isfinite(best))
+
+
+def _linearise(
+    form: Form,
+    X: Float[ndarray, "v n"],
+    y: Float[ndarray, "m n"],
+    w: Float[ndarray, "m n"] | None,
+    theta: Float[ndarray, "m p"],
+    delta: float,
+    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None,
+) -> tuple[ndarray, ndarray, ndarray, ndarray]:
+    """Objective, gradient, Newton's and the reweighted matrix at `theta`."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        f, J = form.evaluate(theta, X)
+        r = y - f
+    size = np.abs(r)
+    psi = np.clip(r, -delta, delta)
+    rho = psi * (r - 0.5 * psi)
+    inside = (size <= delta).astype(float)
+    shrink = np.minimum(1.0, delta / np.maximum(size, 1e-300))
+    if w is not None:
+        rho, psi, inside, shrink = rho * w, psi * w, inside * w, shrink * w
+    objective = rho.sum(1)
+    gradient = -np.matmul(J, psi[:, :, None])[:, :, 0]
+    Jt = J.transpose(0, 2, 1)
+    newton = np.matmul(J * inside[:, None, :], Jt)
+    reweighted = np.matmul(J * shrink[:, None, :], Jt)
+    if prior is not None:
+        mean, precision = prior
+        away = theta - mean
+        objective = objective + 0.5 * (precision * away**2).sum(1)
+        gradient = gradient + precision * away
+        np.einsum("mii->mi", newton)[:] += precision
+    bad = ~np.isfinite(objective) | ~np.isfinite(gradient).all(1)
+    if bad.any():
+        objective = np.where(bad, np.inf, objective)
+        gradient[bad], newton[bad], reweighted[bad] = 0.0, 0.0, np.eye(theta.shape[1])
+    return objective, gradient, newton, reweighted
+
+
+def _solve(H: Float[ndarray, "m p p"], g: Float[ndarray, "m p"]) -> Float[ndarray, "m p"]:
+    """`H x = g` for each problem, after scaling each matrix to a unit diagonal."""
+    scale = 1.0 / np.sqrt(np.maximum(np.einsum("mii->mi", H), 1e-300))
+    scaled = H * scale[:, :, None] * scale[:, None, :]
+    np.einsum("mii->mi", scaled)[:] += 1e-14
+    try:
+        x = np.linalg.solve(scaled, (g * scale)[:, :, None])[:, :, 0]
+    except np.linalg.LinAlgError:
+        x = np.einsum("mij,mj->mi", np.linalg.pinv(scaled), g * scale)
+    return x * scale

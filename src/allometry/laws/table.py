@@ -1,0 +1,179 @@
+"""The runs a law is fitted to: columns checked, missing ones derived, odd rows named.
+
+Letters: n runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from allometry._core.errors import InputError, require
+
+VARIABLES = ("N", "D", "C")
+_FAILED = {"failed", "diverged", "error", "crashed", "killed", "running"}
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """Runs fit for fitting: positive, finite, one row per run.
+
+    `logs` holds the log of each variable that is known; `y` the log of the loss; `cluster` numbers
+    the configurations, so that several seeds of one configuration share a number.
+    """
+
+    logs: dict[str, Float[ndarray, " n"]]
+    y: Float[ndarray, " n"]
+    se: Float[ndarray, " n"] | None
+    cluster: Int[ndarray, " n"]
+    given: frozenset[str]
+    notes: tuple[str, ...]
+
+    @property
+    def n(self) -> int:
+        """How many runs."""
+        return len(self.y)
+
+    @property
+    def configurations(self) -> int:
+        """How many runs there are when seeds of one configuration count as one."""
+        return int(self.cluster.max()) + 1
+
+    def varies(self, name: str) -> bool:
+        """Whether a variable is known and takes more than one value."""
+        return name in self.logs and float(np.ptp(self.logs[name])) > 1e-9
+
+    def order(self) -> Float[ndarray, " n"]:
+        """What runs are ordered by, from small to large: compute where it is known."""
+        for name in ("C", "N", "D"):
+            if self.varies(name):
+                return self.logs[name]
+        raise InputError(
+            "The runs must differ in N, D or C; all have the same. "
+            "Add runs of at least three sizes."
+        )
+
+    def take(self, rows: ndarray) -> "Table":
+        """The table of some of the rows."""
+        return Table(
+            {k: v[rows] for k, v in self.logs.items()},
+            self.y[rows],
+            None if self.se is None else self.se[rows],
+            np.unique(self.cluster[rows], return_inverse=True)[1],
+            self.given,
+            (),
+        )
+
+
+def read(data: Mapping[str, Any] | Any, *, drop_highest: int = 0) -> Table:
+    """The runs in a mapping of columns or a data frame, with what was left out said in words.
+
+    Args:
+        data: Columns `loss` and at least one of `N`, `D`, `C`; optionally `loss_se`, `status` and
+            `family`. Others are ignored.
+        drop_highest: How many of the highest losses to leave out.
+    """
+    present = [name for name in VARIABLES if name in data]
+    require(
+        "loss" in data,
+        "data",
+        "have a column 'loss'",
+        _names(data),
+        "Rename your column, or pass {'loss': ..., 'N': ...}.",
+    )
+    require(
+        bool(present),
+        "data",
+        "have at least one of the columns N, D, C",
+        _names(data),
+        "Name the parameters N, the tokens or examples D, the FLOPs C.",
+    )
+    require(drop_highest >= 0, "drop_highest", "be 0 or more", drop_highest)
+    notes: list[str] = []
+    columns = {name: _numbers(data[name], name) for name in ("loss", *present)}
+    size = len(columns["loss"])
+    for name, column in columns.items():
+        require(len(column) == size, name, f"have {size} rows like loss", len(column))
+    # A column that holds nothing is as good as absent.
+    present = [name for name in present if np.isfinite(columns[name]).any()]
+    require(bool(present), "data", "have numbers in one of N, D, C", "none")
+    keep = _usable(data, columns, present, notes)
+    if drop_highest:
+        rows = np.flatnonzero(keep)
+        worst = rows[np.argsort(columns["loss"][rows], kind="stable")[-drop_highest:]]
+        keep[worst] = False
+        notes.append(f"The {len(worst)} highest losses were left out, as asked.")
+    logs = {name: np.log(columns[name][keep]) for name in present}
+    y = np.log(columns["loss"][keep])
+    se = None
+    if "loss_se" in data:
+        se = _numbers(data["loss_se"], "loss_se")[keep] / np.exp(y)
+        se = se if np.isfinite(se).all() and (se > 0).all() else None
+    given = frozenset(present)
+    _derive(logs)
+    keys = np.round(np.stack([logs[k] for k in sorted(logs)], 1), 9)
+    cluster = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    return Table(logs, y, se, cluster, given, tuple(notes))
+
+
+def _names(data: Any) -> list[str]:
+    return [str(name) for name in (data.keys() if hasattr(data, "keys") else data)]
+
+
+def _numbers(column: Any, name: str) -> Float[ndarray, " n"]:
+    try:
+        return np.array(column, dtype=float).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name} must hold numbers only; got {str(error)!r}. Remove or convert what is not."
+        ) from error
+
+
+def _usable(
+    data: Any, columns: dict[str, ndarray], present: list[str], notes: list[str]
+) -> ndarray:
+    """Which rows can enter a fit; a note for each reason that some can't."""
+    keep = np.ones(len(columns["loss"]), bool)
+    if "status" in data:
+        status = np.array([str(s).lower() for s in data["status"]])
+        failed = np.isin(status, sorted(_FAILED))
+        _note(notes, failed & keep, "did not finish (by their status)")
+        keep &= ~failed
+    for name in ("loss", *present):
+        with np.errstate(invalid="ignore"):
+            bad = ~(np.isfinite(columns[name]) & (columns[name] > 0))
+        _note(notes, bad & keep, f"have a {name} that is missing, infinite or not positive")
+        keep &= ~bad
+    if "family" in data:
+        families = sorted({str(f) for f, k in zip(data["family"], keep, strict=True) if k})
+        if len(families) > 1:
+            notes.append(
+                f"Runs of {len(families)} families ({', '.join(families[:4])}"
+                f"{', ...' if len(families) > 4 else ''}) are fitted as one law; "
+                "fit each family by itself to compare them."
+            )
+    require(bool(keep.any()), "data", "have a run with finite, positive columns", "none")
+    return keep
+
+
+def _note(notes: list[str], rows: ndarray, why: str) -> None:
+    count = int(rows.sum())
+    if count:
+        where = ", ".join(str(i) for i in np.flatnonzero(rows)[:5])
+        more = ", ..." if count > 5 else ""
+        notes.append(f"{count} runs {why} and were left out (rows {where}{more}).")
+
+
+def _derive(logs: dict[str, ndarray]) -> None:
+    """Fill in the third of N, D, C from the other two by C = 6 N D."""
+    six = np.log(6.0)
+    if "N" in logs and "D" in logs and "C" not in logs:
+        logs["C"] = six + logs["N"] + logs["D"]
+    elif "N" in logs and "C" in logs and "D" not in logs:
+        logs["D"] = logs["C"] - six - logs["N"]
+    elif "D" in logs and "C" in logs and "N" not in logs:
+        logs["N"] = logs["C"] - six - logs["D"]
