@@ -1,1 +1,26 @@
-"""The train room."""
+"""Weights that are learnt: objectives, optimiser, schedule, budget, loop, checkpoint."""
+
+from allometry.train.budget import Budget, count_flops, count_parameters, count_training_flops
+from allometry.train.evaluate import evaluate, token_losses
+from allometry.train.loop import Curve, Progress, Trained, train
+from allometry.train.objectives import next_token
+from allometry.train.optimiser import adamw, parameter_groups
+from allometry.train.schedule import log_spaced, warmup_decay
+
+__all__ = [
+    "Budget",
+    "Curve",
+    "Progress",
+    "Trained",
+    "adamw",
+    "count_flops",
+    "count_parameters",
+    "count_training_flops",
+    "evaluate",
+    "log_spaced",
+    "next_token",
+    "parameter_groups",
+    "token_losses",
+    "train",
+    "warmup_decay",
+]

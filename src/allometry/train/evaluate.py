@@ -1,0 +1,47 @@
+"""The loss on a whole split, never on a sample of it."""
+
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from allometry._core.estimate import Estimate
+from allometry.measure.likelihood import block_mean
+
+
+@runtime_checkable
+class Split(Protocol):
+    """What evaluation asks of a target: its split, cut into windows that cover it once."""
+
+    def blocks(
+        self, split: str, context: int
+    ) -> tuple[Int[Tensor, "b n"], Int[Tensor, "b n"], Bool[Tensor, "b n"]]:
+        """Inputs, the tokens that follow them, and which of these count."""
+        ...
+
+
+@torch.no_grad()
+def token_losses(
+    model: nn.Module, target: Split, split: str, *, context: int, batch: int = 64
+) -> Float[Tensor, " tokens"]:
+    """Negative log-likelihood in nats of every token of `split` but the first, in order."""
+    inputs, following, counts = target.blocks(split, context)
+    was_training = model.training
+    model.eval()
+    parts = []
+    for start in range(0, len(inputs), batch):
+        rows = slice(start, start + batch)
+        logits = model(inputs[rows].long())
+        losses = functional.cross_entropy(
+            logits.flatten(0, 1), following[rows].long().flatten(), reduction="none"
+        )
+        parts.append(losses[counts[rows].flatten()])
+    model.train(was_training)
+    return torch.cat(parts)
+
+
+def evaluate(model: nn.Module, target: Split, split: str, *, context: int) -> Estimate:
+    """Mean loss of `model` over the whole of `split` in nats per token, its error from blocks."""
+    return block_mean(token_losses(model, target, split, context=context).double().numpy())

@@ -1,0 +1,151 @@
+"""The training loop: from a model, a target and a budget to a curve and a loss."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Protocol, final, runtime_checkable
+
+from jaxtyping import Int
+from torch import Tensor, nn, optim
+
+from allometry._core.errors import DivergedError, require
+from allometry._core.estimate import Estimate
+from allometry.train import checkpoint
+from allometry.train.evaluate import Split, evaluate
+from allometry.train.objectives import next_token
+from allometry.train.schedule import log_spaced, warmup_decay
+
+
+@runtime_checkable
+class TextTarget(Split, Protocol):
+    """What the loop asks of a target of tokens."""
+
+    def batch(self, step: int, *, size: int, context: int, seed: int) -> Int[Tensor, "b n"]:
+        """The batch of `step`: a pure function of its arguments, so that resuming is exact."""
+        ...
+
+
+@final
+class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
+    """The training was asked to leave and did, its checkpoint written."""
+
+
+@final
+@dataclass(frozen=True)
+class Progress:
+    """Where a training stands, for whoever watches."""
+
+    step: int
+    steps: int
+    loss: float
+
+
+@final
+@dataclass
+class Curve:
+    """Validation loss along training: equal-length lists of step, tokens and nats."""
+
+    step: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    loss: list[float] = field(default_factory=list)
+
+
+@final
+@dataclass(frozen=True)
+class Trained:
+    """What a training leaves besides the weights in the model."""
+
+    curve: Curve
+    loss: Estimate
+    seconds: float
+
+
+def train(
+    model: nn.Module,
+    optimiser: optim.Optimizer,
+    target: TextTarget,
+    *,
+    steps: int,
+    batch: int,
+    context: int,
+    seed: int,
+    warmup: int | None = None,
+    decay: str = "cosine",
+    clip: float = 1.0,
+    curve_points: int = 12,
+    save_to: Path | None = None,
+    save_every: float = 10.0,
+    watch: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Trained:
+    """Train `model` in place for `steps` steps and measure it on the whole validation split.
+
+    The batch of each step is a pure function of `(seed, step)` and the checkpoint holds weights,
+    optimiser and curve, so a training that was killed and resumed ends in the same numbers as one
+    that was not.
+
+    Args:
+        model: Maps tokens (b, n) to logits (b, n, v).
+        optimiser: Its groups carry the peak rate as `peak_lr` (see `train.optimiser.adamw`).
+        target: Where batches and the validation split come from.
+        steps: Number of updates.
+        batch: Sequences in a batch.
+        context: Tokens in a sequence.
+        seed: Of the order of the data.
+        warmup: Steps of linear warm-up; a twentieth of the training if not given.
+        decay: `"cosine"` or `"linear"`, to zero.
+        clip: Largest norm of the gradient.
+        curve_points: Evaluations along the way, evenly spread in the logarithm of the step.
+        save_to: File of the checkpoint; resumes from it where it is there.
+        save_every: Seconds between checkpoints.
+        watch: Told the progress after every step.
+        stop: Asked after every step; true means checkpoint and leave.
+
+    Raises:
+        DivergedError: The loss was not finite; the message says at which step.
+        Stopped: `stop` said so.
+    """
+    require(steps >= 1, "train.steps", "be at least 1", steps)
+    warmup = max(1, steps // 20) if warmup is None else warmup
+    marks = set(log_spaced(steps, curve_points))
+    curve, first, spent = Curve(), 0, 0.0
+    if save_to is not None and save_to.exists():
+        state = checkpoint.load(save_to, model, optimiser)
+        curve, first, spent = Curve(**state["curve"]), state["step"], state["seconds"]
+    start = saved = time.monotonic()
+    model.train()
+    last = Estimate(math.nan)
+    for step in range(first, steps):
+        factor = warmup_decay(step, steps=steps, warmup=warmup, shape=decay)
+        for group in optimiser.param_groups:
+            group["lr"] = group["peak_lr"] * factor
+        loss = next_token(model, target.batch(step, size=batch, context=context, seed=seed))
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
+        nats = loss.item()
+        if not (math.isfinite(nats) and math.isfinite(norm)):
+            raise DivergedError(
+                f"the loss became {nats} (gradient norm {norm.item():g}) at step {step + 1} "
+                f"of {steps}; a smaller learning rate may help."
+            )
+        optimiser.step()
+        if step + 1 in marks:
+            last = evaluate(model, target, "validation", context=context)
+            curve.step.append(step + 1)
+            curve.tokens.append((step + 1) * batch * context)
+            curve.loss.append(last.value)
+        if watch is not None:
+            watch(Progress(step + 1, steps, nats))
+        now = time.monotonic()
+        stopping = stop is not None and stop() and step + 1 < steps
+        if save_to is not None and step + 1 < steps and (stopping or now - saved > save_every):
+            # The seconds of the run so far ride along: a resumed run counts all of its work.
+            state = {"step": step + 1, "seconds": spent + now - start, "curve": asdict(curve)}
+            checkpoint.save(save_to, model, optimiser, state)
+            saved = now
+        if stopping:
+            raise Stopped
+    return Trained(curve, last, spent + time.monotonic() - start)

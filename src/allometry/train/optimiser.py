@@ -1,0 +1,48 @@
+"""AdamW whose best rate does not move with width."""
+
+from typing import Any
+
+from torch import nn, optim
+
+
+def parameter_groups(
+    model: nn.Module, *, lr: float, width: int, base_width: int, weight_decay: float
+) -> list[dict[str, Any]]:
+    r"""Groups for AdamW under the maximal-update parametrisation.
+
+    Matrices between hidden layers have a fan-in that grows with width, so Adam's step there is
+    scaled by `base_width / width`; tables, biases and gains keep the rate as it is. Together with
+    the readout's scale (`Transformer(readout_scale=base_width / width)`) the rate that is best at
+    one width is best at the next. Weight decay is applied to hidden matrices only, at a strength
+    that does not shrink with their rate.
+
+    References: `yang2022` Table 8; `loshchilov2019` Algorithm 2.
+    """
+    naming = getattr(model, "embedding_parameters", None)
+    tables = {id(p) for p in naming()} if naming is not None else set()
+    hidden = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in tables]
+    rest = [p for p in model.parameters() if p.ndim < 2 or id(p) in tables]
+    scale = base_width / width
+    groups = [
+        {"params": hidden, "lr": lr * scale, "weight_decay": weight_decay / scale},
+        {"params": rest, "lr": lr, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def adamw(
+    model: nn.Module,
+    *,
+    lr: float,
+    width: int = 1,
+    base_width: int = 1,
+    weight_decay: float = 0.0,
+    betas: tuple[float, float] = (0.9, 0.95),
+) -> optim.AdamW:
+    """AdamW over `parameter_groups`, with torch's fused kernel."""
+    groups = parameter_groups(
+        model, lr=lr, width=width, base_width=base_width, weight_decay=weight_decay
+    )
+    for group in groups:
+        group["peak_lr"] = group["lr"]  # the schedule multiplies this
+    return optim.AdamW(groups, betas=betas, fused=True)
