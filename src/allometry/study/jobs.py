@@ -1,0 +1,73 @@
+"""From what a person names on the command line to the study it means."""
+
+import functools
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from allometry._core.errors import InputError
+from allometry.study.ladder import ladder
+from allometry.study.recipes import ngram, transformer
+from allometry.study.study import Study
+from allometry.targets import Text
+
+
+def study(
+    job: str,
+    *,
+    smallest: float = 1e3,
+    largest: float = 4e5,
+    rungs: int = 8,
+    seeds: int = 2,
+    tokens: Sequence[float] | None = None,
+    vocabulary: str = "characters",
+    context: int = 64,
+) -> Study:
+    """The study that `allometry run JOB` carries out.
+
+    Args:
+        job: A text file, `"embedded"`, or `"FILE.py:function"` where the function, called without
+            arguments, returns a `Study` (the other arguments are then its own business).
+        smallest: Parameters of the smallest model.
+        largest: Parameters of the largest.
+        rungs: Sizes.
+        seeds: Repetitions.
+        tokens: Training tokens; see `default_tokens`.
+        vocabulary: Of the text.
+        context: Tokens a model sees.
+    """
+    file, colon, function = job.rpartition(":")
+    if colon and file.endswith(".py"):
+        return _from_file(Path(file), function)
+    if job == "embedded":
+        target = Text.embedded(vocabulary=vocabulary)
+    else:
+        target = Text(job, vocabulary=vocabulary)
+    return Study(
+        target,
+        recipes=[functools.partial(transformer, context=context), ngram],
+        ladder=ladder(smallest, largest, rungs),
+        seeds=seeds,
+        tokens=tokens or None,
+    )
+
+
+def demo_study() -> Study:
+    """The demo: the embedded prose, eight sizes over 2.6 decades, two seeds, and n-grams."""
+    return study("embedded")
+
+
+def _from_file(path: Path, function: str) -> Study:
+    if not path.is_file():
+        raise InputError(f"{path} must be a Python file; got no such file.")
+    # Workers import the file's names too, by the same way: its folder on the path.
+    sys.path.insert(0, str(path.parent.absolute()))
+    module = importlib.import_module(path.stem)
+    make = getattr(module, function, None)
+    if not callable(make):
+        raise InputError(f"{path} must define a function {function!r}; got none.")
+    made = make()
+    if not isinstance(made, Study):
+        raise InputError(f"{path}:{function} must return a Study; got {type(made).__name__}.")
+    return made

@@ -1,0 +1,80 @@
+"""The record of a study: one JSON line per finished or failed run, only ever appended to."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, final
+
+from allometry._core.errors import StorageError
+from allometry._core.files import storage
+
+
+@final
+class Journal:
+    """An append-only file of JSON lines with a single writer, the driver of the study.
+
+    A line counts once its newline is on the disk: `append` writes the line in one call and fsyncs.
+    A last line without newline was torn by a crash; reading leaves it out, and the next append
+    cuts it off first. A bad line further up is damage that no crash of ours makes, so it is
+    reported and nothing is dropped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> list[dict[str, Any]]:
+        """Every whole record, oldest first."""
+        if not self.path.exists():
+            return []
+        with storage("read", self.path):
+            data = self.path.read_bytes()
+        records = []
+        for number, line in enumerate(data.split(b"\n")[:-1], start=1):
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                raise StorageError(
+                    f"Can't read {self.path}: line {number} is damaged. Mend or delete that line; "
+                    "the runs on the other lines are safe."
+                ) from None
+        return records
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add one record; when this returns it has reached the disk."""
+        line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        with storage("write", self.path):
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                end = _whole(descriptor)
+                os.ftruncate(descriptor, end)
+                try:
+                    _write(descriptor, line, end)
+                except OSError:
+                    os.ftruncate(descriptor, end)  # a full disk leaves no half line behind
+                    raise
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def latest(self) -> dict[str, dict[str, Any]]:
+        """The last record of each run by its key, in the order of the first ones."""
+        return {record["key"]: record for record in self.read()}
+
+
+def _write(descriptor: int, line: bytes, at: int) -> None:
+    while line:
+        written = os.pwrite(descriptor, line, at)
+        line, at = line[written:], at + written
+
+
+def _whole(descriptor: int) -> int:
+    """Length of the file up to and with its last newline."""
+    end = os.fstat(descriptor).st_size
+    step = 1 << 16
+    while end > 0:
+        start = max(0, end - step)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0

@@ -1,0 +1,233 @@
+"""Decoder transformers of any size, trained so that one learning rate serves them all."""
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import torch
+
+from allometry._core.errors import require
+from allometry._core.spec import Spec
+from allometry.models import Transformer
+from allometry.study.recipes.words import generate, same_text
+from allometry.study.request import Outcome, Place, Request
+from allometry.targets import Text
+from allometry.train import checkpoint
+from allometry.train.budget import Budget, count_parameters, count_training_flops
+from allometry.train.evaluate import evaluate
+from allometry.train.loop import train
+from allometry.train.optimiser import adamw
+
+HEAD = 16
+"""Size of a head. It stays the same as width grows, as the transfer of the rate asks."""
+
+BASE_WIDTH = 64
+"""The width at which the learning rate is the number that was asked for."""
+
+
+@final
+@dataclass(frozen=True)
+class TransformerRun(Request):
+    """One decoder transformer on one text under one budget and seed.
+
+    Args:
+        target: The text.
+        fingerprint: Of the text's content: another text under the same name is another run.
+        width: Of the residual stream.
+        depth: Blocks.
+        heads: Attention heads of a block.
+        context: Tokens the model sees.
+        batch: Sequences in a batch.
+        steps: Updates.
+        lr: Peak learning rate at `BASE_WIDTH`.
+        seed: Of weights and data order.
+        rung: Which size of the ladder this is, from 0.
+        weight_decay: Decoupled, on hidden matrices.
+    """
+
+    target: Text
+    fingerprint: str
+    width: int
+    depth: int
+    heads: int
+    context: int
+    batch: int
+    steps: int
+    lr: float
+    seed: int
+    rung: int
+    weight_decay: float = 0.1
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Family, target, shape, rung and seed."""
+        plural = "s" if self.depth > 1 else ""
+        return {
+            "family": "transformer",
+            "target": self.target.name,
+            "shape": f"{self.depth} layer{plural}, width {self.width}",
+            "rung": self.rung,
+            "seed": self.seed,
+        }
+
+    def model(self, device: str = "cpu") -> Transformer:
+        """The untrained model."""
+        with torch.device(device):
+            return Transformer(
+                vocabulary=self.target.vocabulary.size,
+                width=self.width,
+                depth=self.depth,
+                heads=self.heads,
+                context=self.context,
+                positions="rotary",
+                readout_scale=BASE_WIDTH / self.width,
+                rng=None if device == "meta" else torch.Generator().manual_seed(self.seed),
+            )
+
+    @cached_property
+    def _budget(self) -> Budget:
+        model = self.model("meta")
+        N, N_embedding = count_parameters(model)
+        D = self.steps * self.batch * self.context
+        C = count_training_flops(
+            model, vocabulary=self.target.vocabulary.size, context=self.context, tokens=D
+        )
+        return Budget(N, N_embedding, D, C)
+
+    def budget(self) -> Budget:
+        """Counted on the model's shapes, without its numbers."""
+        return self._budget
+
+    def work(self) -> float:
+        """A fixed price per step and layer, and the arithmetic at a modest rate."""
+        return self.steps * (0.002 + 0.0015 * self.depth) + self.budget().C / 5e10
+
+    def __call__(self, place: Place) -> Outcome:
+        """Train, measure on validation and test, keep the weights, write a few lines."""
+        same_text(self.target, self.fingerprint)
+        torch.set_default_dtype(torch.float32)
+        model = self.model()
+        optimiser = adamw(
+            model,
+            lr=self.lr,
+            width=self.width,
+            base_width=BASE_WIDTH,
+            weight_decay=self.weight_decay,
+        )
+        trained = train(
+            model,
+            optimiser,
+            self.target,
+            steps=self.steps,
+            batch=self.batch,
+            context=self.context,
+            seed=self.seed,
+            save_to=place.checkpoint,
+            watch=place.watch,
+            stop=place.stop,
+        )
+        test = evaluate(model, self.target, "test", context=self.context)
+        checkpoint.save_weights(place.weights, model, {"family": "transformer"})
+        budget = self.budget()
+        per_token = budget.C / budget.D
+        return Outcome(
+            columns=self.columns
+            | {
+                "N": budget.N,
+                "N_embedding": budget.N_embedding,
+                "D": budget.D,
+                "D_unique": self.target.D_unique,
+                "C": budget.C,
+                "C_6ND": budget.C_6ND,
+                "loss": trained.loss.value,
+                "loss_se": trained.loss.se,
+                "test_loss": test.value,
+                "test_loss_se": test.se,
+                "seconds": trained.seconds,
+            },
+            curve={
+                "step": [float(s) for s in trained.curve.step],
+                "tokens": [float(t) for t in trained.curve.tokens],
+                "flops": [t * per_token for t in trained.curve.tokens],
+                "loss": trained.curve.loss,
+            },
+            sample=generate(model, self.target, self.seed),
+        )
+
+
+def transformer(
+    target: Text,
+    ladder: Iterable[float],
+    *,
+    tokens: Sequence[float],
+    seeds: int,
+    context: int = 64,
+    batch: int = 32,
+    lr: float = 0.01,
+) -> list[Spec]:
+    """Requests for a transformer of each size, each number of tokens and each seed.
+
+    Args:
+        target: The text.
+        ladder: Wanted sizes N, without embeddings.
+        tokens: Training tokens D; every size is trained on each.
+        seeds: Repetitions.
+        context: Tokens the model sees.
+        batch: Sequences in a batch.
+        lr: Peak rate at `BASE_WIDTH`.
+
+    References: `vaswani2017`; `yang2022` for the rate; `kaplan2020` for the shape.
+    """
+    require(context >= 2, "transformer.context", "be at least 2", context)
+    shortest = min(len(target.train), len(target.validation), len(target.test))
+    require(
+        shortest > context,
+        f"every split of {target.name}",
+        f"be longer than the context of {context} tokens",
+        shortest,
+        "Give a longer text or a smaller context.",
+    )
+    shapes = [grow(N) for N in ladder]
+    return [
+        Spec(
+            TransformerRun,
+            target=target.spec,
+            fingerprint=target.fingerprint,
+            width=width,
+            depth=depth,
+            heads=heads,
+            context=context,
+            batch=batch,
+            steps=max(1, round(D / (batch * context))),
+            lr=lr,
+            seed=seed,
+            rung=rung,
+        )
+        for rung, (width, depth, heads) in enumerate(shapes)
+        for D in sorted(set(tokens))
+        for seed in range(seeds)
+    ]
+
+
+def grow(N: float) -> tuple[int, int, int]:
+    r"""Width, depth and heads of a transformer with about `N` parameters, embeddings apart.
+
+    A block has about $12 w^2 + 13 w$ parameters (`kaplan2020` section 2.1, with biases and norms).
+    The shape nearest in size wins, where each doubling of the aspect ratio width / depth away from
+    32 counts as much as 15 % of the size.
+    """
+    require(N >= 200, "transformer size", "be at least 200 parameters", N)
+    # Heads keep their size, so widths from two heads up come in multiples of it.
+    widths = [*range(4, 2 * HEAD, 4), *range(2 * HEAD, 64 * HEAD + 1, HEAD)]
+
+    def misfit(shape: tuple[int, int]) -> float:
+        width, depth = shape
+        size = depth * (12 * width**2 + 13 * width)
+        return abs(math.log(size / N)) + 0.15 * abs(math.log2(width / depth / 32))
+
+    shapes = itertools.product(widths, range(1, 65))
+    width, depth = min(shapes, key=misfit)
+    return width, depth, max(1, width // HEAD)

@@ -1,0 +1,103 @@
+"""The runs of a study, read back from its folder."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from allometry._core.errors import InputError, StorageError
+from allometry._core.files import replacing, storage
+from allometry.study.journal import Journal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = [
+    *("key", "family", "target", "shape", "rung", "seed", "N", "N_embedding", "D", "D_unique"),
+    *("C", "C_6ND", "loss", "loss_se", "test_loss", "test_loss_se", "seconds", "status"),
+    *("error", "versions"),
+]
+"""The columns every frame has, in this order; a family's own come after them."""
+
+
+@final
+class Runs:
+    """A study's folder, for reading; safe to use while the study is at work.
+
+    Args:
+        folder: As given to `Study.run`.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise InputError(f"{folder} must be a study folder; got no such folder.")
+        if not (self.folder / "study.json").exists():
+            raise InputError(
+                f"{folder} must be a study folder; got one without study.json. "
+                "Make a study with `allometry run`."
+            )
+        self.journal = Journal(self.folder / "journal.jsonl")
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the study is: its target, its plan of runs, versions."""
+        path = self.folder / "study.json"
+        with storage("read", path):
+            text = path.read_text(encoding="utf-8")
+        try:
+            return json.loads(text) | {"folder": str(self.folder)}
+        except ValueError:
+            raise StorageError(f"Can't read {path}: it is not valid JSON.") from None
+
+    def frame(self) -> "pd.DataFrame":
+        """One row per run, finished or failed, with the columns of `COLUMNS` first."""
+        import pandas as pd
+
+        rows = [
+            {k: v for k, v in record.items() if k != "sample"}
+            for record in self.journal.latest().values()
+        ]
+        frame = pd.DataFrame(rows)
+        extra = [c for c in frame.columns if c not in COLUMNS]
+        return frame.reindex(columns=[*COLUMNS, *extra])
+
+    def state(self) -> dict[str, int]:
+        """How many runs are done, failed, diverged and waiting."""
+        latest = self.journal.latest()
+        counts = {"done": 0, "failed": 0, "diverged": 0}
+        for record in latest.values():
+            counts[record["status"]] += 1
+        return counts | {"waiting": len(set(self.about["runs"]) - set(latest))}
+
+    def samples(self) -> dict[str, str]:
+        """Generated text by the run's key."""
+        latest = self.journal.latest()
+        return {key: r["sample"] for key, r in latest.items() if r.get("sample")}
+
+    def curves(self) -> "pd.DataFrame":
+        """Validation loss along every training: key, step, tokens, flops, loss."""
+        import pandas as pd
+
+        parts = []
+        for key in self.journal.latest():
+            path = curve_path(self.folder, key)
+            if path.exists():
+                with storage("read", path), np.load(path, allow_pickle=False) as data:
+                    parts.append(pd.DataFrame({"key": key} | {k: data[k] for k in data.files}))
+        if not parts:
+            return pd.DataFrame(columns=["key", "step", "tokens", "flops", "loss"])
+        return pd.concat(parts, ignore_index=True)
+
+
+def curve_path(folder: Path, key: str) -> Path:
+    """The columnar file of one run's curve."""
+    return folder / "curves" / f"{key}.npz"
+
+
+def write_curve(folder: Path, key: str, curve: dict[str, list[float]]) -> None:
+    """Save the curve of a run, whole or not at all."""
+    with replacing(curve_path(folder, key), "wb") as file:
+        arrays = {name: np.asarray(values, dtype=float) for name, values in curve.items()}
+        np.savez(file, allow_pickle=False, **arrays)

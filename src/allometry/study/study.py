@@ -1,0 +1,189 @@
+"""Recipes x ladder of sizes x seeds on one target, carried out and journalled."""
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, final, runtime_checkable
+
+import torch
+
+from allometry._core.errors import InputError, require
+from allometry._core.files import make_folder, replacing
+from allometry._core.spec import Spec
+from allometry.study.executors import Event, Executor, Task, local
+from allometry.study.journal import Journal
+from allometry.study.lock import locked
+from allometry.study.request import Request
+from allometry.study.runs import Runs, write_curve
+from allometry.targets import Text
+
+
+@runtime_checkable
+class Recipe(Protocol):
+    """A function from a target, sizes, tokens and seeds to the runs to be made."""
+
+    def __call__(
+        self, target: Text, ladder: Iterable[float], *, tokens: Sequence[float], seeds: int
+    ) -> list[Spec]:
+        """The requests."""
+        ...
+
+
+@final
+class Study:
+    """A set of runs: recipes x ladder of sizes x tokens x seeds.
+
+    Args:
+        target: What the models are asked to do.
+        recipes: The families.
+        ladder: Wanted sizes N (see `study.ladder`).
+        seeds: Repetitions of each configuration.
+        tokens: Training tokens D, one number or several; two passes over the text if not given.
+
+    Example:
+        >>> import allometry as al
+        >>> text = al.targets.Text.embedded()
+        >>> study = al.study.Study(text, recipes=[al.study.recipes.ngram], ladder=[1000])
+        >>> len(study.specs())
+        8
+    """
+
+    def __init__(
+        self,
+        target: Text,
+        recipes: Sequence[Recipe],
+        ladder: Iterable[float],
+        seeds: int = 2,
+        tokens: float | Sequence[float] | None = None,
+    ) -> None:
+        self.target = target
+        self.recipes = list(recipes)
+        self.ladder = sorted(ladder)
+        self.seeds = seeds
+        if tokens is None:
+            tokens = 2 * target.D_unique
+        self.tokens = [float(tokens)] if isinstance(tokens, int | float) else list(tokens)
+        require(len(self.recipes) > 0, "study.recipes", "name at least one recipe", recipes)
+        require(len(self.ladder) > 0, "study.ladder", "have at least one size", ladder)
+        require(seeds >= 1, "study.seeds", "be at least 1", seeds)
+        require(min(self.tokens, default=0) >= 1, "study.tokens", "be at least 1", tokens)
+
+    def specs(self) -> list[Spec]:
+        """Every run of the study, each once."""
+        found = [
+            spec
+            for recipe in self.recipes
+            for spec in recipe(self.target, self.ladder, tokens=self.tokens, seeds=self.seeds)
+        ]
+        return list(dict.fromkeys(found))
+
+    def grid(self) -> list[dict[str, Any]]:
+        """What the study will cost: a row per run with its columns, N, D, C and seconds."""
+        rows = []
+        for spec in self.specs():
+            request: Request = spec()
+            budget = request.budget()
+            rows.append(
+                {"key": spec.key}
+                | request.columns
+                | {"N": budget.N, "D": budget.D, "C": budget.C, "seconds": request.work()}
+            )
+        return rows
+
+    def tasks(self, folder: Path | str) -> list[Task]:
+        """What is left to do in `folder`: all but the runs that are done or have diverged."""
+        latest = Journal(Path(folder) / "journal.jsonl").latest()
+        settled = {key for key, record in latest.items() if record["status"] != "failed"}
+        return [Task(spec, spec().work()) for spec in self.specs() if spec.key not in settled]
+
+    def run(
+        self,
+        folder: Path | str,
+        executor: Executor | None = None,
+        watch: Callable[[Event], None] | None = None,
+    ) -> Runs:
+        """Carry out what is not yet in the folder's journal; give back all its runs.
+
+        Finished and diverged runs are not repeated; those that failed for another reason are tried
+        again. Stopping at any moment, by whatever means, loses at most the runs in flight, and
+        these resume from their checkpoints.
+
+        Args:
+            folder: Made if it is not there. The same folder again means resume.
+            executor: Who carries the runs out; `local()` if not given.
+            watch: Told every event, for progress.
+        """
+        folder = make_folder(folder)
+        with locked(folder):
+            for part in ("curves", "weights", "checkpoints"):
+                make_folder(folder / part)
+            journal = Journal(folder / "journal.jsonl")
+            self._write_about(folder, [spec.key for spec in self.specs()])
+            for event in (executor or local())(self.tasks(folder), folder):
+                if event.kind == "done":
+                    _record(folder, journal, event)
+                elif event.kind == "failed":
+                    journal.append(_failure(event))
+                    _clear_checkpoint(folder, event.task.key)
+                if watch is not None:
+                    watch(event)
+        return Runs(folder)
+
+    def _write_about(self, folder: Path, keys: list[str]) -> None:
+        about = {
+            "target": self.target.describe(),
+            "runs": keys,
+            "ladder": self.ladder,
+            "tokens": self.tokens,
+            "seeds": self.seeds,
+            "versions": versions(),
+        }
+        path = folder / "study.json"
+        if path.exists():
+            old = json.loads(path.read_text(encoding="utf-8"))
+            if old["target"].get("fingerprint") != about["target"].get("fingerprint"):
+                raise InputError(
+                    f"{folder} must be a folder of the same target; got one that holds a study "
+                    f"of {old['target'].get('name')!r}. Choose another folder."
+                )
+            # A folder extends itself: what earlier calls asked for stays on the list.
+            about["runs"] = list(dict.fromkeys([*old["runs"], *keys]))
+        with replacing(path) as file:
+            json.dump(about, file, indent=1)
+
+
+def _record(folder: Path, journal: Journal, event: Event) -> None:
+    key = event.task.key
+    if event.data["curve"]:
+        write_curve(folder, key, event.data["curve"])
+    record = {"key": key} | event.data["columns"]
+    record |= {"status": "done", "error": None, "versions": versions()}
+    journal.append(record | {"sample": event.data["sample"]})
+    _clear_checkpoint(folder, key)
+
+
+def _failure(event: Event) -> dict[str, Any]:
+    request: Request = event.task.spec()
+    budget = request.budget()
+    cost = {"N": budget.N, "N_embedding": budget.N_embedding, "D": budget.D, "C": budget.C}
+    cost |= {"C_6ND": budget.C_6ND, "loss": None, "loss_se": None}
+    outcome = {"status": event.data["status"], "error": event.data["error"]}
+    outcome |= {"seconds": event.data.get("seconds"), "versions": versions()}
+    return {"key": event.task.key} | request.columns | cost | outcome
+
+
+def _clear_checkpoint(folder: Path, key: str) -> None:
+    (folder / "checkpoints" / f"{key}.safetensors").unlink(missing_ok=True)
+
+
+def versions() -> dict[str, str]:
+    """Of Python, of this package and of what its numbers depend on."""
+    return {
+        "allometry": importlib.metadata.version("allometry"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": importlib.metadata.version("numpy"),
+        "machine": platform.machine(),
+    }

@@ -1,0 +1,141 @@
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import allometry as al
+from allometry import InputError, Spec
+from allometry._core.errors import LockedError
+from allometry.study import Runs, Study, local, recipes
+from allometry.study.lock import locked
+from allometry.study.recipes.transformer import grow
+from tests.study.fakes import FakeRun, _starts
+
+TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
+
+
+def fakes(*behaviours, seconds=0.0):
+    def recipe(target, ladder, *, tokens, seeds):
+        return [
+            Spec(FakeRun, name=f"r{i}", behaviour=b, seconds=seconds)
+            for i, b in enumerate(behaviours)
+        ]
+
+    return Study(TEXT, [recipe], [1000], tokens=100)
+
+
+def test_a_study_is_written_down_and_read_back(tmp_path):
+    runs = fakes("good", "diverges", "raises").run(tmp_path, local(workers=1))
+    frame = runs.frame()
+    assert sorted(frame["status"]) == ["diverged", "done", "failed"]
+    done = frame[frame["status"] == "done"].iloc[0]
+    assert done["loss"] == 1.5
+    assert done["C_6ND"] == 6 * 10 * 100
+    assert done["versions"]["allometry"] == al.__version__
+    failed = frame[frame["status"] == "failed"].iloc[0]
+    assert failed["error"] == "KeyError: 'nothing here'"
+    assert np.isnan(failed["loss"])
+    assert failed["N"] == 10
+    assert runs.curves()["loss"].tolist() == [2.0, 1.5]
+    assert runs.samples() == {done["key"]: "sample of r0"}
+    assert runs.state() == {"done": 1, "failed": 1, "diverged": 1, "waiting": 0}
+    assert runs.about["target"]["fingerprint"] == TEXT.fingerprint
+
+
+def test_the_same_folder_resumes_and_only_failures_are_tried_again(tmp_path):
+    study = fakes("good", "diverges", "raises")
+    study.run(tmp_path, local(workers=1))
+    study.run(tmp_path, local(workers=1))
+    assert [_starts(tmp_path, f"r{i}") for i in range(3)] == [1, 1, 2]
+
+
+def test_a_larger_study_extends_a_smaller_one(tmp_path):
+    fakes("good").run(tmp_path, local(workers=1))
+    runs = fakes("good", "good").run(tmp_path, local(workers=1))
+    assert len(runs.frame()) == 2
+    assert _starts(tmp_path, "r0") == 1
+    assert len(runs.about["runs"]) == 2
+
+
+def test_another_target_in_the_same_folder_is_refused(tmp_path):
+    fakes("good").run(tmp_path, local(workers=1))
+    other = al.targets.Text.from_string("quite another text, long enough to be cut. " * 40)
+    study = Study(other, [recipes.ngram], [1000])
+    with pytest.raises(InputError, match="Choose another folder"):
+        study.run(tmp_path)
+
+
+def test_a_second_driver_is_refused(tmp_path):
+    with locked(tmp_path), pytest.raises(LockedError, match="in use by process"):
+        fakes("good").run(tmp_path)
+
+
+def test_a_folder_that_is_no_study_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"without study\.json"):
+        Runs(tmp_path)
+    with pytest.raises(InputError, match="no such folder"):
+        Runs(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("N", [300, 1e3, 1e4, 1e5, 1e6, 1e7])
+def test_a_transformer_grows_to_about_the_wanted_size(N):
+    width, depth, heads = grow(N)
+    model = al.models.Transformer(vocabulary=9, width=width, depth=depth, heads=heads, context=8)
+    size, _ = al.train.count_parameters(model)
+    assert size == pytest.approx(N, rel=0.35)
+    assert heads * 4 <= width
+
+
+def test_the_text_must_be_longer_than_the_context():
+    with pytest.raises(InputError, match="longer than the context of 512 tokens; got"):
+        recipes.transformer(TEXT, [1e3], tokens=[100], seeds=1, context=512)
+
+
+def real_study():
+    return Study(
+        TEXT, [recipes.transformer, recipes.ngram], [900, 2000], seeds=2, tokens=[6e4, 1.2e5]
+    )
+
+
+SCRIPT = """
+import sys
+from tests.study.test_study import real_study
+real_study().run(sys.argv[1])
+"""
+
+
+def start(folder):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(folder)], env=environment, stderr=subprocess.DEVNULL
+    )
+
+
+def essence(folder):
+    """What a journal says, without how long things took."""
+    frame = Runs(folder).frame().sort_values("key")
+    return frame[["key", "family", "shape", "seed", "N", "D", "C", "loss", "test_loss", "status"]]
+
+
+def test_killed_at_random_moments_and_resumed_the_journal_is_the_same(tmp_path):
+    undisturbed = real_study().run(tmp_path / "whole").folder
+    reference = essence(undisturbed)
+    broken = tmp_path / "broken"
+    rng = random.Random(7)
+    for _ in range(10):
+        process = start(broken)
+        time.sleep(rng.uniform(0.5, 4.0))
+        process.send_signal(rng.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
+        process.wait()
+    real_study().run(broken)
+    lines = [json.loads(line) for line in (broken / "journal.jsonl").read_text().splitlines()]
+    assert len({line["key"] for line in lines}) == len(lines)  # no finished run was repeated
+    got = essence(broken)
+    assert got.reset_index(drop=True).equals(reference.reset_index(drop=True))
+    assert list((broken / "checkpoints").iterdir()) == []
