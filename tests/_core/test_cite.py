@@ -18,7 +18,6 @@ def test_every_entry_has_title_author_and_year():
             assert re.search(rf"\b{field}\s*=", entry), (key, field)
 
 
-
 def test_what_has_no_references_is_refused():
     with pytest.raises(al.InputError, match="something with references"):
         al.cite(print)
@@ -36,3 +35,7 @@ def test_every_key_named_in_a_docstring_is_in_the_bibliography():
             if key not in bibliography():
                 missing.append((module.name, key))
     assert not missing
+
+
+def test_a_class_gives_its_papers():
+    assert "@inproceedings{yun2020," in al.cite(al.models.Transformer)

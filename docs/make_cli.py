@@ -1,0 +1,67 @@
+"""Write docs/cli.md from the command line itself: `python docs/make_cli.py [--check]`."""
+
+import sys
+from pathlib import Path
+
+import click
+import typer
+
+from allometry.cli import app
+
+PAGE = Path(__file__).parent / "cli.md"
+HEAD = """# The command line
+
+Data go to standard output (`--json` for machines), progress and messages to standard error. Exit
+code 0 means fine, 1 that some runs failed, 2 misuse, with a sentence that says what to do.
+`allometry --install-completion` sets up completion for your shell.
+
+This page is written by `docs/make_cli.py`; a test compares it with the program.
+"""
+
+
+def _command(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=f"allometry {name}")
+    arguments, options = [], []
+    for parameter in command.params:
+        record = parameter.get_help_record(context)
+        if isinstance(parameter, click.Argument):
+            arguments.append((parameter.human_readable_name, getattr(parameter, "help", "") or ""))
+        elif record is not None and "--help" not in parameter.opts:
+            default = parameter.default
+            shown = "" if default in (None, False) else f" Default: {_value(default)}."
+            options.append((", ".join(parameter.opts), (parameter.help or "") + shown))
+    usage = f"allometry {name} " + " ".join(a.upper() for a, _ in arguments) + " [OPTIONS]"
+    text = [f"## {name}", "", (command.help or "").strip(), "", f"    {usage}", ""]
+    if arguments or options:
+        text += ["| | |", "|---|---|"]
+        text += [f"| `{a.upper()}` | {words} |" for a, words in arguments]
+        text += [f"| `{o}` | {words} |" for o, words in options]
+        text.append("")
+    return "\n".join(text)
+
+
+def _value(default: object) -> str:
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def page() -> str:
+    """The whole page."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, click.Group)
+    return HEAD + "\n" + "\n".join(_walk(group))
+
+
+def _walk(group: click.Group, prefix: str = "") -> list[str]:
+    parts = []
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            parts += _walk(command, f"{prefix}{name} ")
+        else:
+            parts.append(_command(prefix + name, command))
+    return parts
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit(0 if PAGE.read_text() == page() else "docs/cli.md is out of date")
+    PAGE.write_text(page())
