@@ -12,14 +12,14 @@ import numpy as np
 import allometry as al
 
 SIZES = [2e3, 1.2e4, 7e4, 3e5]
-RATES = [0.0025, 0.005, 0.01, 0.02, 0.04]
+RATES = [0.0035, 0.007, 0.014, 0.028, 0.056]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", default=None)
     parser.add_argument("--tokens", type=float, default=4e5)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     folder = arguments.folder or tempfile.mkdtemp(prefix="rates-")
     recipes = [functools.partial(al.study.recipes.transformer, lr=lr) for lr in RATES]
@@ -37,7 +37,7 @@ def main():
         i = int(np.clip(np.argmin(y), 1, len(y) - 2))
         a, b, _ = np.polyfit(x[i - 1 : i + 2], y[i - 1 : i + 2], 2)
         best = 2 ** (-b / (2 * a)) if a > 0 else float("nan")
-        cost = row[0.01] - y.min()
+        cost = row[0.014] - y.min()
         print(f"N = {N:>7,.0f}: best rate {best:.4f}; the recipe's costs {cost:.4f} nats")
 
 

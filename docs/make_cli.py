@@ -2,8 +2,8 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
-import click
 import typer
 
 from allometry.cli import app
@@ -19,14 +19,12 @@ This page is written by `docs/make_cli.py`; a test compares it with the program.
 """
 
 
-def _command(name: str, command: click.Command) -> str:
-    context = click.Context(command, info_name=f"allometry {name}")
+def _command(name: str, command: Any) -> str:
     arguments, options = [], []
     for parameter in command.params:
-        record = parameter.get_help_record(context)
-        if isinstance(parameter, click.Argument):
-            arguments.append((parameter.human_readable_name, getattr(parameter, "help", "") or ""))
-        elif record is not None and "--help" not in parameter.opts:
+        if parameter.param_type_name == "argument":
+            arguments.append((str(parameter.name), parameter.help or ""))
+        elif "--help" not in parameter.opts:
             default = parameter.default
             shown = "" if default in (None, False) else f" Default: {_value(default)}."
             options.append((", ".join(parameter.opts), (parameter.help or "") + shown))
@@ -46,15 +44,13 @@ def _value(default: object) -> str:
 
 def page() -> str:
     """The whole page."""
-    group = typer.main.get_command(app)
-    assert isinstance(group, click.Group)
-    return HEAD + "\n" + "\n".join(_walk(group))
+    return HEAD + "\n" + "\n".join(_walk(typer.main.get_command(app)))
 
 
-def _walk(group: click.Group, prefix: str = "") -> list[str]:
+def _walk(group: Any, prefix: str = "") -> list[str]:
     parts = []
     for name, command in group.commands.items():
-        if isinstance(command, click.Group):
+        if hasattr(command, "commands"):
             parts += _walk(command, f"{prefix}{name} ")
         else:
             parts.append(_command(prefix + name, command))

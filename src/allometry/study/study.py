@@ -9,7 +9,7 @@ from typing import Any, Protocol, final, runtime_checkable
 
 import torch
 
-from allometry._core.errors import InputError, require
+from allometry._core.errors import InputError, StorageError, require
 from allometry._core.files import make_folder, replacing
 from allometry._core.spec import Spec
 from allometry.study.executors import Event, Executor, Task, local
@@ -40,7 +40,7 @@ class Study:
         recipes: The families.
         ladder: Wanted sizes N (see `study.ladder`).
         seeds: Repetitions of each configuration.
-        tokens: Training tokens D, one number or several; two passes over the text if not given.
+        tokens: Training tokens D, one number or several; see `default_tokens` if not given.
 
     Example:
         >>> import allometry as al
@@ -62,8 +62,7 @@ class Study:
         self.recipes = list(recipes)
         self.ladder = sorted(ladder)
         self.seeds = seeds
-        if tokens is None:
-            tokens = 2 * target.D_unique
+        tokens = default_tokens(target) if tokens is None else tokens
         self.tokens = [float(tokens)] if isinstance(tokens, int | float) else list(tokens)
         require(len(self.recipes) > 0, "study.recipes", "name at least one recipe", recipes)
         require(len(self.ladder) > 0, "study.ladder", "have at least one size", ladder)
@@ -114,6 +113,10 @@ class Study:
             folder: Made if it is not there. The same folder again means resume.
             executor: Who carries the runs out; `local()` if not given.
             watch: Told every event, for progress.
+
+        Raises:
+            StorageError: The folder can't be written, or the disk is full.
+            LockedError: Another process works in the folder.
         """
         folder = make_folder(folder)
         with locked(folder):
@@ -121,9 +124,12 @@ class Study:
                 make_folder(folder / part)
             journal = Journal(folder / "journal.jsonl")
             self._write_about(folder, [spec.key for spec in self.specs()])
-            for event in (executor or local())(self.tasks(folder), folder):
+            events = (executor or local())(self.tasks(folder), folder)
+            for event in events:
                 if event.kind == "done":
                     _record(folder, journal, event)
+                elif event.kind == "failed" and event.data["status"] == "storage":
+                    raise StorageError(event.data["error"])
                 elif event.kind == "failed":
                     journal.append(_failure(event))
                     _clear_checkpoint(folder, event.task.key)
@@ -152,6 +158,16 @@ class Study:
             about["runs"] = list(dict.fromkeys([*old["runs"], *keys]))
         with replacing(path) as file:
             json.dump(about, file, indent=1)
+
+
+def default_tokens(target: Text) -> list[float]:
+    """Two budgets of data a factor of four apart: two passes over the text, 700,000 at most.
+
+    The smaller one costs little and tells the law what data are worth apart from size; the bound
+    keeps a first study of a long text to minutes.
+    """
+    most = min(2 * target.D_unique, 700_000)
+    return [most / 4, float(most)]
 
 
 def _record(folder: Path, journal: Journal, event: Event) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, final
 
-from allometry._core.errors import AllometryError, DivergedError
+from allometry._core.errors import AllometryError, DivergedError, StorageError
 from allometry._core.spec import Spec
 from allometry.study.request import Outcome, Place, Request
 from allometry.train.loop import Progress, Stopped
@@ -66,6 +66,9 @@ class Worker:
         except DivergedError as error:
             return {"event": "failed", "status": "diverged", "error": str(error),
                     "seconds": time.monotonic() - started}  # fmt: skip
+        except StorageError as error:
+            # Not this run's fault, and the next one would meet it too: the study must stop.
+            return {"event": "failed", "status": "storage", "error": str(error)}
         except Exception as error:
             name = "" if isinstance(error, AllometryError) else f"{type(error).__name__}: "
             return {"event": "failed", "status": "failed", "error": f"{name}{error}",

@@ -42,7 +42,7 @@ class TransformerRun(Request):
         context: Tokens the model sees.
         batch: Sequences in a batch.
         steps: Updates.
-        lr: Peak learning rate at `BASE_WIDTH`.
+        lr: Peak learning rate at `BASE_WIDTH` and depth 1; it falls as the root of the depth.
         seed: Of weights and data order.
         rung: Which size of the ladder this is, from 0.
         weight_decay: Decoupled, on hidden matrices.
@@ -112,7 +112,7 @@ class TransformerRun(Request):
         model = self.model()
         optimiser = adamw(
             model,
-            lr=self.lr,
+            lr=self.lr / math.sqrt(self.depth),
             width=self.width,
             base_width=BASE_WIDTH,
             weight_decay=self.weight_decay,
@@ -166,7 +166,7 @@ def transformer(
     seeds: int,
     context: int = 64,
     batch: int = 32,
-    lr: float = 0.01,
+    lr: float = 0.014,
 ) -> list[Spec]:
     """Requests for a transformer of each size, each number of tokens and each seed.
 
@@ -177,7 +177,7 @@ def transformer(
         seeds: Repetitions.
         context: Tokens the model sees.
         batch: Sequences in a batch.
-        lr: Peak rate at `BASE_WIDTH`.
+        lr: Peak rate at `BASE_WIDTH` and depth 1.
 
     References: `vaswani2017`; `yang2022` for the rate; `kaplan2020` for the shape.
     """

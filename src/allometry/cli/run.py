@@ -1,0 +1,107 @@
+"""`allometry run`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from allometry.cli.output import duration, err, out, say, write_json
+
+if TYPE_CHECKING:
+    from allometry.study import Study
+
+
+def run(
+    job: Annotated[
+        str,
+        typer.Argument(
+            help="A text file, `embedded` (the prose Python carries), or FILE.py:function "
+            "returning a Study."
+        ),
+    ],
+    folder: Annotated[
+        Path | None, typer.Option("--folder", "-o", help="Where runs go; runs/JOB if not given.")
+    ] = None,
+    smallest: Annotated[float, typer.Option(help="Parameters of the smallest model.")] = 1e3,
+    largest: Annotated[float, typer.Option(help="Parameters of the largest.")] = 4e5,
+    rungs: Annotated[int, typer.Option(help="Sizes from smallest to largest.")] = 8,
+    seeds: Annotated[int, typer.Option(help="Repetitions of each.")] = 2,
+    tokens: Annotated[
+        list[float] | None, typer.Option(help="Training tokens; give it again for several.")
+    ] = None,
+    vocabulary: Annotated[str, typer.Option(help="characters, bytes or bpe.")] = "characters",
+    context: Annotated[int, typer.Option(help="Tokens a model sees.")] = 64,
+    workers: Annotated[int | None, typer.Option(help="Processes; one per core.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of each process.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what it costs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Grow models on a job from small to large, fit the law, write a report.
+
+    The same folder again resumes, or extends the study that is there.
+    """
+    from allometry.study import jobs
+
+    study = jobs.study(
+        job,
+        smallest=smallest,
+        largest=largest,
+        rungs=rungs,
+        seeds=seeds,
+        tokens=tokens,
+        vocabulary=vocabulary,
+        context=context,
+    )
+    folder = folder or Path("runs") / study.target.name
+    carry_out(study, folder, workers=workers, threads=threads, dry_run=dry_run, json=json)
+
+
+def carry_out(
+    study: "Study",
+    folder: Path,
+    *,
+    workers: int | None,
+    threads: int | None,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """Run a study with progress, write its report, print its answer."""
+    from allometry import report
+    from allometry.cli.progress import StudyProgress
+    from allometry.study import local
+
+    executor = local(workers, threads)
+    if dry_run:
+        _print_grid(study.grid(), executor.workers, json)
+        return
+    tasks = study.tasks(folder)
+    expected = sum(task.work for task in tasks) / max(1, min(executor.workers, len(tasks)))
+    if tasks:
+        say(
+            f"{len(tasks)} runs on {study.target.name} with {executor.workers} workers: "
+            f"about {duration(expected)}. Results go to {folder}."
+        )
+    with StudyProgress(tasks, executor.workers) as progress:
+        runs = study.run(folder, executor, watch=progress)
+    path = report.write(folder / "report.html", runs)
+    story = report.tell(runs)
+    if json:
+        write_json(story.to_dict())
+    else:
+        out.print(story.headline, markup=False)
+    say(f"Report: {path}")
+    failed = int((runs.frame()["status"] != "done").sum())
+    if failed:
+        err.print(f"{failed} runs failed or diverged; the report says why.", markup=False)
+        raise typer.Exit(1)
+
+
+def _print_grid(rows: list[dict[str, object]], workers: int, json: bool) -> None:
+    from allometry.report import terminal
+
+    if json:
+        write_json(rows)
+        return
+    out.print(terminal.grid(rows))
+    seconds = sum(float(str(row["seconds"])) for row in rows) / workers
+    say(f"{len(rows)} runs, about {duration(seconds)} with {workers} workers.")

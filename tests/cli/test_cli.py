@@ -1,0 +1,205 @@
+"""The command line as a person meets it: in a process of its own, by its exit code and words."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SMALL = [
+    "--rungs",
+    "4",
+    "--largest",
+    "6000",
+    "--seeds",
+    "1",
+    "--tokens",
+    "20000",
+    "--context",
+    "32",
+]
+
+
+def allometry(*arguments, cwd, **environment):
+    code = "from allometry.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} | environment,
+    )
+
+
+def prose():
+    lines = (
+        f"line {i} of a small text about nothing much, said {i % 7} times" for i in range(400)
+    )
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    """A small study, run once for all tests that read it."""
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "text.txt").write_text(prose())
+    done = allometry("run", "text.txt", *SMALL, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def test_a_users_own_text_runs_to_a_report(studied):
+    folder, done = studied
+    assert "Report: runs/text/report.html" in done.stderr
+    assert (folder / "runs" / "text" / "report.html").stat().st_size < 3_000_000
+    assert "nats per character" in done.stdout
+
+
+def test_running_again_repeats_nothing_and_says_the_same(studied):
+    folder, done = studied
+    journal = folder / "runs" / "text" / "journal.jsonl"
+    before = journal.read_bytes()
+    again = allometry("run", "text.txt", *SMALL, cwd=folder)
+    assert again.returncode == 0
+    assert journal.read_bytes() == before
+    assert again.stdout == done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keys"),
+    [
+        (("run", "text.txt", *SMALL, "--json"), {"headline", "families"}),
+        (("status", "runs/text", "--json"), {"done", "failed", "diverged", "waiting", "at_work"}),
+        (
+            ("fit", "runs/text", "--form", "floor", "--json"),
+            {"form", "n", "objective", "params", "starts", "backtest", "warnings"},
+        ),
+        (
+            ("plan", "runs/text", "--compute", "1e12", "--json"),
+            {"N", "D", "loss", "form", "warnings"},
+        ),
+        (("list", "recipes", "--json"), {"transformer", "ngram"}),
+        (("list", "targets", "--json"), {"Text"}),
+        (("list", "forms", "--json"), {"chinchilla", "power"}),
+    ],
+)
+def test_json_is_json_and_has_what_scripts_rely_on(studied, arguments, keys):
+    done = allometry(*arguments, cwd=studied[0])
+    assert done.returncode == 0, done.stderr
+    assert keys <= set(json.loads(done.stdout))
+
+
+def test_a_dry_run_prints_the_grid_and_writes_nothing(tmp_path):
+    (tmp_path / "text.txt").write_text(prose())
+    done = allometry("run", "text.txt", *SMALL, "--dry-run", "--json", cwd=tmp_path)
+    rows = json.loads(done.stdout)
+    assert len(rows) == 4 + 8
+    assert {"N", "D", "C", "seconds"} <= set(rows[0])
+    assert [p.name for p in tmp_path.iterdir()] == ["text.txt"]
+
+
+def bad(name, tmp_path):
+    """What is wrong, and the command that meets it."""
+    text = tmp_path / "text.txt"
+    if name == "missing":
+        return ("run", "text.txt"), "no such file"
+    if name == "empty":
+        text.write_text("")
+        return ("run", "text.txt"), "empty"
+    if name == "binary":
+        text.write_bytes(bytes(range(256)) * 40)
+        return ("run", "text.txt"), "binary"
+    if name == "short":
+        text.write_text("a few words, no more than that, and then the end of it. " * 5)
+        return ("run", "text.txt"), "longer than the context of 64 tokens"
+    if name == "folder":
+        return ("run", "."), "folder"
+    text.write_text(prose())
+    if name == "unwritable":
+        return ("run", "text.txt", "-o", "/sys/allometry"), "ermission denied"
+    if name == "in the way":
+        (tmp_path / "runs").write_text("")
+        return ("run", "text.txt"), "not a folder"
+    if name == "size":
+        return ("run", "text.txt", "--smallest", "10"), "at least 200"
+    if name == "ladder":
+        return ("run", "text.txt", "--rungs", "0"), "ladder.rungs must be at least 1"
+    if name == "vocabulary":
+        return ("run", "text.txt", "--vocabulary", "runes"), "runes"
+    if name == "no study":
+        return ("status", "."), "without study.json"
+    if name == "no column":
+        (tmp_path / "runs.csv").write_text("a,b\n1,2\n")
+        return ("fit", "runs.csv"), "loss"
+    if name == "no function":
+        (tmp_path / "job.py").write_text("x = 1\n")
+        return ("run", "job.py:study"), "must define a function 'study'"
+    raise AssertionError(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("missing", "empty", "binary", "short", "folder", "unwritable", "in the way"),
+        *("size", "ladder", "vocabulary", "no study", "no column", "no function"),
+    ],
+)
+def test_misuse_is_one_line_exit_two_and_nothing_written(tmp_path, name):
+    command, words = bad(name, tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    done = allometry(*command, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert words in done.stderr
+    after = [p for p in sorted(tmp_path.rglob("*")) if "__pycache__" not in p.parts]
+    assert after == before
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A file system of 400 KB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk_is_one_line_and_the_study_resumes_elsewhere_whole(tmp_path, tiny_disk):
+    (tmp_path / "text.txt").write_text(prose())
+    done = allometry("run", "text.txt", *SMALL, "-o", tiny_disk / "s", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "the disk is full" in done.stderr.strip().splitlines()[-1]
+    assert not list(tiny_disk.rglob("*.part"))
+    for line in (tiny_disk / "s" / "journal.jsonl").read_text().splitlines():
+        assert json.loads(line)["status"] == "done"
+
+
+def test_a_study_from_a_file_of_ones_own(tmp_path):
+    (tmp_path / "text.txt").write_text(prose())
+    (tmp_path / "job.py").write_text(
+        "import allometry as al\n"
+        "def small():\n"
+        "    return al.study.Study(al.targets.Text('text.txt'), [al.study.recipes.ngram], [1])\n"
+    )
+    done = allometry("run", "job.py:small", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "out" / "journal.jsonl").read_text().splitlines()) == 8
+
+
+def test_the_version_is_the_packages():
+    done = allometry("--version", cwd=Path.cwd())
+    assert done.stdout.startswith("allometry 0.")
+
+
+def test_a_reader_that_leaves_early_is_no_error(studied):
+    code = "from allometry.cli import main; main()"
+    shell = f"{sys.executable} -c '{code}' list recipes | head -c 1"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, cwd=studied[0])
+    assert "Traceback" not in done.stderr
