@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from allometry import InputError
-from allometry.models import KneserNey
+from allometry.models import AddConstant, Katz, KneserNey
 from allometry.models.grams import count
 from allometry.targets import Text
 
@@ -82,22 +82,33 @@ def test_probabilities_are_those_of_the_recursion_written_out(order, modified):
             assert got.tolist() == pytest.approx(want, abs=1e-12)
 
 
+MAKERS = [
+    lambda order, V: KneserNey(order, V),
+    lambda order, V: KneserNey(order, V, modified=False),
+    lambda order, V: AddConstant(order, V),
+    lambda order, V: AddConstant(order, V, alpha=0.01),
+    lambda order, V: Katz(order, V),
+    lambda order, V: Katz(order, V, k=2),
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
 @given(
     text=st.lists(st.integers(0, 4), min_size=8, max_size=80),
     context=st.lists(st.integers(0, 5), max_size=6),
     order=st.integers(1, 6),
-    modified=st.booleans(),
 )
-def test_every_distribution_sums_to_one_and_nothing_is_impossible(text, context, order, modified):
-    model = KneserNey(order, 6, modified=modified).fit(torch.tensor(text))
+def test_every_distribution_sums_to_one_and_nothing_is_impossible(make, text, context, order):
+    model = make(order, 6).fit(torch.tensor(text))
     p = model.logits(torch.tensor(context, dtype=torch.int64)).exp()
     assert p.sum().item() == pytest.approx(1, abs=1e-12)
     assert (p > 0).all()
 
 
-def test_log_prob_logits_and_forward_agree():
+@pytest.mark.parametrize("make", MAKERS)
+def test_log_prob_logits_and_forward_agree(make):
     text = Text.embedded()
-    model = KneserNey(5, text.vocabulary.size).fit(text.train)
+    model = make(5, text.vocabulary.size).fit(text.train)
     tokens = text.validation[:60].long()
     each = model.log_prob(tokens)
     whole = model(tokens[None])[0]
@@ -147,3 +158,51 @@ def test_misuse_is_told():
         KneserNey(2, 5).log_prob(torch.tensor([1]))
     with pytest.raises(InputError, match="lie between 0 and 4"):
         KneserNey(2, 5).fit(torch.tensor([1, 5]))
+
+
+def test_add_one_on_tiny_shakespeare_is_best_at_order_four(shakespeare):
+    V = shakespeare.vocabulary.size - 1
+    losses = {
+        order: -AddConstant(order, V)
+        .fit(shakespeare.train)
+        .log_prob(shakespeare.validation)
+        .mean()
+        .item()
+        for order in (3, 4, 5)
+    }
+    assert min(losses, key=losses.get) == 4
+    assert losses[4] == pytest.approx(1.9526, abs=1e-4)
+
+
+def test_katz_stands_between_add_one_and_kneser_ney(shakespeare):
+    # The order found by every comparison since Chen & Goodman's.
+    V = shakespeare.vocabulary.size - 1
+    loss = [
+        -make(5, V).fit(shakespeare.train).log_prob(shakespeare.validation).mean().item()
+        for make in (KneserNey, Katz, AddConstant)
+    ]
+    assert loss == sorted(loss)
+    assert loss[1] < loss[0] + 0.1
+
+
+def test_good_turing_discounts_by_hand():
+    # Four symbols met once, two twice, two three times.
+    text = torch.tensor([0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 7, 7, 7])
+    n1, n3, k = 4, 2, 2
+    common = (k + 1) * n3 / n1
+    assert common > 1  # hence the fallback: d_1 = 1/2, d_2 = 3/4
+    p = Katz(1, 10, k=k).fit(text).logits(torch.tensor([], dtype=torch.int64)).exp()
+    seen = [0.5 / 14] * 4 + [2 * 0.75 / 14] * 2 + [3 / 14] * 2
+    assert p[:8].tolist() == pytest.approx(seen)
+    assert p[8].item() == pytest.approx((1 - sum(seen)) / 2)
+
+
+def test_an_unfiltered_katz_backs_off_to_the_order_below():
+    text = np.random.default_rng(0).choice(6, size=400, p=[0.4, 0.25, 0.15, 0.1, 0.07, 0.03])
+    two, one = Katz(2, 8).fit(text), Katz(1, 8).fit(text)
+    context = torch.tensor([5])
+    p, q = two.logits(context).exp(), one.logits(context[:0]).exp()
+    met = set(text[1:][text[:-1] == 5].tolist())
+    rest = [w for w in range(8) if w not in met]
+    ratio = p[rest] / q[rest]
+    assert ratio.tolist() == pytest.approx([ratio[0].item()] * len(rest))

@@ -2,7 +2,22 @@
 
 from allometry.models.attention import Attention, Cache, hardmax
 from allometry.models.block import Block, FeedForward
-from allometry.models.markov import KneserNey
+from allometry.models.hidden import HiddenMarkov
+from allometry.models.markov import AddConstant, Katz, KneserNey
 from allometry.models.transformer import Transformer
+from allometry.models.universal import LZ78, ContextTree
 
-__all__ = ["Attention", "Block", "Cache", "FeedForward", "KneserNey", "Transformer", "hardmax"]
+__all__ = [
+    "LZ78",
+    "AddConstant",
+    "Attention",
+    "Block",
+    "Cache",
+    "ContextTree",
+    "FeedForward",
+    "HiddenMarkov",
+    "Katz",
+    "KneserNey",
+    "Transformer",
+    "hardmax",
+]

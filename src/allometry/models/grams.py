@@ -15,6 +15,9 @@ from numpy import ndarray
 from allometry._core.errors import require
 
 ABSENT = -1
+"""A gram that never occurred."""
+BEGINNING = -2
+"""A gram that would begin before the text does."""
 
 
 class Level(NamedTuple):
@@ -69,5 +72,14 @@ def find(codes: Int[ndarray, " grams"], wanted: Int[ndarray, "*shape"]) -> Int[n
 
 
 def after(codes: ndarray, before: ndarray, symbol: ndarray, V: int) -> ndarray:
-    """The n-grams made of the (n-1)-grams `before` and `symbol`; absent if `before` is."""
-    return np.where(before == ABSENT, ABSENT, find(codes, before * V + symbol))
+    """The n-grams made of `before` and `symbol`; none where `before` is none."""
+    return np.where(before < 0, before, find(codes, before * V + symbol))
+
+
+def suffixes(codes: list[ndarray], V: int) -> list[ndarray]:
+    """For every gram of every level, the number of the gram without its oldest symbol."""
+    out = [np.zeros(len(codes[0]), dtype=np.int64)]
+    for n in range(1, len(codes)):
+        before, symbol = codes[n] // V, codes[n] % V
+        out.append(find(codes[n - 1], out[-1][before] * V + symbol))
+    return out

@@ -1,25 +1,18 @@
-"""Count models of text: Markov chains whose parameters are counts.
+"""Count models of text: Markov chains smoothed in three ways."""
 
-Shapes: B batch, T time, V vocabulary.
-"""
-
-from collections.abc import Iterator, Mapping
-from typing import Any, final
+from typing import final
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy import ndarray
-from torch import Tensor, nn
 
 from allometry._core.errors import require
-from allometry.models.grams import ABSENT, after, checked, count
-
-Ids = Int[Tensor, " tokens"] | Int[ndarray, " tokens"]
+from allometry.models.counts import CountModel, Order, contexts, per_context, take
+from allometry.models.grams import BEGINNING, Level, suffixes
 
 
 @final
-class KneserNey(nn.Module):
+class KneserNey(CountModel):
     r"""Interpolated Kneser-Ney smoothing of a Markov chain of order - 1.
 
     $$p_n(w \mid h) = \frac{c_n(hw) - D_n(c_n(hw))}{\sum_v c_n(hv)} + \gamma_n(h)\,
@@ -50,147 +43,162 @@ class KneserNey(nn.Module):
     """
 
     def __init__(self, order: int, vocabulary: int, modified: bool = True) -> None:
-        super().__init__()
-        require(order >= 1, "KneserNey.order", "be at least 1", order)
-        require(vocabulary >= 1, "KneserNey.vocabulary", "be at least 1", vocabulary)
-        self.order = order
-        self.vocabulary = vocabulary
+        super().__init__(order, vocabulary)
         self.modified = modified
-        for n in range(1, order + 1):
-            self.register_buffer(f"codes_{n}", torch.empty(0, dtype=torch.int64))
-            self.register_buffer(f"counts_{n}", torch.empty(0, dtype=torch.int64))
-        self._levels: list[_Smoothed] = []
-
-    def fit(self, ids: Ids) -> "KneserNey":
-        """Count the grams of a text; returns the model itself."""
-        text = checked(ids, self.vocabulary, "KneserNey.fit")
-        require(
-            len(text) >= self.order, "KneserNey.fit ids", f"be at least {self.order}", len(text)
-        )
-        for n, level in enumerate(count(text, self.order, self.vocabulary), start=1):
-            counts = level.counts if n == self.order else level.distinct
-            setattr(self, f"codes_{n}", torch.from_numpy(level.codes))
-            setattr(self, f"counts_{n}", torch.from_numpy(counts.astype(np.int64)))
-        self._levels = []
-        return self
-
-    @property
-    def N(self) -> int:
-        """How many counts the model stores: its size."""
-        return sum(len(getattr(self, f"counts_{n}")) for n in range(1, self.order + 1))
-
-    def embedding_parameters(self) -> Iterator[nn.Parameter]:
-        """None: a count model has no embedding."""
-        return iter(())
 
     @property
     def discounts(self) -> Float[ndarray, "order 3"]:
         """The discounts of counts 1, 2 and 3 or more, at each order."""
-        return np.stack([level.discounts for level in self._smoothed()])
+        ns = range(1, self.order + 1)
+        counts = [getattr(self, f"counts_{n}").numpy() for n in ns]
+        return np.stack([_discounts(c, self.modified) for c in counts])
 
-    def log_prob(self, ids: Ids) -> Float[Tensor, " tokens"]:
-        """The natural log-probability of every token given all before it.
+    def _stored(self, n: int, level: Level) -> ndarray:
+        return level.counts if n == self.order else level.distinct
 
-        The first tokens are predicted from the context there is; the very first from none.
-        """
-        text = checked(ids, self.vocabulary, "KneserNey.log_prob")
-        p = np.full(len(text), 1.0 / self.vocabulary)
-        before = np.zeros(len(text), dtype=np.int64)  # of the empty gram, at every token
-        for level in self._smoothed():
-            gram = after(level.codes, before, text, self.vocabulary)
-            p = level.blend(p, before, gram)
-            before = np.concatenate([[ABSENT], gram[:-1]]) if len(text) else gram
-        return torch.from_numpy(np.log(p))
-
-    def logits(self, context: Int[Tensor, "*batch T"]) -> Float[Tensor, "*batch V"]:
-        """The log-probabilities of the symbol after `context`, which may be empty."""
-        text = checked(context, self.vocabulary, "KneserNey.logits")
-        text = text[..., max(0, text.shape[-1] - self.order + 1) :]
-        batch = text.shape[:-1]
-        symbols = np.arange(self.vocabulary)
-        # Of each length, the grams that end at the context's last tokens; the last is the context.
-        grams = [np.zeros((*batch, text.shape[-1] + 1), dtype=np.int64)]
-        p = np.full((*batch, self.vocabulary), 1.0 / self.vocabulary)
-        for n, level in enumerate(self._smoothed()):
-            if n > text.shape[-1]:
-                break
-            before = grams[-1][..., -1:]
-            p = level.blend(p, before, after(level.codes, before, symbols, self.vocabulary))
-            grams.append(after(level.codes, grams[-1][..., :-1], text[..., n:], self.vocabulary))
-        return torch.from_numpy(np.log(p))
-
-    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """The log-probabilities of the symbol after each prefix."""
-        text = checked(tokens, self.vocabulary, "KneserNey.forward")
-        symbols = np.arange(self.vocabulary)
-        p = np.full((*text.shape, self.vocabulary), 1.0 / self.vocabulary)
-        before = np.zeros(text.shape, dtype=np.int64)  # the gram that ends at each token
-        for n, level in enumerate(self._smoothed()):
-            if n > 0:
-                shorter = np.concatenate([np.full((len(text), 1), ABSENT), before[:, :-1]], axis=1)
-                if n == 1:
-                    shorter = np.zeros_like(text)
-                before = after(self._levels[n - 1].codes, shorter, text, self.vocabulary)
-            here = before[..., None]
-            p = level.blend(p, here, after(level.codes, here, symbols, self.vocabulary))
-        return torch.from_numpy(np.log(p))
-
-    def _smoothed(self) -> "list[_Smoothed]":
-        require(self.N > 0, "KneserNey", "be fitted before it is asked", "no counts", "Call fit.")
-        if not self._levels:
-            self._levels = [
-                _Smoothed(
-                    getattr(self, f"codes_{n}").numpy(),
-                    getattr(self, f"counts_{n}").numpy(),
-                    1 if n == 1 else len(getattr(self, f"codes_{n - 1}")),
-                    self.vocabulary,
-                    self.modified,
-                )
-                for n in range(1, self.order + 1)
-            ]
-        return self._levels
-
-    def _load_from_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        # The tables have the length of the text's grams, unknown until it is read.
-        for name, buffer in list(self.named_buffers()):
-            if prefix + name in state_dict:
-                setattr(self, name, buffer.new_empty(state_dict[prefix + name].shape))
-        self._levels = []
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+    def _orders(self, codes: list[ndarray], counts: list[ndarray]) -> list[Order]:
+        made: list[Order] = []
+        for n in range(self.order):
+            discounts = _discounts(counts[n], self.modified)
+            taken = discounts[np.minimum(counts[n], 3) - 1]
+            size = contexts(codes, n)
+            total = per_context(counts[n], codes[n], self.vocabulary, size)
+            left = per_context(taken, codes[n], self.vocabulary, size)
+            share = (counts[n] - taken) / total[codes[n] // self.vocabulary]
+            # A context met only at the very end of the text has no followers: it leaves all.
+            left = np.divide(left, total, out=np.ones_like(total), where=total > 0)
+            made.append(_Interpolated(codes[n], share, left))
+        return made
 
 
 @final
-class _Smoothed:
-    """One order: what each gram adds, and what its context leaves to the order below."""
+class AddConstant(CountModel):
+    r"""Add-constant smoothing: $p(w \mid h) = (c(hw) + \alpha) / (c(h) + \alpha V)$.
 
-    def __init__(
-        self, codes: ndarray, counts: ndarray, contexts: int, V: int, modified: bool
-    ) -> None:
+    $\alpha = 1$ is Laplace's rule, $1/2$ that of Krichevsky and Trofimov. A context never met
+    predicts uniformly; the first tokens of a text use the grams that fit.
+
+    Args:
+        order: Length of the grams: the order of the chain plus one.
+        vocabulary: V, the number of symbols.
+        alpha: Positive: maximum likelihood itself would find unseen text impossible.
+
+    References: `krichevsky1981`; `chen1999` Sec. 2.1.
+    """
+
+    def __init__(self, order: int, vocabulary: int, alpha: float = 1.0) -> None:
+        super().__init__(order, vocabulary)
+        require(alpha > 0, "AddConstant.alpha", "be positive", alpha)
+        self.alpha = alpha
+
+    def _stored(self, n: int, level: Level) -> ndarray:
+        return level.counts
+
+    def _orders(self, codes: list[ndarray], counts: list[ndarray]) -> list[Order]:
+        V = self.vocabulary
+        made: list[Order] = []
+        for n in range(self.order):
+            total = per_context(counts[n], codes[n], V, contexts(codes, n))
+            made.append(_Alone(codes[n], counts[n], total, self.alpha, V))
+        return made
+
+
+@final
+class Katz(CountModel):
+    r"""Katz's back-off: Good-Turing estimates for grams met, shorter grams for those not met.
+
+    $$p(w \mid h) = d_{c(hw)}\, c(hw) / c(h) \ \text{ if } c(hw) > 0, \quad
+    \alpha(h)\, p(w \mid h') \text{ otherwise},$$
+    with $d_r$ from Good and Turing's $r^* = (r+1) n_{r+1} / n_r$ for $r \le k$ and 1 above.
+
+    Differs from the paper: where the counts of counts give a $d_r$ outside $(0, 1)$ it is
+    $1 - 1/2r$; where discounting leaves nothing to symbols not met, the context's total is raised
+    by one, so nothing is impossible.
+
+    Args:
+        order: Length of the longest grams: the order of the chain plus one.
+        vocabulary: V, the number of symbols.
+        k: Counts above it are trusted as they are.
+
+    References: `katz1987`; `good1953`.
+    """
+
+    def __init__(self, order: int, vocabulary: int, k: int = 5) -> None:
+        super().__init__(order, vocabulary)
+        require(k >= 1, "Katz.k", "be at least 1", k)
+        self.k = k
+
+    def _stored(self, n: int, level: Level) -> ndarray:
+        return level.counts
+
+    def _orders(self, codes: list[ndarray], counts: list[ndarray]) -> list[Order]:
+        V = self.vocabulary
+        shorter = suffixes(codes, V)
+        made: list[Order] = []
+        lower = np.array([1.0 / V])
+        for n in range(self.order):
+            size = contexts(codes, n)
+            total = per_context(counts[n], codes[n], V, size)
+            kept = counts[n] * _good_turing(counts[n], self.k)
+            met = per_context(np.ones(len(kept)), codes[n], V, size)
+            full = per_context(kept, codes[n], V, size) >= total - 1e-9
+            total = total + (full & (met < V))
+            below = lower[shorter[n]] if n else np.full(len(kept), 1.0 / V)
+            share, left = kept / np.maximum(total, 1)[codes[n] // V], np.ones(size)
+            mass = per_context(share, codes[n], V, size)
+            unmet = 1 - per_context(below, codes[n], V, size)
+            some = (met > 0) & (met < V)
+            left[some] = (1 - mass[some]) / unmet[some]
+            # Where every symbol has been met there is nobody to leave anything to.
+            share = share / np.where(met == V, mass, 1.0)[codes[n] // V]
+            made.append(_BackOff(codes[n], share, left))
+            lower = share
+        return made
+
+
+@final
+class _Interpolated:
+    """The gram's own share, and what the context leaves times the order below."""
+
+    def __init__(self, codes: ndarray, share: ndarray, left: ndarray) -> None:
         self.codes = codes
-        self.discounts = _discounts(counts, modified)
-        before = codes // V
-        taken = self.discounts[np.minimum(counts, 3) - 1]
-        total = np.bincount(before, weights=counts, minlength=contexts)
-        taken_total = np.bincount(before, weights=taken, minlength=contexts)
-        self._share = (counts - taken) / total[before]
-        # A context met only at the very end of the text has no followers: it leaves all.
-        self._left = np.divide(taken_total, total, out=np.ones_like(total), where=total > 0)
+        self._share = share
+        self._left = left
 
     def blend(self, lower: ndarray, before: ndarray, gram: ndarray) -> ndarray:
-        """Return p at this order, from p at the order below, the contexts and the grams."""
-        share = np.where(gram == ABSENT, 0.0, self._share[gram])
-        return share + np.where(before == ABSENT, 1.0, self._left[before]) * lower
+        return take(self._share, gram, 0.0) + take(self._left, before, 1.0) * lower
+
+
+@final
+class _BackOff:
+    """The gram's own share or, where it was never met, the order below."""
+
+    def __init__(self, codes: ndarray, share: ndarray, left: ndarray) -> None:
+        self.codes = codes
+        self._share = share
+        self._left = left
+
+    def blend(self, lower: ndarray, before: ndarray, gram: ndarray) -> ndarray:
+        backed = take(self._left, before, 1.0) * lower
+        return np.where(gram < 0, backed, self._share[gram])
+
+
+@final
+class _Alone:
+    """Counts of one order, without the order below unless the text has only begun."""
+
+    def __init__(
+        self, codes: ndarray, counts: ndarray, total: ndarray, alpha: float, V: int
+    ) -> None:
+        self.codes = codes
+        self._counts = counts + alpha
+        self._total = total + alpha * V
+        self._alpha = alpha
+        self._nothing = alpha * V
+
+    def blend(self, lower: ndarray, before: ndarray, gram: ndarray) -> ndarray:
+        p = take(self._counts, gram, self._alpha) / take(self._total, before, self._nothing)
+        return np.where(before == BEGINNING, lower, p)
 
 
 def _discounts(counts: ndarray, modified: bool) -> Float[ndarray, " 3"]:
@@ -204,3 +212,15 @@ def _discounts(counts: ndarray, modified: bool) -> Float[ndarray, " 3"]:
     Y = n1 / (n1 + 2 * n2)
     found = np.array([1 - 2 * Y * n2 / n1, 2 - 3 * Y * n3 / n2, 3 - 4 * Y * n4 / n3])
     return found if (found > 0).all() and (found < [1, 2, 3]).all() else fallback
+
+
+def _good_turing(counts: ndarray, k: int) -> Float[ndarray, " grams"]:
+    """The discount ratio d_r of every count."""
+    n = np.bincount(np.minimum(counts, k + 2), minlength=k + 3).astype(np.float64)
+    r = np.arange(1, k + 1)
+    ratio = 1 - 1 / (2 * r)
+    if n[1 : k + 2].min() > 0:
+        common = (k + 1) * n[k + 1] / n[1]
+        found = ((r + 1) * n[r + 1] / (n[r] * r) - common) / (1 - common) if common < 1 else 0 * r
+        ratio = np.where((found > 0) & (found < 1), found, ratio)
+    return np.concatenate([ratio, [1.0]])[np.minimum(counts, k + 1) - 1]
