@@ -39,8 +39,9 @@ def test_lz78_tends_to_the_entropy_rate(drawn):
     loss = -LZ78(3).update(drawn)
     gap = [loss[:n].mean().item() - H for n in (2_000, 20_000, 200_000)]
     assert gap == sorted(gap, reverse=True)
-    # The redundancy of LZ78 falls like 1 / log n: by 0.62 from 2,000 to 200,000.
-    assert gap[-1] / gap[0] == pytest.approx(math.log(2_000) / math.log(200_000), abs=0.1)
+    # The redundancy falls between 1 / log n and log log n / log n: by 0.62 to 0.77 from 2,000 to
+    # 200,000 symbols.
+    assert 0.57 < gap[-1] / gap[0] < 0.82
     assert gap[-1] * math.log(200_000) < 1
 
 

@@ -79,8 +79,7 @@ class ContextTree:
     In every node s of the tree of contexts,
     $$P_w^s = \tfrac12 P_e^s + \tfrac12 \prod_v P_w^{vs},$$
     where $P_e$ is the Dirichlet($\alpha$) mixture of memoryless sources: a tree of few leaves
-    costs few bits to describe. All of it follows from counts, so a text is weighed at once, without
-    a loop over its symbols.
+    costs few bits to describe. All of it follows from counts, so a text is weighed at once.
 
     Args:
         depth: The longest context.
