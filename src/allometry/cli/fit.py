@@ -30,4 +30,6 @@ def fit(
     if json:
         write_json(law.to_dict())
     else:
-        out.print(str(law), markup=False)
+        from allometry.report.terminal import law_table
+
+        out.print(law_table(law))

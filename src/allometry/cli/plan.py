@@ -31,4 +31,6 @@ def plan(
     if json:
         write_json(made.to_dict())
     else:
-        out.print(str(made), markup=False)
+        from allometry.report.terminal import plan_table
+
+        out.print(plan_table(made))

@@ -67,7 +67,9 @@ def carry_out(
 ) -> None:
     """Run a study with progress, write its report, print its answer."""
     from allometry import report
+    from allometry.cli.answer import plain
     from allometry.cli.progress import StudyProgress
+    from allometry.report.terminal import closing
     from allometry.study import local
 
     executor = local(workers, threads)
@@ -86,9 +88,9 @@ def carry_out(
     path = report.write(folder / "report.html", runs)
     story = report.tell(runs)
     if json:
-        write_json(story.to_dict())
+        write_json(plain(story))
     else:
-        out.print(story.headline, markup=False)
+        out.print(closing(story))
     say(f"Report: {path}")
     failed = int((runs.frame()["status"] != "done").sum())
     if failed:
@@ -97,11 +99,11 @@ def carry_out(
 
 
 def _print_grid(rows: list[dict[str, object]], workers: int, json: bool) -> None:
-    from allometry.report import terminal
+    from allometry.cli.grid import grid
 
     if json:
         write_json(rows)
         return
-    out.print(terminal.grid(rows))
+    out.print(grid(rows))
     seconds = sum(float(str(row["seconds"])) for row in rows) / workers
     say(f"{len(rows)} runs, about {duration(seconds)} with {workers} workers.")

@@ -22,7 +22,7 @@ def status(
     if json:
         write_json(state)
         return
-    out.print(terminal.runs_table(runs.frame()))
+    out.print(terminal.runs_table(runs))
     words = f"{state['done']} done, {state['failed']} failed, {state['diverged']} diverged, "
     words += f"{state['waiting']} waiting"
     say(f"{words}; {state['at_work'] or 'nobody'} is at work.")

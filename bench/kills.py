@@ -1,0 +1,55 @@
+"""Kill the demo at random moments, resume it, and compare its journal with an undisturbed one.
+
+Run: python bench/kills.py [--kills 10] [--reference FOLDER]
+"""
+
+import argparse
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from allometry.study import Runs
+
+COLUMNS = ["key", "family", "shape", "seed", "N", "D", "C", "loss", "test_loss", "status"]
+COMMAND = [sys.executable, "-c", "from allometry.cli import main; main()", "demo", "-o"]
+
+
+def essence(folder):
+    return Runs(folder).frame().sort_values("key")[COLUMNS].reset_index(drop=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--reference", type=Path, default=None)
+    arguments = parser.parse_args()
+    work = Path(tempfile.mkdtemp(prefix="kills-"))
+    reference = arguments.reference
+    if reference is None:
+        reference = work / "whole"
+        subprocess.run([*COMMAND, str(reference)], check=True)
+    rng = random.Random(0)
+    broken = work / "broken"
+    for kill in range(arguments.kills):
+        process = subprocess.Popen([*COMMAND, str(broken)], stderr=subprocess.DEVNULL)
+        time.sleep(rng.uniform(1, 30))
+        sent = rng.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+        process.send_signal(sent)
+        process.wait()
+        journal = broken / "journal.jsonl"
+        lines = len(journal.read_text().splitlines()) if journal.exists() else 0
+        print(f"kill {kill + 1}: {sent.name}, {lines} runs in the journal", flush=True)
+    subprocess.run([*COMMAND, str(broken)], check=True)
+    keys = [record["key"] for record in Runs(broken).journal.read()]
+    repeated = len(keys) - len(set(keys))
+    same = essence(broken).equals(essence(reference))
+    print(f"{len(keys)} runs, {repeated} repeated; journals equal run for run: {same}")
+    sys.exit(0 if same and repeated == 0 else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""A study's answer as plain values, for `--json`."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from allometry._core.estimate import Estimate
+    from allometry.report import Story
+    from allometry.report.judge import HeldOut, Reach
+    from allometry.report.runs import Configuration
+    from allometry.report.story import Family
+
+
+def plain(story: "Story") -> dict[str, Any]:
+    """Headline, best models, laws, predictions that were put to the test, larger budgets."""
+    return {
+        "headline": story.headline,
+        "target": story.target,
+        "unit": story.unit,
+        "best": _configuration(story.best),
+        "counted": [_configuration(c) for c in story.counted],
+        "families": [_family(f) for f in story.families],
+        "unfinished": [
+            {"key": u.key, "status": u.status, "error": u.error} for u in story.unfinished
+        ],
+        "notes": list(story.notes),
+    }
+
+
+def _family(family: "Family") -> dict[str, Any]:
+    crossing = family.crossing
+    return {
+        "family": family.name,
+        "best": _configuration(family.best),
+        "law": None if family.law is None else family.law.to_dict(),
+        "held_out": [_held_out(h) for h in family.held_out],
+        "crossing": None
+        if crossing is None
+        else {
+            "rival": _configuration(crossing.rival),
+            "already": crossing.already is not None,
+            "N": _estimate(crossing.N),
+            "C": _estimate(crossing.C),
+        },
+        "reaches": [_reach(r) for r in family.reaches],
+        "notes": list(family.notes),
+    }
+
+
+def _configuration(made: "Configuration | None") -> dict[str, Any] | None:
+    if made is None:
+        return None
+    sizes = {"N": _number(made.N), "D": _number(made.D), "C": _number(made.C)}
+    return {"family": made.family, "shape": made.shape, "loss": made.loss.to_dict()} | sizes
+
+
+def _held_out(held: "HeldOut") -> dict[str, Any]:
+    return {
+        "configuration": _configuration(held.configuration),
+        "predicted": held.predicted.to_dict(),
+        "error": held.error,
+        "covered": held.covered,
+    }
+
+
+def _reach(reach: "Reach") -> dict[str, Any]:
+    sizes = {"N": _estimate(reach.N), "D": _estimate(reach.D), "loss": _estimate(reach.loss)}
+    return {"C": reach.C, "passes": reach.passes, "warnings": list(reach.warnings)} | sizes
+
+
+def _estimate(estimate: "Estimate | None") -> dict[str, Any] | None:
+    return None if estimate is None else estimate.to_dict()
+
+
+def _number(x: float) -> float | None:
+    return x if math.isfinite(x) else None
