@@ -1,0 +1,98 @@
+"""The law drawn along the study's own ladder: lines and bands for the charts."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from allometry.laws import Law
+from allometry.report import words
+from allometry.report.runs import Configuration
+
+POINTS = 48
+MOST_LINES = 6
+
+
+def grid(configurations: Sequence[Configuration]) -> bool:
+    """Whether some size was trained on more than one amount of data."""
+    seen: dict[float, set[float]] = {}
+    for c in configurations:
+        seen.setdefault(c.N, set()).add(c.D)
+    return any(len(amounts) > 1 for amounts in seen.values())
+
+
+def series(configurations: Sequence[Configuration], x: str, token: str) -> dict[str, list[str]]:
+    """The runs' keys by the line on which they lie when drawn against `x`.
+
+    One amount of data per size: one line, the ladder. Several: against D one line for each size,
+    against N and C one for each amount of data, or of data per parameter where that is what the
+    sizes share.
+    """
+    if not grid(configurations):
+        return {"": [k for c in configurations for k in c.keys]}
+    ratios = {c: float(f"{c.D / c.N:.2g}") for c in configurations}
+    shared = len({c.D for c in configurations}) <= len(set(ratios.values()))
+    lines: dict[tuple[float, str], list[str]] = {}
+    for c in configurations:
+        if x == "D":
+            name = (c.N, f"{words.count(c.N)} parameters")
+        elif shared:
+            name = (c.D, f"{words.count(c.D)} {token}s")
+        else:
+            name = (ratios[c], f"{words.significant(ratios[c])} {token}s per parameter")
+        lines.setdefault(name, []).extend(c.keys)
+    return {name: lines[value, name] for value, name in sorted(lines)}
+
+
+def bands(
+    law: Law,
+    configurations: Sequence[Configuration],
+    x: str,
+    token: str,
+    beyond: float = 1.6,
+) -> pd.DataFrame:
+    """The law's middle and 95 % band along each line of `series`.
+
+    Between the runs of a line N, D and C are interpolated in logarithms; beyond its ends they go
+    on along the straight line through its runs.
+
+    Returns:
+        Columns line, N, D, C, lo, mid, hi.
+    """
+    by_key = {key: c for c in configurations for key in c.keys}
+    lines = series(configurations, x, token)
+    names = list(lines)
+    if len(names) > MOST_LINES:
+        # Evenly spread, ends included: more lines than this can't be told apart.
+        names = [names[round(i)] for i in np.linspace(0, len(names) - 1, MOST_LINES)]
+    made = []
+    for name in names:
+        members = list({by_key[key]: None for key in lines[name]})
+        path = _path(members, x, beyond)
+        if path is None:
+            continue
+        lo, mid, hi = law.band(**{n: path[n].to_numpy() for n in "NDC"})
+        made.append(path.assign(line=name, lo=lo, mid=mid, hi=hi))
+    columns = ["line", "N", "D", "C", "lo", "mid", "hi"]
+    return pd.concat(made, ignore_index=True) if made else pd.DataFrame(columns=columns)
+
+
+def _path(members: list[Configuration], x: str, beyond: float) -> pd.DataFrame | None:
+    logs = {
+        n: np.array([math.log(getattr(c, n)) if getattr(c, n) > 0 else -math.inf for c in members])
+        for n in "NDC"
+    }
+    t = logs[x]
+    if not np.isfinite(t).all() or len(np.unique(t)) < 2:
+        return None
+    at, where = np.unique(t, return_inverse=True)
+    reach = math.log(beyond)
+    points = np.unique(np.concatenate([np.linspace(at[0], at[-1] + reach, POINTS), at]))
+    made = {}
+    for n, values in logs.items():
+        mean = np.array([values[where == i].mean() for i in range(len(at))])
+        slope = np.polyfit(at, mean, 1)[0] if np.isfinite(mean).all() else 0.0
+        inside = np.interp(points, at, mean)
+        made[n] = np.exp(inside + slope * np.maximum(points - at[-1], 0.0))
+    return pd.DataFrame(made)

@@ -1,0 +1,343 @@
+"""Charts of the story, as Vega-Lite specifications for the page, a file or a notebook.
+
+In a notebook: `altair.Chart.from_dict(al.report.figures.frontier(runs, story))`. Every function
+takes the width in pixels, for a chart that fits a wide page is unreadable on a telephone.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from allometry._core.files import replacing
+from allometry.report import theme, words
+from allometry.report.bands import bands, series
+from allometry.report.judge import Reach
+from allometry.report.runs import Configuration, RunsLike, finished, table
+from allometry.report.sentences import named
+from allometry.report.story import Family, Story, tell
+from allometry.report.theme import LIGHT, Spec, layer
+
+AXES = {
+    "N": "Parameters",
+    "D": "Data seen",
+    "C": "Training compute, FLOP",
+}
+MOST_POINTS = 600
+MOST_CURVES = 120
+_DOT = {"filled": True, "opacity": 0.92, "stroke": LIGHT["paper"], "strokeWidth": 1}
+_BAND = {"opacity": 0.15, "clip": True, "aria": False}
+
+
+def _short_flops(x: float) -> str:
+    return words.flops(x).removesuffix("FLOP").replace(" ", "")
+
+
+def _writer(x: str) -> words.Writer:
+    return _short_flops if x == "C" else words.count
+
+
+def _title(x: str, token: str) -> str:
+    return f"{token.capitalize()}s seen in training" if x == "D" else AXES[x]
+
+
+def colours(story: Story) -> dict[str, str]:
+    """The colour of each family: trained ones in the order of the story, then count models."""
+    made = {
+        f.name: LIGHT[theme.FAMILY_COLOURS[i % len(theme.FAMILY_COLOURS)]]
+        for i, f in enumerate(story.families)
+    }
+    return made | {c.family: LIGHT[theme.COUNT_COLOUR] for c in story.counted}
+
+
+def _rows(frame: pd.DataFrame) -> Iterator[Any]:
+    """The rows as named tuples; what their fields hold is known to `runs.table`."""
+    yield from frame.itertuples()
+
+
+def _points(runs: RunsLike, family: Family, unit: str, token: str) -> pd.DataFrame:
+    frame = finished(table(runs))
+    frame = frame[frame["family"] == family.name]
+    if len(frame) > MOST_POINTS:
+        frame = frame.iloc[:: math.ceil(len(frame) / MOST_POINTS)]
+    name = words.family(family.name)
+    told = [
+        f"{name}, {row.shape}, seed {row.seed}: {words.loss(row.loss)} {unit}; "
+        f"{words.count(row.N)} parameters, {words.count(row.D)} {token}s, {words.flops(row.C)}"
+        for row in _rows(frame)
+    ]
+    made = frame[["key", "N", "D", "C", "loss"]].assign(told=told, line="")
+    return made.assign(held=made["N"].isin(family.held_sizes))
+
+
+def _rule(rival: Configuration, unit: str) -> list[Spec]:
+    name = f"{words.family(rival.family)} {words.loss(rival.loss.value)}"
+    told = f"Best {named(rival)}: {words.loss(rival.loss.value)} {unit}"
+    data = pd.DataFrame({"loss": [rival.loss.value], "name": [name], "told": [told]})
+    colour = LIGHT[theme.COUNT_COLOUR]
+    line = {"color": colour, "strokeWidth": 1.6, "strokeDash": [5, 3]}
+    text = {"color": colour, "align": "left", "baseline": "bottom", "dx": 4, "dy": -3}
+    return [
+        layer(data, "rule", line, y="loss", told="told"),
+        layer(data, "text", text | {"fontSize": 12}, x={"value": 0}, y="loss", text="name"),
+    ]
+
+
+def frontier(runs: RunsLike, story: Story, width: int = 720, *, paper: bool = False) -> Spec:
+    """Loss against compute: runs, laws with 95 % bands, count models, larger budgets."""
+    hue = colours(story)
+    layers: list[Spec] = []
+    losses: list[float] = []
+    computes: list[float] = []
+    for family in story.families:
+        points = _points(runs, family, story.unit, story.token)
+        losses += points["loss"].tolist()
+        computes += points["C"].tolist()
+        if family.frontier is not None:
+            layers += _law(family, hue[family.name])
+            computes += family.frontier.C.tolist()
+            losses += family.frontier.mid.tolist()
+        losses += [x for r in family.reaches for x in (r.loss.value, r.loss.interval[0])]
+        dots = _DOT | {"color": hue[family.name], "size": 70 if width > 500 else 44}
+        layers.append(layer(points, "point", dots, x="C", y="loss", told="told"))
+    if story.rival is not None:
+        layers += _rule(story.rival, story.unit)
+        losses.append(story.rival.loss.value)
+    for family in story.families:
+        layers += _reaches(family, story.unit, hue[family.name])
+        layers += _crossing(family)
+    x = theme.extent(computes, 0.03)
+    y = theme.extent(losses, 0.08)
+    height = round(width * (0.5 if width > 500 else 0.95))
+    return _assembled(layers, x, y, "C", story, width, height, paper)
+
+
+def _assembled(
+    layers: list[Spec],
+    x: tuple[float, float],
+    y: tuple[float, float],
+    axis: str,
+    story: Story,
+    width: int,
+    height: int,
+    paper: bool,
+) -> Spec:
+    most = 8 if width > 500 else 5
+    corner = pd.DataFrame({"x": [x[0]], "y": [y[0]]})
+    # The scales live in a layer of their own, so that every other layer may leave them out.
+    scales = layer(
+        corner,
+        "point",
+        {"opacity": 0, "aria": False},
+        x=theme.log_axis("x", *x, _writer(axis), _title(axis, story.token), most),
+        y=theme.log_axis("y", *y, words.significant, None, 7),
+    )
+    unit = f"Loss, {story.unit}"
+    return theme.styled([scales, *layers], unit, width, height, paper=paper)
+
+
+def _law(family: Family, colour: str) -> list[Spec]:
+    line = family.frontier
+    assert line is not None
+    largest = max(c.C for c in family.configurations)
+    data = pd.DataFrame({"x": line.C, "lo": line.lo, "mid": line.mid, "hi": line.hi})
+    inside = data[data["x"] <= largest * (1 + 1e-9)]
+    # The broken part starts where the whole one ends.
+    beyond = data[data["x"] >= inside["x"].max()]
+    stroke = {"color": colour, "strokeWidth": 2, "clip": True, "aria": False}
+    return [
+        layer(data, "area", _BAND | {"color": colour}, x="x", y="lo", y2="hi"),
+        layer(inside, "line", stroke, x="x", y="mid"),
+        layer(beyond, "line", stroke | {"strokeDash": [2, 3]}, x="x", y="mid"),
+    ]
+
+
+def _reaches(family: Family, unit: str, colour: str) -> list[Spec]:
+    if not family.reaches:
+        return []
+    name = words.family(family.name)
+
+    def row(r: Reach) -> dict[str, Any]:
+        interval = words.estimated(r.loss, words.loss, unit)
+        lo, hi = r.loss.interval
+        told = f"{name}, {r.label}, {words.flops(r.C)}: {interval}"
+        label = r.label if "×" in r.label else "plan"
+        return {"x": r.C, "loss": r.loss.value, "lo": lo, "hi": hi, "label": label, "told": told}
+
+    data = pd.DataFrame([row(r) for r in family.reaches])
+    rule = {"color": colour, "strokeWidth": 1.6, "clip": True, "aria": False}
+    mark = {"shape": "diamond", "size": 90, "filled": True, "fill": LIGHT["paper"]}
+    mark |= {"stroke": colour, "strokeWidth": 2, "opacity": 1}
+    text = {"color": LIGHT["ink"], "dx": -6, "dy": 5, "fontSize": 12, "baseline": "top"}
+    text |= {"align": "right"}
+    return [
+        layer(data, "rule", rule, x="x", y="lo", y2="hi"),
+        layer(data, "point", mark, x="x", y="loss", told="told"),
+        layer(data, "text", text, x="x", y="loss", text="label"),
+    ]
+
+
+def _crossing(family: Family) -> list[Spec]:
+    met = family.crossing
+    if met is None or met.C is None or not math.isfinite(met.C.value) or family.frontier is None:
+        return []
+    lo, hi = met.C.interval
+    bottom, top = float(family.frontier.C[0]), float(family.frontier.C[-1])
+    told = (
+        f"The {words.family(family.name)}'s law meets the {words.family(met.rival.family)} at "
+        f"{words.estimated(met.C, words.flops)}"
+    )
+    row = {"x": met.C.value, "loss": met.rival.loss.value, "told": told}
+    row |= {"lo": max(lo, bottom), "hi": min(hi, top)}
+    data = pd.DataFrame([row])
+    ink = LIGHT["ink"]
+    bar = {"color": ink, "strokeWidth": 3.5, "opacity": 0.8, "clip": True, "aria": False}
+    ring = {"fill": LIGHT["paper"], "stroke": ink, "size": 90, "strokeWidth": 2, "opacity": 1}
+    return [
+        layer(data, "rule", bar, x="lo", x2="hi", y="loss"),
+        layer(data, "point", ring | {"filled": True, "clip": True}, x="x", y="loss", told="told"),
+    ]
+
+
+def against(
+    runs: RunsLike, story: Story, x: str, width: int = 344, *, paper: bool = False
+) -> Spec | None:
+    """Loss against N, D or C with the law that was fitted without the held-out sizes.
+
+    Held-out runs are crosses; where a size was trained on several amounts of data the lines are
+    told apart by dash and shape. `None` where `x` did not vary.
+    """
+    hue = colours(story)
+    layers: list[Spec] = []
+    losses: list[float] = []
+    values: list[float] = []
+    names: list[str] = []
+    for family in story.families:
+        points = _points(runs, family, story.unit, story.token).assign(x=lambda p: p[x])
+        points = points[points["x"] > 0]
+        lines = series(family.configurations, x, story.token)
+        for name, keys in lines.items():
+            points.loc[points["key"].isin(keys), "line"] = name
+        law = family.law_without if family.law_without is not None else family.law
+        drawn = pd.DataFrame()
+        if law is not None:
+            drawn = bands(law, family.configurations, x, story.token).assign(x=lambda b: b[x])
+            losses += drawn["mid"].tolist()
+            values += drawn["x"].tolist()
+        names += [n for n in lines if n not in names]
+        layers += _panel(points, drawn, list(lines), hue[family.name])
+        losses += points["loss"].tolist()
+        values += points["x"].tolist()
+    if len(set(values)) < 2:
+        return None
+    if story.rival is not None:
+        layers += _rule(story.rival, story.unit)
+        losses.append(story.rival.loss.value)
+    edges = theme.extent(values, 0.05), theme.extent(losses, 0.08)
+    extra = 22 * math.ceil(len(names) / max(1, width // 150)) if len(names) > 1 else 0
+    return _assembled(layers, *edges, x, story, width, round(width * 0.92) + extra, paper)
+
+
+def _panel(points: pd.DataFrame, drawn: pd.DataFrame, lines: list[str], colour: str) -> list[Spec]:
+    shape, dash = {}, {}
+    if len(lines) > 1:
+        # More than six lines repeat their signs, but then only six are drawn (see `bands`).
+        signs = [theme.SHAPES[i % 6] for i in range(len(lines))]
+        dashes = [theme.DASHES[i % 6] for i in range(len(lines))]
+        common = {"field": "line", "type": "nominal", "sort": lines, "title": None}
+        shape = {"shape": common | {"scale": {"domain": lines, "range": signs}}}
+        dash = {"strokeDash": common | {"scale": {"domain": lines, "range": dashes}}}
+    made: list[Spec] = []
+    if len(drawn):
+        stroke = {"color": colour, "strokeWidth": 1.8, "clip": True, "aria": False}
+        band = _BAND | {"color": colour}
+        made = [
+            layer(drawn, "area", band, x="x", y="lo", y2="hi", detail="line"),
+            layer(drawn, "line", stroke, x="x", y="mid", detail="line", **dash),
+        ]
+    seen, held = points[~points["held"]], points[points["held"]]
+    dot = _DOT | {"color": colour, "size": 44}
+    made.append(layer(seen, "point", dot, x="x", y="loss", told="told", **shape))
+    if len(held):
+        held = held.assign(told="held out of the fit: " + held["told"])
+        cross = {"color": LIGHT["ink"], "shape": "M-1,-1L1,1M-1,1L1,-1", "size": 60}
+        cross |= {"strokeWidth": 2, "opacity": 1, "filled": False}
+        made.append(layer(held, "point", cross, x="x", y="loss", told="told"))
+    return made
+
+
+def curves(runs: RunsLike, story: Story, width: int = 720, *, paper: bool = False) -> Spec | None:
+    """Validation loss along training, one line for each run, coloured by size; `None` without."""
+    lines = runs.curves()
+    if not len(lines):
+        return None
+    frame = table(runs)
+    lines = lines.merge(frame[["key", "family", "shape", "N", "seed", "status"]], on="key")
+    lines = lines[(lines["tokens"] > 0) & np.isfinite(lines["loss"]) & (lines["loss"] > 0)]
+    if not len(lines):
+        return None
+    keys = lines["key"].drop_duplicates()
+    if len(keys) > MOST_CURVES:
+        keys = keys.iloc[:: math.ceil(len(keys) / MOST_CURVES)]
+        lines = lines[lines["key"].isin(keys)]
+    lines = _thinned(lines.sort_values(["key", "tokens"]))
+    names = {N: words.count(N) for N in sorted(lines["N"].unique())}
+    order = list(dict.fromkeys(names.values()))
+    palette = [LIGHT[theme.STEPS[round(i)]] for i in np.linspace(0, 6, len(order))]
+    told = [
+        f"{words.family(r.family)}, {r.shape}, seed {r.seed}"
+        + ("" if r.status == "done" else f" ({r.status})")
+        for r in _rows(lines)
+    ]
+    done = lines[lines["status"] == "done"]
+    data = lines[["key", "tokens", "loss", "status"]].assign(size=lines["N"].map(names), told=told)
+    scale = {"domain": order, "range": palette}
+    finished_or_not = {
+        "condition": {"test": "datum.status == 'done'", "value": [1, 0]},
+        "value": [3, 3],
+    }
+    stroke = layer(
+        data,
+        "line",
+        {"strokeWidth": 1.5, "clip": True, "opacity": 0.9},
+        x="tokens",
+        y="loss",
+        detail="key",
+        color={"field": "size", "type": "nominal", "scale": scale, "sort": order,
+               "title": "Parameters"},
+        strokeDash=finished_or_not,
+        told="told",
+    )  # fmt: skip
+    x = theme.extent(lines["tokens"], 0.02)
+    y = theme.extent((done if len(done) else lines)["loss"], 0.06)
+    height = round(width * (0.46 if width > 500 else 1.1))
+    return _assembled([stroke], x, y, "D", story, width, height, paper)
+
+
+def _thinned(lines: pd.DataFrame, most: int = 60) -> pd.DataFrame:
+    """At most `most` points of each curve, evenly spread over its recorded points."""
+    rank = lines.groupby("key").cumcount()
+    length = lines.groupby("key")["key"].transform("size")
+    stride = np.ceil(length / most).astype(int)
+    return lines[(rank % stride == 0) | (rank == length - 1)].copy()
+
+
+def save(path: Path | str, runs: RunsLike, story: Story | None = None, width: int = 760) -> Path:
+    """The picture of a law with its interval, as `.svg` and `.png` beside each other.
+
+    Args:
+        path: Where, with either ending or none.
+        runs: A study's runs.
+        story: What they tell; worked out where not given.
+        width: In pixels; the PNG has twice as many.
+    """
+    path = Path(path).with_suffix("")
+    chart = frontier(runs, story or tell(runs), width, paper=True)
+    with replacing(path.with_suffix(".svg")) as file:
+        file.write(theme.svg(chart))
+    with replacing(path.with_suffix(".png"), "wb") as file:
+        file.write(theme.png(chart))
+    return path.with_suffix(".svg")

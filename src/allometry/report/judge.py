@@ -1,0 +1,203 @@
+"""What a family's law is worth and what it says: held-out sizes, crossings, larger budgets."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar, final
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from numpy import ndarray
+
+from allometry import laws
+from allometry._core.errors import AllometryError
+from allometry._core.estimate import Estimate
+from allometry.laws import Law, Plan
+from allometry.report.runs import Configuration
+
+T = TypeVar("T")
+LEAST_SIZES = 3
+"""Fewer sizes than this and no law is fitted: two points lie on every power law."""
+FRESH_PASSES = 4.0
+"""Passes over the data up to which repeating is about as good as fresh data."""
+
+
+@final
+@dataclass(frozen=True)
+class HeldOut:
+    """A configuration that the fit did not see, what was predicted for it and what came."""
+
+    configuration: Configuration
+    predicted: Estimate
+
+    @property
+    def error(self) -> float:
+        """Predicted loss over measured loss, less one."""
+        return self.predicted.value / self.configuration.loss.value - 1
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval holds the measured loss."""
+        return self.predicted.covers(self.configuration.loss.value)
+
+
+@final
+@dataclass(frozen=True)
+class Crossing:
+    """Where a trained family's law meets the loss of a rival that is not trained.
+
+    `already` says that a finished run is below the rival. `N` and `C` are `None` where no law
+    could be asked; `reasons` says why.
+    """
+
+    rival: Configuration
+    already: Configuration | None
+    N: Estimate | None
+    C: Estimate | None
+    reasons: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class Reach:
+    """What a larger budget would reach: size, data, loss, and how often the data would repeat."""
+
+    label: str
+    C: float
+    loss: Estimate
+    N: Estimate | None
+    D: Estimate | None
+    passes: float | None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the data would be repeated more often than the law can vouch for."""
+        return self.passes is not None and self.passes > FRESH_PASSES
+
+
+@final
+@dataclass(frozen=True)
+class Frontier:
+    """Loss against compute as a law tells it: the middle and the ends of its 95 % band."""
+
+    C: Float[ndarray, " n"]
+    lo: Float[ndarray, " n"]
+    mid: Float[ndarray, " n"]
+    hi: Float[ndarray, " n"]
+
+
+def attempt(call: Callable[[], T]) -> tuple[T | None, str]:
+    """The result of `call`, or the reason in one sentence why there is none."""
+    try:
+        return call(), ""
+    except (AllometryError, ArithmeticError, np.linalg.LinAlgError) as error:
+        return None, str(error) or type(error).__name__
+
+
+def columns(frame: pd.DataFrame, *names: str) -> dict[str, Float[ndarray, " n"]]:
+    """The named columns as plain arrays, the way a law wants them."""
+    return {name: frame[name].to_numpy(float) for name in names}
+
+
+def fit(frame: pd.DataFrame, seed: int = 0) -> tuple[Law | None, str]:
+    """The law of these finished runs, or why there is none."""
+    sizes = frame["N"].nunique()
+    if sizes < LEAST_SIZES:
+        return None, (
+            f"A law needs at least {LEAST_SIZES} sizes with a finished run; there {_are(sizes)}."
+        )
+    return attempt(lambda: laws.fit(columns(frame, "N", "D", "C", "loss"), seed=seed))
+
+
+def _are(n: int) -> str:
+    return f"{'is' if n == 1 else 'are'} {n}"
+
+
+def sizes(frame: pd.DataFrame) -> list[float]:
+    """The distinct N of these runs, smallest first."""
+    return sorted(frame["N"].unique().tolist())
+
+
+def hold_out(frame: pd.DataFrame, wanted: int) -> tuple[list[float], str]:
+    """The largest sizes to keep out of a fit, and a word where it is fewer than wanted."""
+    have = sizes(frame)
+    possible = max(0, min(wanted, len(have) - LEAST_SIZES))
+    if possible == wanted:
+        word = ""
+    elif possible == 0:
+        word = (
+            f"No size could be held out to test the law: that takes at least {LEAST_SIZES + 1} "
+            f"sizes with a finished run, and there {_are(len(have))}."
+        )
+    else:
+        word = (
+            f"Only the largest {'size' if possible == 1 else f'{possible} sizes'} could be held "
+            f"out, so that {LEAST_SIZES} remain for the fit."
+        )
+    return have[len(have) - possible :], word
+
+
+def judged(law: Law, held: list[Configuration]) -> tuple[HeldOut, ...]:
+    """What the law, fitted without them, predicted for the held-out configurations."""
+    if not held:
+        return ()
+    at = {name: np.array([getattr(c, name) for c in held]) for name in ("N", "D", "C")}
+    predicted = np.atleast_1d(law.predict(**at))
+    return tuple(HeldOut(c, p) for c, p in zip(held, predicted, strict=True))
+
+
+def crossing(law: Law, best: Configuration, rival: Configuration) -> Crossing:
+    """At what N and at what C the family's law meets the rival's loss.
+
+    The rival's own standard error is left out on purpose: both are scored on the same text, so
+    their errors move together and nearly cancel in the comparison.
+    """
+    loss = rival.loss.value
+    C, why = attempt(lambda: law.solve(loss, variable="C"))
+    N, _ = attempt(lambda: law.solve(loss, variable="N"))
+    if N is None and C is not None:
+        N = _size_at(law, C)
+    already = best if best.loss.value <= loss else None
+    return Crossing(rival, already, N, C, (why,) if why else ())
+
+
+def _size_at(law: Law, C: Estimate) -> Estimate | None:
+    """The size that the law plans for the compute `C`, its interval widened by that of `C`."""
+    if not math.isfinite(C.value):
+        return Estimate(math.inf, hi=math.inf, method=C.method)
+    planned, _ = attempt(lambda: law.plan(compute=C.value).N)
+    if planned is None:
+        return None
+    ends: list[float | None] = []
+    for end, name in zip(C.interval, ("lo", "hi"), strict=True):
+        if not 0 < end < math.inf:
+            ends.append(math.inf if end == math.inf and name == "hi" else None)
+            continue
+        there, _ = attempt(lambda c=end: law.plan(compute=c).N)
+        known = None if there is None else getattr(there, name)
+        ends.append(known if known is not None or there is None else there.value)
+    return Estimate(planned.value, lo=ends[0], hi=ends[1], method="planned at that compute")
+
+
+def frontier(law: Law, C: Float[ndarray, " n"]) -> Frontier:
+    """The least loss that each compute buys, by the law; along the runs' path if there is one."""
+    if set(law.shape.variables) == {"N", "D"}:
+        seen = law.table.logs["N"]
+        middle = seen.mean() + 0.5 * (np.log(C) - law.table.logs["C"].mean())
+        options = np.exp(middle[:, None] + np.linspace(-9.0, 9.0, 361))
+        best = law(N=options, C=C[:, None]).argmin(1)
+        lo, mid, hi = law.band(N=options[np.arange(len(C)), best], C=C)
+    else:
+        lo, mid, hi = law.band(C=C)
+    return Frontier(C, lo, mid, hi)
+
+
+def reach(label: str, plan: Plan, D_unique: float | None) -> Reach:
+    """What a plan says, with the passes over the data counted."""
+    passes = None
+    if plan.D is not None and D_unique is not None and D_unique > 0:
+        passes = plan.D.value / D_unique
+    own = tuple(w for w in plan.warnings)
+    return Reach(label, plan.compute, plan.loss, plan.N, plan.D, passes, own)

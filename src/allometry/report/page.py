@@ -1,0 +1,291 @@
+"""One self-contained HTML page: the story, its charts, its tables, and nothing from elsewhere."""
+
+import base64
+import hashlib
+import platform
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from importlib.metadata import version as installed
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, final
+
+import jinja2
+
+from allometry._core.cite import cite
+from allometry._core.errors import require
+from allometry._core.files import make_folder, replacing
+from allometry.laws import Law, Plan
+from allometry.report import figures, tables, theme, words
+from allometry.report.judge import FRESH_PASSES
+from allometry.report.runs import RunsLike, about
+from allometry.report.sentences import facts, plural, trust
+from allometry.report.story import Story, tell
+
+WIDE, NARROW, PANEL = 960, 344, 344
+
+
+@final
+@dataclass(frozen=True)
+class Figure:
+    """A chart on the page: its pictures by screen width and what to read under it."""
+
+    name: str
+    kind: str
+    pictures: tuple[tuple[str, str], ...]
+    caption: str
+
+
+def write(
+    path: Path | str, runs: RunsLike, law: Law | None = None, plan: Plan | None = None
+) -> Path:
+    """Write the report of a study as one HTML file, and its charts as SVG beside it.
+
+    The page loads nothing from anywhere. The charts lie in `<stem>_charts/` too, each as a picture
+    of its own. A study that is still running can be reported: the page tells of what is there.
+
+    Args:
+        path: The HTML file.
+        runs: A study's runs.
+        law: The law of the trained family; fitted where not given.
+        plan: A plan to show beside ten and a hundred times the compute.
+
+    Returns:
+        The path of the page.
+
+    References:
+        `hoffmann2022` (laws of loss against size and data), `muennighoff2023` (repeated data).
+    """
+    path = Path(path)
+    require(path.suffix.lower() in (".html", ".htm"), "write.path", "end in .html", str(path))
+    make_folder(path.parent)
+    story = tell(runs, law, plan)
+    page, charts = render(runs, story)
+    folder = make_folder(path.with_name(f"{path.stem}_charts")) if charts else None
+    for name, picture in charts.items():
+        assert folder is not None
+        with replacing(folder / f"{name}.svg") as file:
+            file.write(picture)
+    with replacing(path) as file:
+        file.write(page)
+    return path
+
+
+def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
+    """The page as text, and the charts that stand alone by name."""
+    css, js = _css(), _template("page.js")
+    drawn, charts = _figures(runs, story)
+    panels = [drawn[f"loss-against-{x}"] for x in "NDC" if f"loss-against-{x}" in drawn]
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["bound"] = bound
+    page = environment.from_string(_template("page.html")).render(
+        css=css,
+        js=js,
+        policy=_policy(css, js),
+        story=story,
+        subtitle=_subtitle(story),
+        notes=[*story.notes, *(n for f in story.families for n in f.notes)],
+        facts=facts(story),
+        frontier=drawn.get("loss-against-compute"),
+        reaches=tables.reaches(story),
+        reach_warnings=_reach_warnings(story),
+        panels=panels,
+        panels_title="Predicting the largest from the smaller"
+        if any(f.held_out for f in story.families)
+        else "How loss falls",
+        trust=" ".join(trust(f, len(story.families) > 1) for f in story.families),
+        panel_notes=_panel_notes(story, drawn),
+        held_out=tables.held_out(story),
+        curves=drawn.get("learning-curves"),
+        runs=tables.runs(runs, story),
+        runs_lead=_runs_lead(story),
+        samples=tables.samples(runs, story),
+        samples_lead=f"One sample of each size, as generated, smallest first; {_whose(story)}",
+        failed=tables.failed(story),
+        nothing_failed="Nothing: every run finished with a finite loss."
+        if story.total
+        else "There are no runs yet.",
+        parameters=tables.laws(story),
+        versions=_versions(runs, story),
+        citation=f"{cite()}\n\n{cite(write)}",
+        version=installed("allometry"),
+        date=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
+    )
+    return page, charts
+
+
+_UNITS = re.compile(r"(\d) (?=(%|[kMGTPEZ]?FLOP|s|min|h|d|parameters|times)\b|%)")
+
+
+def bound(text: str) -> str:
+    """The text with its numbers held to their units by no-break spaces."""
+    return _UNITS.sub("\\1\u00a0", text)
+
+
+def _template(name: str) -> str:
+    return files("allometry.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _css() -> str:
+    def block(colours: dict[str, str], wash: str) -> str:
+        return "".join(f"--{k}:{v};" for k, v in colours.items()) + f"--wash:{wash};"
+
+    return (
+        _template("page.css")
+        .replace("/*LIGHT*/", block(theme.LIGHT, "#f4f2ec"))
+        .replace("/*DARK*/", block(theme.DARK, "#1e2226"))
+    )
+
+
+def _policy(css: str, js: str) -> str:
+    """A policy under which the page runs its own style and script and can reach nothing else."""
+
+    def sha(text: str) -> str:
+        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+    return (
+        f"default-src 'none'; style-src 'sha256-{sha(css)}'; script-src 'sha256-{sha(js)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _figures(runs: RunsLike, story: Story) -> tuple[dict[str, Figure], dict[str, str]]:
+    drawn: dict[str, Figure] = {}
+    charts: dict[str, str] = {}
+
+    def add(name: str, draw: Any, sizes: Iterable[tuple[str, int]], kind: str, say: str) -> None:
+        pictures = []
+        for size, width in sizes:
+            chart = draw(width)
+            if chart is None:
+                return
+            picture = theme.svg(chart)
+            pictures.append((size, theme.inline(picture, f"{name}-{size}", escape(say))))
+            charts.setdefault(name, theme.on_paper(picture))
+        drawn[name] = Figure(name, kind, tuple(pictures), say)
+
+    both = (("wide", WIDE), ("narrow", NARROW))
+    unit = story.unit
+    if any(f.configurations for f in story.families):
+        add(
+            "loss-against-compute",
+            lambda w: figures.frontier(runs, story, w),
+            both,
+            "single",
+            _frontier_caption(story),
+        )
+        for x in "NDC":
+            add(
+                f"loss-against-{x}",
+                lambda w, x=x: figures.against(runs, story, x, w),
+                (("every", PANEL),),
+                "panel",
+                f"Loss in {unit} against {_against(x, story.token)}.",
+            )
+    add(
+        "learning-curves",
+        lambda w: figures.curves(runs, story, w),
+        both,
+        "single",
+        f"Validation loss in {unit} along training, one line for each run, coloured by size; "
+        "broken lines did not finish.",
+    )
+    return drawn, charts
+
+
+def _against(x: str, token: str) -> str:
+    return {
+        "N": "size: parameters, embeddings included",
+        "D": f"data: {plural(token)} seen in training",
+        "C": "compute: FLOPs of training",
+    }[x]
+
+
+def _frontier_caption(story: Story) -> str:
+    text = (
+        "Each dot is a finished run. The line is the law fitted to all of them, dotted beyond the "
+        "largest, with the 95 % interval of a new run around it"
+    )
+    if any(f.reaches for f in story.families):
+        text += "; diamonds are what larger budgets would reach"
+    if story.rival is not None:
+        text += f"; the broken line is the best {words.family(story.rival.family)}"
+        if any(f.crossing and f.crossing.C for f in story.families):
+            text += ", the ring where the law meets it, with its interval"
+    return f"{text}."
+
+
+def _panel_notes(story: Story, drawn: dict[str, Figure]) -> list[str]:
+    notes = []
+    if any(f.held_out for f in story.families):
+        notes.append(
+            "Crosses are the held-out runs, dots the runs that the law was fitted to. The line "
+            "and its 95 % band come from the dots alone."
+        )
+    elif any(f.law for f in story.families):
+        notes.append("The line and its 95 % band are the law fitted to all finished runs.")
+    missing = [x for x in "NDC" if f"loss-against-{x}" not in drawn]
+    for x in missing if story.families else []:
+        notes.append(
+            f"Loss against {x} is not drawn: {x} was the same in all finished runs, so how loss "
+            f"depends on it was not measured."
+        )
+    return notes
+
+
+def _reach_warnings(story: Story) -> list[str]:
+    said = []
+    for family in story.families:
+        worn = [r for r in family.reaches if r.repeats]
+        if worn:
+            times = words.listed(
+                [f"{words.significant(r.passes or 0, 2)} times for {r.label}" for r in worn]
+            )
+            said.append(
+                f"There are {words.count(story.D_unique or 0)} distinct {plural(story.token)} to "
+                f"train on, so these budgets would repeat them ({times}). The law assumes fresh "
+                f"data; repeated more than about {FRESH_PASSES:g} times, data are worth less, so "
+                "expect a higher loss than this or bring more data."
+            )
+        known = set(family.law.warnings) if family.law is not None else set()
+        said += [w for r in family.reaches for w in r.warnings if w not in known]
+    return list(dict.fromkeys(said))
+
+
+def _subtitle(story: Story) -> str:
+    parts = []
+    if story.D_unique:
+        parts.append(f"{words.count(story.D_unique)} {plural(story.token)} to train on")
+    parts.append(words.several(story.total, "run"))
+    return "· " + " · ".join(parts)
+
+
+def _runs_lead(story: Story) -> str:
+    broken = len(story.unfinished)
+    text = f"{words.several(story.total, 'run')}"
+    if broken:
+        text += f", of which {broken} did not finish"
+    return f"{text}. Choose a column's name to sort by it."
+
+
+def _whose(story: Story) -> str:
+    return "lower loss reads more like the text." if story.best else ""
+
+
+def _versions(runs: RunsLike, story: Story) -> list[tuple[str, str]]:
+    said = about(runs)
+    target = said.get("target")
+    rows: list[tuple[str, str]] = []
+    if isinstance(target, dict):
+        rows += [(k.replace("_", " "), str(v)) for k, v in target.items()]
+    if said.get("folder"):
+        rows.append(("folder", str(said["folder"])))
+    versions = said.get("versions") or {"python": platform.python_version()}
+    rows += [(str(k), str(v)) for k, v in dict(versions).items()]
+    rows += [("report written with", f"allometry {installed('allometry')}")]
+    return rows

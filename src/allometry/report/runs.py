@@ -1,0 +1,153 @@
+"""What the report reads of a study: its runs, put together by configuration."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol, cast, final, runtime_checkable
+
+import numpy as np
+import pandas as pd
+
+from allometry._core.errors import require
+from allometry._core.estimate import Estimate
+
+NEEDED = ("family", "N", "D", "loss")
+
+
+@runtime_checkable
+class RunsLike(Protocol):
+    """The part of `allometry.study.Runs` that the report uses."""
+
+    def frame(self) -> pd.DataFrame:
+        """One row for each run."""
+        ...
+
+    def curves(self) -> pd.DataFrame:
+        """Validation loss along training: key, step, tokens, flops, loss."""
+        ...
+
+    def samples(self) -> dict[str, str]:
+        """Generated text by the run's key."""
+        ...
+
+
+@final
+@dataclass(frozen=True)
+class Configuration:
+    """One shape of one family at one budget, its finished runs averaged over seeds.
+
+    The standard error of `loss` joins the spread between seeds with the error of the evaluation,
+    which all seeds share since they are scored on the same text.
+    """
+
+    family: str
+    shape: str
+    N: float
+    D: float
+    C: float
+    loss: Estimate
+    seeds: int
+    keys: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Unfinished:
+    """A run that left no loss, and why."""
+
+    key: str
+    family: str
+    shape: str
+    seed: int
+    N: float
+    status: str
+    error: str
+
+
+def table(runs: RunsLike) -> pd.DataFrame:
+    """The runs' frame with every column the report reads, missing ones filled with nothing."""
+    frame = runs.frame().copy()
+    for name in NEEDED:
+        require(
+            name in frame or frame.empty, "runs.frame()", f"have a column {name!r}", list(frame)
+        )
+    blank: dict[str, Any] = {"key": "", "target": "", "shape": "", "status": "done", "error": ""}
+    blank |= {"family": "", "seed": 0, "rung": 0}
+    for name, value in blank.items():
+        if name not in frame:
+            frame[name] = value if name != "key" else [f"run {i + 1}" for i in range(len(frame))]
+    numbers = ("N", "N_embedding", "D", "D_unique", "C", "C_6ND", "loss", "loss_se", "seconds")
+    for name in numbers:
+        values = frame[name] if name in frame else pd.Series(math.nan, index=frame.index)
+        frame[name] = pd.to_numeric(values, errors="coerce").astype(float)
+    for name in ("key", "family", "target", "shape", "status", "error"):
+        frame[name] = frame[name].fillna("").astype(str)
+    # Runs of others count no FLOPs: six per parameter and token is the usual stand-in.
+    frame["C"] = frame["C"].fillna(frame["C_6ND"]).fillna(6 * frame["N"] * frame["D"])
+    return frame.reset_index(drop=True)
+
+
+def finished(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that ended well and with a finite loss: the only ones that may enter a fit."""
+    good = (frame["status"] == "done") & np.isfinite(frame["loss"])
+    return cast("pd.DataFrame", frame[good])
+
+
+def unfinished(frame: pd.DataFrame) -> tuple[Unfinished, ...]:
+    """The rows that `finished` leaves out, each with its reason."""
+    rest = frame.drop(index=finished(frame).index)
+    return tuple(
+        Unfinished(
+            key=str(row.key),
+            family=str(row.family),
+            shape=str(row.shape),
+            seed=int(cast("int", row.seed)),
+            N=float(cast("float", row.N)),
+            status=str(row.status) if row.status != "done" else "no finite loss",
+            error=str(row.error) or "no reason was recorded",
+        )
+        for row in rest.itertuples()
+    )
+
+
+def counted(frame: pd.DataFrame) -> bool:
+    """Whether these runs of one family cost no training: n-grams and other tables of counts."""
+    return not bool((frame["C"] > 0).any()) or bool((frame["family"] == "ngram").all())
+
+
+def configurations(frame: pd.DataFrame) -> tuple[Configuration, ...]:
+    """The finished runs by family, shape, N and D, smallest compute first."""
+    made = [
+        _configuration(group)
+        for _, group in finished(frame).groupby(["family", "shape", "N", "D"], sort=False)
+    ]
+    return tuple(sorted(made, key=lambda c: (c.family, c.C, c.N)))
+
+
+def _configuration(group: pd.DataFrame) -> Configuration:
+    losses = group["loss"].to_numpy(float)
+    n = len(losses)
+    between = losses.var(ddof=1) / n if n > 1 else 0.0
+    scoring = group["loss_se"].to_numpy(float)
+    within = float(np.nanmean(scoring) ** 2) if np.isfinite(scoring).any() else math.nan
+    if n > 1:
+        se = math.sqrt(between + (within if math.isfinite(within) else 0.0))
+        method = "between seeds" + (" and of the evaluation" if math.isfinite(within) else "")
+    else:
+        se = math.sqrt(within) if math.isfinite(within) else None
+        method = "of the evaluation; one seed" if se is not None else "one seed"
+    first = group.iloc[0]
+    return Configuration(
+        family=str(first["family"]),
+        shape=str(first["shape"]),
+        N=float(first["N"]),
+        D=float(first["D"]),
+        C=float(group["C"].mean()),
+        loss=Estimate(float(losses.mean()), se=se, n=n, method=method),
+        seeds=n,
+        keys=tuple(group["key"]),
+    )
+
+
+def about(runs: RunsLike) -> dict[str, Any]:
+    """`runs.about`, or an empty mapping where the runs say nothing of themselves."""
+    return dict(getattr(runs, "about", None) or {})

@@ -1,0 +1,315 @@
+"""Tables of the story as plain cells, for the page and the terminal alike."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from allometry._core.estimate import Estimate
+from allometry.report import words
+from allometry.report.runs import RunsLike, finished, table
+from allometry.report.sentences import plural
+from allometry.report.story import Family, Story
+
+MOST_ROWS = 1000
+MOST_SAMPLES = 24
+SAMPLE_LENGTH = 700
+
+
+@final
+@dataclass(frozen=True)
+class Head:
+    """A column's name, its unit, and how its cells are set."""
+
+    text: str
+    unit: str = ""
+    kind: str = ""
+    sorted: str = "none"
+
+
+@final
+@dataclass(frozen=True)
+class Cell:
+    """A cell: its text, a quieter addition, what it sorts by, and how it is set."""
+
+    text: str
+    more: str = ""
+    order: float | str | None = None
+    kind: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """A caption, heads and rows of cells."""
+
+    caption: str
+    heads: tuple[Head, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@final
+@dataclass(frozen=True)
+class Sample:
+    """A piece of generated text and whose it is."""
+
+    title: str
+    under: str
+    text: str
+
+
+@final
+@dataclass(frozen=True)
+class LawTable:
+    """A law's parameters, its equation and its doubts."""
+
+    title: str
+    equation: str
+    table: Table
+    warnings: tuple[str, ...]
+
+
+def number(x: float, write: words.Writer) -> Cell:
+    """A number that sorts by its value; an em dash where there is none."""
+    if not math.isfinite(x):
+        return Cell("—", order="", kind="num")
+    return Cell(write(x), order=float(x), kind="num")
+
+
+def estimate(x: Estimate | None, write: words.Writer) -> Cell:
+    """A value with its interval."""
+    if x is None:
+        return Cell("—", order="", kind="num")
+    if not math.isfinite(x.value):
+        return Cell(words.BEYOND, order="", kind="num")
+    ends = words.span(x, write)
+    return Cell(write(x.value), more=f"({ends})", order=float(x.value), kind="num")
+
+
+def _whole(x: float) -> str:
+    return f"{x:,.0f}" if x < 1e5 else words.count(x)
+
+
+def runs(study: RunsLike, story: Story) -> Table:
+    """Every run, finished ones by loss; with very many, the best and what failed."""
+    frame = table(study)
+    frame = frame.sort_values("loss", na_position="first", kind="stable")
+    cut = len(frame) > MOST_ROWS
+    if cut:
+        # What failed comes first here, so that the cut falls on the worst of the finished.
+        frame = frame.head(MOST_ROWS)
+    frame = frame.sort_values("loss", na_position="last", kind="stable")
+    heads = (
+        Head("Family", kind="tight"),
+        Head("Shape"),
+        Head("Seed", kind="num"),
+        Head("N", "parameters", "num"),
+        Head("D", plural(story.token), "num"),
+        Head("Compute", kind="num"),
+        Head("Loss", story.unit, "num", sorted="ascending"),
+        Head("± s.e.", "of the evaluation", "num"),
+        Head("Time", kind="num"),
+        Head("Status", kind="tight"),
+        Head("Key", kind="tight"),
+    )
+    rows = []
+    for row in frame.to_dict("records"):
+        good = row["status"] == "done" and math.isfinite(row["loss"])
+        rows.append(
+            (
+                Cell(words.family(row["family"]), kind="tight"),
+                Cell(row["shape"]),
+                Cell(str(row["seed"]), order=_order(row["seed"]), kind="num"),
+                number(row["N"], words.count),
+                number(row["D"], words.count),
+                number(row["C"], words.flops)
+                if row["C"] > 0
+                else Cell("none", order=0.0, kind="num"),
+                number(row["loss"], lambda x: words.loss(x, 4)),
+                number(row["loss_se"], lambda x: words.significant(x, 2)),
+                number(row["seconds"], words.duration),
+                Cell(row["status"], kind="tight" if good else "tight bad"),
+                Cell(row["key"][:10], kind="tight more"),
+            )
+        )
+    caption = (
+        f"All {len(rows)} runs"
+        if not cut
+        else f"What failed and the best, {MOST_ROWS} of {story.total} runs"
+    )
+    return Table(caption, heads, tuple(rows))
+
+
+def _order(value: Any) -> float | str:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return str(value)
+
+
+def held_out(story: Story) -> Table | None:
+    """The held-out configurations: predicted, measured, error, covered."""
+    several = len(story.families) > 1
+    rows = []
+    for family in story.families:
+        for held in family.held_out:
+            c = held.configuration
+            inside = "inside" if held.covered else "outside"
+            rows.append(
+                (
+                    *((Cell(words.family(family.name), kind="tight"),) if several else ()),
+                    number(c.N, words.count),
+                    number(c.D, words.count),
+                    number(c.C, words.flops),
+                    estimate(held.predicted, words.loss),
+                    Cell(words.loss(c.loss.value), more=_spread(c.loss), kind="num"),
+                    Cell(f"{100 * held.error:+.2f} %".replace("-", "−"), kind="num"),
+                    Cell(inside, kind="tight good" if held.covered else "tight bad"),
+                )
+            )
+    if not rows:
+        return None
+    heads = (
+        *((Head("Family"),) if several else ()),
+        Head("N", "parameters", "num"),
+        Head("D", plural(story.token), "num"),
+        Head("Compute", kind="num"),
+        Head("Predicted loss", "with 95 % interval", "num"),
+        Head("Measured loss", "± s.e. of the mean", "num"),
+        Head("Error", "of the prediction", "num"),
+        Head("Interval"),
+    )
+    return Table("Held-out sizes, predicted by the law fitted without them", heads, tuple(rows))
+
+
+def _spread(x: Estimate) -> str:
+    return "" if x.se is None else f"± {words.significant(x.se, 2)}"
+
+
+def reaches(story: Story) -> Table | None:
+    """What larger budgets would reach."""
+    several = len(story.families) > 1
+    rows = []
+    for family in story.families:
+        for r in family.reaches:
+            passes = "—" if r.passes is None else words.significant(r.passes, 2)
+            rows.append(
+                (
+                    *((Cell(words.family(family.name), kind="tight"),) if several else ()),
+                    Cell(r.label, kind="tight"),
+                    Cell(words.flops(r.C), kind="num"),
+                    estimate(r.loss, words.loss),
+                    _planned(r.N),
+                    _planned(r.D),
+                    Cell(passes, kind="num bad" if r.repeats else "num"),
+                )
+            )
+    if not rows:
+        return None
+    heads = (
+        *((Head("Family"),) if several else ()),
+        Head("Budget", "of the largest run"),
+        Head("Compute", kind="num"),
+        Head("Loss", f"{story.unit}, 95 % interval", "num"),
+        Head("N", "parameters", "num"),
+        Head("D", plural(story.token), "num"),
+        Head("Passes", "over the data", "num"),
+    )
+    return Table(
+        "What larger budgets would reach, by the law of all finished runs", heads, tuple(rows)
+    )
+
+
+def _planned(x: Estimate | None) -> Cell:
+    """A planned size, whose lack of an interval is explained by where it comes from."""
+    if x is None or x.lo is not None or not math.isfinite(x.value):
+        return estimate(x, words.count)
+    return Cell(words.count(x.value), more="(on the runs' path)", kind="num")
+
+
+def failed(story: Story) -> Table:
+    """Runs that diverged or failed, with the reason."""
+    heads = (
+        Head("Family"),
+        Head("Shape"),
+        Head("Seed", kind="num"),
+        Head("N", "parameters", "num"),
+        Head("Status"),
+        Head("Reason"),
+    )
+    rows = tuple(
+        (
+            Cell(words.family(u.family), kind="tight"),
+            Cell(u.shape),
+            Cell(str(u.seed), kind="num"),
+            number(u.N, words.count),
+            Cell(u.status, kind="tight bad"),
+            Cell(_cut(u.error, 600), kind="wide-text"),
+        )
+        for u in story.unfinished[:MOST_ROWS]
+    )
+    return Table("Runs without a result", heads, rows)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def samples(study: RunsLike, story: Story) -> tuple[Sample, ...]:
+    """One piece of text for each configuration that gave one, smallest first."""
+    texts = study.samples()
+    frame = finished(table(study))
+    frame = frame[frame["key"].isin(list(texts))].sort_values(["N", "D"], kind="stable")
+    # Several seeds or amounts of data at one size would say the same thing again.
+    frame = frame.drop_duplicates(["family", "N"], keep="last")
+    if len(frame) > MOST_SAMPLES:
+        frame = frame.iloc[np.linspace(0, len(frame) - 1, MOST_SAMPLES).round().astype(int)]
+    trained = {f.name for f in story.families}
+    frame = frame.assign(later=~frame["family"].isin(trained))
+    frame = frame.sort_values(["later", "family", "N"], kind="stable")
+    made = []
+    for row in frame.to_dict("records"):
+        title = f"{words.family(row['family'])}, {words.count(row['N'])} parameters"
+        under = f"{row['shape']} · {words.loss(row['loss'])} {story.unit}"
+        made.append(Sample(title, under, _cut(texts[row["key"]], SAMPLE_LENGTH)))
+    return tuple(made)
+
+
+def laws(story: Story) -> tuple[LawTable, ...]:
+    """Each family's law: parameters with intervals, on all runs and without the held-out ones."""
+    return tuple(_law(family) for family in story.families if family.law is not None)
+
+
+_GREEK = {"alpha": "α", "beta": "β", "gamma": "γ"}
+
+
+def _law(family: Family) -> LawTable:
+    law, without = family.law, family.law_without
+    assert law is not None
+    compare = without is not None and set(without.params) == set(law.params)
+    heads = [Head("Parameter"), Head("All runs", "95 % interval", "num")]
+    heads += [Head("Without the held-out", "95 % interval", "num")] if compare else []
+    rows = []
+    for name, value in law.params.items():
+        cells = [Cell(_GREEK.get(name, name)), estimate(value, _parameter)]
+        if compare and without is not None:
+            cells.append(estimate(without.params[name], _parameter))
+        rows.append(tuple(cells))
+    warnings = list(law.warnings)
+    if without is not None and without.form != law.form:
+        warnings.append(
+            f"Without the held-out sizes another form was chosen: {without.shape.equation}."
+        )
+    equation = law.shape.equation
+    for name, letter in _GREEK.items():
+        equation = equation.replace(name, letter)
+    caption = f"Fitted to {words.several(law.n, 'run')}. {law.why}"
+    title = f"{words.family(family.name).capitalize()}: {law.form}"
+    return LawTable(title, equation, Table(caption, tuple(heads), tuple(rows)), tuple(warnings))
+
+
+def _parameter(x: float) -> str:
+    if x != 0 and not 1e-3 <= abs(x) < 1e5:
+        return words.power_of_ten(x, 3)
+    return words.significant(x, 3)
