@@ -7,10 +7,11 @@ from typing import Any, final
 import numpy as np
 
 from allometry._core.estimate import Estimate
+from allometry.laws import Law
 from allometry.report import words
 from allometry.report.runs import RunsLike, finished, table
 from allometry.report.sentences import plural
-from allometry.report.story import Family, Story
+from allometry.report.story import Story
 
 MOST_ROWS = 1000
 MOST_SAMPLES = 24
@@ -20,12 +21,13 @@ SAMPLE_LENGTH = 700
 @final
 @dataclass(frozen=True)
 class Head:
-    """A column's name, its unit, and how its cells are set."""
+    """A column's name, its unit, how its cells are set; a minor one is left out where narrow."""
 
     text: str
     unit: str = ""
     kind: str = ""
     sorted: str = "none"
+    minor: bool = False
 
 
 @final
@@ -108,10 +110,10 @@ def runs(study: RunsLike, story: Story) -> Table:
         Head("D", plural(story.token), "num"),
         Head("Compute", kind="num"),
         Head("Loss", story.unit, "num", sorted="ascending"),
-        Head("± s.e.", "of the evaluation", "num"),
+        Head("± s.e.", "evaluation", "num", minor=True),
         Head("Time", kind="num"),
         Head("Status", kind="tight"),
-        Head("Key", kind="tight"),
+        Head("Key", kind="tight", minor=True),
     )
     rows = []
     for row in frame.to_dict("records"):
@@ -225,7 +227,7 @@ def _planned(x: Estimate | None) -> Cell:
     """A planned size, whose lack of an interval is explained by where it comes from."""
     if x is None or x.lo is not None or not math.isfinite(x.value):
         return estimate(x, words.count)
-    return Cell(words.count(x.value), more="(on the runs' path)", kind="num")
+    return Cell(words.count(x.value), more="(on path)", kind="num")
 
 
 def failed(story: Story) -> Table:
@@ -276,40 +278,48 @@ def samples(study: RunsLike, story: Story) -> tuple[Sample, ...]:
     return tuple(made)
 
 
-def laws(story: Story) -> tuple[LawTable, ...]:
-    """Each family's law: parameters with intervals, on all runs and without the held-out ones."""
-    return tuple(_law(family) for family in story.families if family.law is not None)
-
-
 _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ"}
 
 
-def _law(family: Family) -> LawTable:
-    law, without = family.law, family.law_without
-    assert law is not None
+def laws(story: Story) -> tuple[LawTable, ...]:
+    """Each family's law: parameters with intervals, on all runs and without the held-out ones."""
+    return tuple(
+        law_table(family.law, family.law_without, words.family(family.name))
+        for family in story.families
+        if family.law is not None
+    )
+
+
+def law_table(law: Law, without: Law | None = None, name: str = "law") -> LawTable:
+    """A law's parameters with intervals, beside those of the law fitted without some sizes."""
     compare = without is not None and set(without.params) == set(law.params)
-    heads = [Head("Parameter"), Head("All runs", "95 % interval", "num")]
+    heads = [Head("Parameter"), Head("All runs" if compare else "Value", "95 % interval", "num")]
     heads += [Head("Without the held-out", "95 % interval", "num")] if compare else []
     rows = []
-    for name, value in law.params.items():
-        cells = [Cell(_GREEK.get(name, name)), estimate(value, _parameter)]
+    for letter, value in law.params.items():
+        cells = [Cell(_GREEK.get(letter, letter)), estimate(value, _parameter)]
         if compare and without is not None:
-            cells.append(estimate(without.params[name], _parameter))
+            cells.append(estimate(without.params[letter], _parameter))
         rows.append(tuple(cells))
     warnings = list(law.warnings)
-    if without is not None and without.form != law.form:
+    if without is not None and without.shape.equation != law.shape.equation:
         warnings.append(
-            f"Without the held-out sizes another form was chosen: {without.shape.equation}."
+            "Without the held-out sizes another form was chosen: "
+            f"{_equation(without.shape.equation)}."
         )
-    equation = law.shape.equation
-    for name, letter in _GREEK.items():
-        equation = equation.replace(name, letter)
     caption = f"Fitted to {words.several(law.n, 'run')}. {law.why}"
-    title = f"{words.family(family.name).capitalize()}: {law.form}"
-    return LawTable(title, equation, Table(caption, tuple(heads), tuple(rows)), tuple(warnings))
+    title = f"{name[:1].upper()}{name[1:]}: {law.form}"
+    table = Table(caption, tuple(heads), tuple(rows))
+    return LawTable(title, _equation(law.shape.equation), table, tuple(warnings))
+
+
+def _equation(text: str) -> str:
+    for name, letter in _GREEK.items():
+        text = text.replace(name, letter)
+    return text
 
 
 def _parameter(x: float) -> str:
     if x != 0 and not 1e-3 <= abs(x) < 1e5:
         return words.power_of_ten(x, 3)
-    return words.significant(x, 3)
+    return words.significant(x, 3, trim=False)

@@ -24,8 +24,8 @@ BEYOND = "beyond reach"
 """What stands for an amount that no finite number describes."""
 
 
-def significant(x: float, digits: int = 3) -> str:
-    """`x` with so many significant digits, without an exponent and without trailing zeros.
+def significant(x: float, digits: int = 3, *, trim: bool = True) -> str:
+    """`x` with so many significant digits, without an exponent; trailing zeros go with `trim`.
 
     Example:
         >>> significant(0.0012345), significant(1200.0), significant(12.0)
@@ -35,7 +35,7 @@ def significant(x: float, digits: int = 3) -> str:
         return "0" if x == 0 else str(x)
     places = max(0, digits - 1 - math.floor(math.log10(abs(x))))
     text = f"{x:.{places}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return text.rstrip("0").rstrip(".") if trim and "." in text else text
 
 
 def power_of_ten(x: float, digits: int = 2) -> str:
@@ -154,7 +154,8 @@ def estimated(estimate: Estimate, write: Writer, unit: str = "") -> str:
         floor = f" (95 % interval: at least {write(lo)}{tail})" if math.isfinite(lo) else ""
         return f"{BEYOND}{floor}"
     if not (math.isfinite(lo) or math.isfinite(hi)):
-        return f"{write(estimate.value)}{tail} (no interval)"
+        why = f": {estimate.method}" if estimate.method else ""
+        return f"{write(estimate.value)}{tail} (no interval{why})"
     level = significant(100 * estimate.level, 3)
     return f"{write(estimate.value)}{tail} ({level} % interval {span(estimate, write)})"
 
@@ -173,22 +174,7 @@ def listed(items: list[str]) -> str:
 
 def small(n: int) -> str:
     """A count in a word up to ten, in figures beyond."""
-    names = [
-        "no",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-    ]
-    return names[n] if 0 <= n < len(names) else str(n)
+    return _SMALL[n] if 0 <= n < len(_SMALL) else str(n)
 
 
 def several(n: int, noun: str, plural: str = "") -> str:

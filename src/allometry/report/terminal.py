@@ -1,0 +1,94 @@
+"""The story on a terminal: tables and sentences that `rich` prints."""
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from allometry._core.estimate import Estimate
+from allometry.laws import Law, Plan
+from allometry.report import tables, words
+from allometry.report.runs import RunsLike
+from allometry.report.sentences import trust
+from allometry.report.story import Story, tell
+from allometry.report.tables import Cell, Table
+
+_STYLES = {"good": "green", "bad": "red", "more": "dim"}
+
+
+def drawn(table: Table, most: int | None = None) -> RenderableType:
+    """A table of the story as `rich` draws it, cut at `most` rows."""
+    made = RichTable(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    shown = [i for i, head in enumerate(table.heads) if not head.minor]
+    for i in shown:
+        head = table.heads[i]
+        right = "num" in head.kind.split()
+        made.add_column(
+            escape(f"{head.text}\n{head.unit}" if head.unit else head.text),
+            justify="right" if right else "left",
+            no_wrap=right or "tight" in head.kind.split(),
+        )
+    rows = table.rows if most is None else table.rows[:most]
+    for row in rows:
+        made.add_row(*(_text(row[i]) for i in shown))
+    parts: list[RenderableType] = [Text(table.caption, style="bold"), made]
+    if len(rows) < len(table.rows):
+        parts.append(Text(f"and {len(table.rows) - len(rows)} more", style="dim"))
+    return Group(*parts)
+
+
+def _text(cell: Cell) -> Text:
+    # Text, not markup: names and errors come from outside and may hold brackets.
+    style = next((_STYLES[k] for k in cell.kind.split() if k in _STYLES), "")
+    text = Text(cell.text, style=style)
+    if cell.more:
+        text.append(f" {cell.more}", style="dim")
+    return text
+
+
+def runs_table(
+    runs: RunsLike, story: Story | None = None, most: int | None = 40
+) -> RenderableType:
+    """The table of runs, best first."""
+    return drawn(tables.runs(runs, story if story is not None else tell(runs)), most)
+
+
+def law_table(law: Law) -> RenderableType:
+    """A law's parameters with their intervals, and its doubts."""
+    made = tables.law_table(law)
+    return Group(drawn(made.table), Text(made.equation, style="italic"), *_warned(made.warnings))
+
+
+def plan_table(plan: Plan, unit: str = "nats", token: str = "token") -> RenderableType:
+    """A plan: size, data and loss with their intervals, and what to doubt about it."""
+    heads = (tables.Head("", kind="tight"), tables.Head(f"with {words.flops(plan.compute)}"))
+
+    def row(name: str, x: Estimate | None, write: words.Writer, what: str) -> tuple[Cell, ...]:
+        text = "not told by this law" if x is None else words.estimated(x, write, what)
+        return Cell(name), Cell(text)
+
+    rows = (
+        row("N", plan.N, words.count, "parameters"),
+        row("D", plan.D, words.count, f"{token}s"),
+        row("loss", plan.loss, words.loss, unit),
+    )
+    return Group(drawn(tables.Table("Plan", heads, rows)), *_warned(tuple(plan.warnings)))
+
+
+def closing(story: Story) -> RenderableType:
+    """The headline, how well the largest sizes were predicted, and what larger budgets reach."""
+    parts: list[RenderableType] = [Text(story.headline, style="bold")]
+    parts += [Text(trust(f, len(story.families) > 1)) for f in story.families]
+    reached = tables.reaches(story)
+    if reached is not None:
+        parts.append(Padding(drawn(reached), (1, 0, 0, 0)))
+    if story.unfinished:
+        count = words.several(len(story.unfinished), "run")
+        parts.append(Text(f"{count} did not finish and entered no fit.", style="red"))
+    notes = [*story.notes, *(n for f in story.families for n in f.notes)]
+    return Group(*parts, *_warned(tuple(notes)))
+
+
+def _warned(sentences: tuple[str, ...]) -> list[Text]:
+    return [Text(f"! {sentence}", style="yellow") for sentence in sentences]
