@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-out = Console(highlight=False)
+# Sentences wrap to a terminal's width; in a pipe or a file they stay whole.
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
 err = Console(stderr=True, highlight=False)
 
 

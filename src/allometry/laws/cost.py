@@ -95,13 +95,15 @@ def path_of(table: Table) -> Path | None:
         return None
     c = table.logs["C"]
     mean = float(c.mean())
+    both = table.varies("N") and table.varies("D")
     of = {}
     for name in ("N", "D"):
         x = table.logs[name]
         slope = float(np.cov(c, x)[0, 1] / c.var(ddof=1))
         away = x - x.mean() - slope * (c - mean)
-        # Tied: what the line leaves over is under 2 % of the spread of log compute.
-        if away.std() > 0.02 * max(float(c.std()), 1e-12):
+        # Tied: what the line leaves over is under 2 % of the spread of log compute. Where only one
+        # of N and D varies, it is tied to C whatever bend the readout's FLOPs give the line.
+        if away.std() > 0.02 * max(float(c.std()), 1e-12) and both:
             return None
         of[name] = (float(x.mean()), slope if abs(slope) > 1e-6 else 0.0)
     return Path(mean, of)

@@ -1,0 +1,16 @@
+import numpy as np
+
+from allometry import laws
+
+
+def test_one_budget_of_data_still_gives_a_plan_along_the_runs():
+    """Counted FLOPs bend against 6ND at small sizes (the readout); the plan must not mind."""
+    N = np.geomspace(1e3, 5e4, 6).repeat(2)
+    D = np.full(12, 2e5)
+    rng = np.random.default_rng(0)
+    loss = (1.0 + 30 * N**-0.4) * np.exp(0.003 * rng.standard_normal(12))
+    law = laws.fit({"N": N, "D": D, "C": 6 * (N + 900) * D, "loss": loss}, bootstrap=200)
+    plan = law.plan(compute=6 * 1e6 * 2e5)
+    assert abs(plan.D.value / 2e5 - 1) < 1e-9
+    assert abs(plan.N.value / 1e6 - 1) < 0.1  # the overhead of the readout is gone at this size
+    assert plan.loss.covers(1.0 + 30 * 1e6**-0.4)
