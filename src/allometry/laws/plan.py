@@ -200,6 +200,12 @@ def reach(law: Law, loss: float, variable: str, fixed: dict[str, float]) -> Esti
     given = {variable: x} | {k: np.full_like(x, np.log(v)) for k, v in fixed.items()}
     theta = np.concatenate([law.theta[None], law.draws])
     if variable == "C" and len(law.shape.variables) == 2 and not fixed:
+        # Each point of the frontier is a search over splits: look coarsely, then where it counts.
+        x = x[:: len(x) // 80]
+        rough = crossing(x, _frontier(law, theta, x), float(np.log(loss)))
+        near = rough[np.isfinite(rough)]
+        if len(near):
+            x = np.linspace(near.min() - (x[1] - x[0]), near.max() + (x[1] - x[0]), 80)
         curves = _frontier(law, theta, x)
     else:
         rows = [law.coordinate(v, given) for v in law.shape.variables]

@@ -31,18 +31,29 @@ def series(configurations: Sequence[Configuration], x: str, token: str) -> dict[
     """
     if not grid(configurations):
         return {"": [k for c in configurations for k in c.keys]}
-    ratios = {c: float(f"{c.D / c.N:.2g}") for c in configurations}
-    shared = len({c.D for c in configurations}) <= len(set(ratios.values()))
     lines: dict[tuple[float, str], list[str]] = {}
-    for c in configurations:
-        if x == "D":
-            name = (c.N, f"{words.count(c.N)} parameters")
-        elif shared:
-            name = (c.D, f"{words.count(c.D)} {token}s")
-        else:
-            name = (ratios[c], f"{words.significant(ratios[c])} {token}s per parameter")
+    for c, name in zip(configurations, _names(configurations, x, token), strict=True):
         lines.setdefault(name, []).extend(c.keys)
     return {name: lines[value, name] for value, name in sorted(lines)}
+
+
+def _names(configurations: Sequence[Configuration], x: str, token: str) -> list[tuple[float, str]]:
+    """What each configuration's line is sorted by and called."""
+    if x == "D":
+        return [(c.N, f"{words.count(c.N)} parameters") for c in configurations]
+    amounts: dict[float, list[float]] = {}
+    for c in configurations:
+        amounts.setdefault(c.N, []).append(c.D)
+    most = max(len(set(found)) for found in amounts.values())
+    by_data = [(c.D, f"{words.count(c.D)} {token}s") for c in configurations]
+    ratios = [float(f"{c.D / c.N:.2g}") for c in configurations]
+    by_ratio = [(r, f"{words.significant(r)} {token}s per parameter") for r in ratios]
+    for names in (by_data, by_ratio):
+        if len(set(names)) <= most:
+            return names
+    # Neither is shared by the sizes, so go by rank: the least data of each size, the next, ...
+    ranks = [sorted(set(amounts[c.N])).index(c.D) for c in configurations]
+    return [(float(r), f"data step {r + 1} of {most}") for r in ranks]
 
 
 def bands(

@@ -131,7 +131,7 @@ def _assembled(
     scales = layer(
         corner,
         "point",
-        {"opacity": 0, "aria": False},
+        {"opacity": 0, "color": LIGHT["paper"], "aria": False},
         x=theme.log_axis("x", *x, _writer(axis), _title(axis, story.token), most),
         y=theme.log_axis("y", *y, words.significant, None, 7),
     )

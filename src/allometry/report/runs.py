@@ -81,8 +81,11 @@ def table(runs: RunsLike) -> pd.DataFrame:
         frame[name] = pd.to_numeric(values, errors="coerce").astype(float)
     for name in ("key", "family", "target", "shape", "status", "error"):
         frame[name] = frame[name].fillna("").astype(str)
-    # Runs of others count no FLOPs: six per parameter and token is the usual stand-in.
-    frame["C"] = frame["C"].fillna(frame["C_6ND"]).fillna(6 * frame["N"] * frame["D"])
+    if frame["C"].isna().all():
+        # Runs of others often count no FLOPs: six per parameter and token is the usual stand-in.
+        frame["C"] = frame["C_6ND"].fillna(6 * frame["N"] * frame["D"])
+    # Where some runs have their compute counted, one without has none: it only counts its data.
+    frame["C"] = frame["C"].fillna(0.0)
     return frame.reset_index(drop=True)
 
 
@@ -110,7 +113,10 @@ def unfinished(frame: pd.DataFrame) -> tuple[Unfinished, ...]:
 
 
 def counted(frame: pd.DataFrame) -> bool:
-    """Whether these runs of one family cost no training: n-grams and other tables of counts."""
+    """Whether these runs of one family cost no training: n-grams and other tables of counts.
+
+    An n-gram is one even among runs that count no compute at all.
+    """
     return not bool((frame["C"] > 0).any()) or bool((frame["family"] == "ngram").all())
 
 

@@ -49,13 +49,11 @@ def power_of_ten(x: float, digits: int = 2) -> str:
 
 
 def _scaled(x: float, steps: tuple[tuple[float, str], ...], gap: str, digits: int) -> str | None:
-    # The third digit may round up to the next step: 999,999 is 1M, not 1000K.
-    for i, (step, name) in enumerate(steps):
-        if abs(x) >= step:
-            shown = significant(x / step, digits)
-            if i > 0 and abs(float(shown)) >= steps[i - 1][0] / step:
-                shown, name = significant(x / steps[i - 1][0], digits), steps[i - 1][1]
-            return f"{shown}{gap}{name}"
+    # What is left after rounding decides: 999,999 is 1M, not 1000K.
+    rounded = abs(float(f"{x:.{digits - 1}e}"))
+    for step, name in steps:
+        if rounded >= step:
+            return f"{significant(x / step, digits)}{gap}{name}"
     return None
 
 

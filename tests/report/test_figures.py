@@ -1,0 +1,138 @@
+import dataclasses
+import io
+import math
+
+import altair
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from allometry.report import figures, tell, theme
+from allometry.report.bands import bands, grid, series
+from allometry.report.runs import configurations as configurations_of
+from allometry.report.runs import table
+from tests.report.synthetic import synthetic_runs, truth
+
+GRID = {"per_parameter": (5.0, 20.0, 80.0), "noise": 0.002}
+
+
+@pytest.fixture(scope="module")
+def told():
+    runs = synthetic_runs(**GRID)
+    return runs, tell(runs)
+
+
+@given(st.floats(-8, 8), st.floats(0.02, 20), st.integers(4, 9))
+def test_ticks_lie_inside_and_are_few(start, decades, most):
+    lo, hi = 10.0**start, 10.0 ** (start + decades)
+    ticks = theme.log_ticks(lo, hi, most)
+    assert 2 <= len(ticks) <= most + 1
+    assert ticks == sorted(set(ticks))
+    assert lo * (1 - 1e-6) <= ticks[0]
+    assert ticks[-1] <= hi * (1 + 1e-6)
+
+
+def test_the_light_colours_differ_from_one_another():
+    # A colour becomes a CSS variable by its value, so no two names may share one.
+    assert len(set(theme.LIGHT.values())) == len(theme.LIGHT)
+    assert set(theme.LIGHT) == set(theme.DARK)
+
+
+def contrast(a, b):
+    """The contrast ratio of WCAG 2.2 between two hexadecimal colours."""
+
+    def light(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+    hi, lo = sorted((light(a), light(b)), reverse=True)
+    return (hi + 0.05) / (lo + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [theme.LIGHT, theme.DARK])
+def test_text_and_marks_stand_out_from_the_paper(scheme):
+    for name, colour in scheme.items():
+        if name in ("ink", "muted") or name.startswith("c"):
+            assert contrast(colour, scheme["paper"]) >= 4.5, name  # WCAG AA for text
+        elif name.startswith("s"):
+            assert contrast(colour, scheme["paper"]) >= 2.2, name  # lines, named by the legend
+
+
+def test_bands_follow_the_law_along_the_ladder(told):
+    family = told[1].families[0]
+    drawn = bands(family.law_without, family.configurations, "N", "character")
+    assert set(drawn["line"]) == set(series(family.configurations, "N", "character"))
+    np.testing.assert_allclose(drawn["mid"], truth(drawn["N"], drawn["D"]), rtol=0.01)
+    assert (drawn["lo"] < drawn["mid"]).all()
+    assert (drawn["mid"] < drawn["hi"]).all()
+
+
+def test_lines_are_told_apart_by_data_or_by_size(told):
+    configurations = told[1].families[0].configurations
+    assert grid(configurations)
+    by_size = series(configurations, "D", "character")
+    assert next(iter(by_size)) == "1.4K parameters"
+    assert len(by_size) == 6
+    keys = sorted(k for keys in by_size.values() for k in keys)
+    assert keys == sorted(k for c in configurations for k in c.keys)
+    by_rank = series(configurations, "C", "character")
+    assert list(by_rank) == [f"data step {i} of 3" for i in (1, 2, 3)]
+    same = [dataclasses.replace(c, D=1e6 if c.D / c.N < 60 else 4e6) for c in configurations]
+    assert list(series(same, "N", "character")) == ["1M characters", "4M characters"]
+    ratio = [
+        dataclasses.replace(c, D=c.N * (20 if c.D / c.N < 60 else 80)) for c in configurations
+    ]
+    assert list(series(ratio, "N", "character")) == [
+        "20 characters per parameter",
+        "80 characters per parameter",
+    ]
+
+
+def test_a_ladder_is_one_line():
+    configurations = tuple(configurations_of(table(synthetic_runs())))
+    ladder = [c for c in configurations if c.family == "transformer"]
+    assert list(series(ladder, "N", "character")) == [""]
+
+
+def test_held_out_runs_are_crosses_and_the_others_are_not(told):
+    chart = figures.against(*told, "N")
+    told_of = [
+        {row["told"]: layer["mark"].get("shape") for row in layer["data"]["values"]}
+        for layer in chart["layer"]
+        if layer["mark"]["type"] == "point" and "description" in layer["encoding"]
+    ]
+    dots, crosses = told_of
+    assert len(crosses) == 12
+    assert all("480K" in t or "150K" in t for t in crosses)
+    assert not any("480K" in t or "150K" in t for t in dots)
+    assert set(crosses.values()) != set(dots.values())
+
+
+@pytest.mark.parametrize("draw", ["frontier", "curves", "N", "D", "C"])
+@pytest.mark.parametrize("width", [344, 960])
+def test_charts_are_valid_and_as_wide_as_asked(told, draw, width):
+    runs, story = told
+    if draw in "NDC":
+        chart = figures.against(runs, story, draw, width)
+    else:
+        chart = getattr(figures, draw)(runs, story, width)
+    altair.Chart.from_dict(chart)  # checks it against Vega-Lite's schema
+    assert f'width="{width}"' in theme.svg(chart)
+
+
+def test_an_endless_interval_can_be_drawn():
+    runs = synthetic_runs(ngram=0.81, noise=0.02)
+    story = tell(runs)
+    assert "NaN" not in theme.svg(figures.frontier(runs, story))
+
+
+def test_the_picture_is_saved_as_svg_and_png(told, tmp_path):
+    path = figures.save(tmp_path / "law.png", told[0], told[1], width=760)
+    assert path == tmp_path / "law.svg"
+    assert path.read_text().startswith("<svg")
+    picture = Image.open(io.BytesIO((tmp_path / "law.png").read_bytes()))
+    assert picture.size[0] == 2 * 760
+    assert math.isclose(picture.size[0] / picture.size[1], 2, rel_tol=0.01)

@@ -1,0 +1,208 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from allometry import InputError
+from allometry.laws import fit
+from allometry.report import tell
+from tests.report.synthetic import E, Synthetic, synthetic_runs, truth
+
+GRID = {"per_parameter": (5.0, 20.0, 80.0), "noise": 0.002}
+
+
+@pytest.fixture(scope="module")
+def grid_story():
+    return tell(synthetic_runs(**GRID))
+
+
+@pytest.fixture(scope="module")
+def ladder_story():
+    return tell(synthetic_runs())
+
+
+def changed(runs, rows, **values):
+    table = runs.table.copy()
+    for name, value in values.items():
+        table.loc[rows, name] = value
+    return dataclasses.replace(runs, table=table)
+
+
+def least_loss(C):
+    """The lowest loss that compute C = 6.4 N D buys under the true law."""
+    best = optimize.minimize_scalar(
+        lambda n: float(truth(math.exp(n), C / 6.4 / math.exp(n))),
+        bounds=(math.log(1e2), math.log(1e9)),
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    return float(best.fun), math.exp(best.x)
+
+
+def test_held_out_sizes_are_predicted(grid_story):
+    family = grid_story.families[0]
+    assert family.held_sizes == (150_000, 480_000)
+    assert len(family.held_out) == 6
+    # The true law has the fitted form and noise of 0.002 in losses above 1.1.
+    assert family.error < 0.02
+    for held in family.held_out:
+        at = held.configuration
+        assert held.predicted.covers(float(truth(at.N, at.D)))
+        assert held.error == held.predicted.value / at.loss.value - 1
+
+
+def test_predictions_owe_nothing_to_the_held_out_runs(ladder_story):
+    runs = synthetic_runs()
+    large = runs.table["N"].isin([150_000, 480_000]) & (runs.table["family"] == "transformer")
+    again = tell(changed(runs, large, loss=9.0))
+    before = [h.predicted for h in ladder_story.families[0].held_out]
+    assert [h.predicted for h in again.families[0].held_out] == before
+    assert not any(h.covered for h in again.families[0].held_out)
+    assert ladder_story.families[0].law_without.n == 8
+
+
+def test_unfinished_runs_enter_no_fit(ladder_story):
+    runs = synthetic_runs()
+    broken = runs.table["status"] != "done"
+    story = tell(changed(runs, broken, loss=0.01, loss_se=1e-6))
+    assert story.families[0].law.params == ladder_story.families[0].law.params
+    assert story.best == ladder_story.best
+    assert {u.status for u in story.unfinished} == {"diverged", "failed"}
+    assert "nan at step 311" in story.unfinished[0].error
+
+
+def test_a_loss_that_is_not_finite_is_not_a_result():
+    runs = synthetic_runs(broken=False)
+    story = tell(changed(runs, runs.table.index[3], loss=math.inf))
+    assert [u.status for u in story.unfinished] == ["no finite loss"]
+
+
+def test_the_crossing_is_where_the_true_law_has_it(grid_story):
+    met = grid_story.families[0].crossing
+    target = grid_story.rival.loss.value
+    C = optimize.brentq(
+        lambda c: least_loss(math.exp(c))[0] - target, math.log(1e9), math.log(1e20)
+    )
+    C = math.exp(C)
+    N = least_loss(C)[1]
+    assert met.C.covers(C)
+    assert met.C.value == pytest.approx(C, rel=0.25)
+    assert met.N.covers(N)
+
+
+def test_larger_budgets_reach_what_the_true_law_has(grid_story):
+    family = grid_story.families[0]
+    largest = max(c.C for c in family.configurations)
+    assert [r.C for r in family.reaches] == [10 * largest, 100 * largest]
+    for reached in family.reaches:
+        loss, N = least_loss(reached.C)
+        assert reached.loss.covers(loss)
+        assert reached.N.covers(N)
+        assert reached.passes == reached.D.value / grid_story.D_unique
+        assert reached.repeats == (reached.passes > 4)
+
+
+def test_the_frontier_is_the_least_loss_of_the_law(grid_story):
+    family = grid_story.families[0]
+    line = family.frontier
+    for i in (10, 40, 79):
+        assert line.lo[i] < line.mid[i] < line.hi[i]
+        assert line.mid[i] == pytest.approx(family.law.plan(line.C[i]).loss.value, rel=1e-4)
+
+
+def test_an_n_gram_that_is_better_is_said_to_be():
+    story = tell(synthetic_runs(ngram=1.0))
+    assert "a plain n-gram of order 7 reaches 1.000 and is the better model" in story.headline
+    assert "draws level with the n-gram at" in story.headline
+    assert story.headline.count("95 % interval") == 2
+    assert story.best.family == "ngram"
+
+
+def test_a_transformer_that_is_better_is_said_to_be():
+    story = tell(synthetic_runs(ngram=1.6))
+    assert "beats the best count model, a plain n-gram of order 7 at 1.600" in story.headline
+    assert "ten times the compute would reach" in story.headline
+    assert story.best.family == "transformer"
+    assert story.families[0].crossing.already == story.families[0].best
+
+
+def test_two_that_cannot_be_told_apart_are_called_level():
+    best = tell(synthetic_runs()).families[0].best.loss.value
+    assert "can't tell them apart" in tell(synthetic_runs(ngram=best + 0.001)).headline
+
+
+def test_a_loss_below_the_floor_is_beyond_reach():
+    story = tell(synthetic_runs(ngram=E - 0.3, **GRID))
+    met = story.families[0].crossing
+    assert met.C.value == math.inf
+    assert "would not match it at any size" in story.headline
+
+
+def test_the_mean_over_seeds_carries_both_errors():
+    runs = synthetic_runs(seeds=3, broken=False)
+    config = tell(runs).families[0].configurations[0]
+    rows = runs.table[runs.table["key"].isin(config.keys)]
+    assert config.loss.value == pytest.approx(rows["loss"].mean())
+    spread = rows["loss"].std() / math.sqrt(3)
+    assert config.loss.se == pytest.approx(math.hypot(spread, 0.006))
+
+
+def test_a_given_law_and_plan_are_used():
+    runs = synthetic_runs()
+    done = runs.table[(runs.table["status"] == "done") & (runs.table["family"] == "transformer")]
+    law = fit(done[["N", "D", "C", "loss"]], form="power")
+    story = tell(runs, law, law.plan(compute=1e15))
+    assert story.families[0].law is law
+    assert [r.label for r in story.families[0].reaches] == ["the plan asked for", "10×", "100×"]
+    assert story.families[0].reaches[0].C == 1e15
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"sizes": (), "ngram": None}, "There are no runs on notes.txt yet"),
+        ({"sizes": ()}, "No trained family has a finished run"),
+        ({"sizes": (1000,)}, "A law needs at least 3 sizes with a finished run; there is 1."),
+        ({"sizes": (1000, 9000), "ngram": None}, "A law needs at least 3 sizes"),
+        ({"sizes": (1000, 9000, 81_000)}, "draws level with the n-gram"),
+    ],
+)
+def test_few_runs_still_tell_something(arguments, said):
+    story = tell(synthetic_runs(**arguments))
+    assert said in story.headline
+
+
+def test_what_is_missing_is_said():
+    none = tell(synthetic_runs(ngram=None))
+    assert "nothing simple to compare with" in none.notes[0]
+    three = tell(synthetic_runs(sizes=(1000, 9000, 81_000)))
+    assert "at least 4 sizes" in three.families[0].notes[0]
+    assert three.families[0].held_out == ()
+    four = tell(synthetic_runs(sizes=(1000, 9000, 81_000, 500_000)))
+    assert "Only the largest size could be held out" in four.families[0].notes[0]
+    assert len(four.families[0].held_out) == 1
+
+
+def test_nothing_finished():
+    runs = synthetic_runs(sizes=(1000, 9000, 81_000), ngram=None)
+    only = dataclasses.replace(runs, table=runs.table[runs.table["status"] != "done"])
+    story = tell(only)
+    assert "No run on notes.txt has finished: 2 runs diverged or failed" in story.headline
+    assert story.families == ()
+
+
+def test_runs_of_others_need_few_columns():
+    full = synthetic_runs(broken=False, ngram=None)
+    table = full.table[["family", "N", "D", "loss"]]
+    story = tell(Synthetic(table, full.lines, {}))
+    assert 6 * table["N"][0] * table["D"][0] == story.families[0].configurations[0].C
+    assert np.isfinite(story.families[0].law(C=1e13))
+    with pytest.raises(InputError, match="have a column 'loss'"):
+        tell(Synthetic(table.drop(columns="loss"), full.lines, {}))
+
+
+def test_hold_out_must_not_be_negative():
+    with pytest.raises(InputError, match=r"tell\.hold_out must be at least 0; got -1"):
+        tell(synthetic_runs(), hold_out=-1)
