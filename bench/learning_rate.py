@@ -37,8 +37,7 @@ def main():
         i = int(np.clip(np.argmin(y), 1, len(y) - 2))
         a, b, _ = np.polyfit(x[i - 1 : i + 2], y[i - 1 : i + 2], 2)
         best = 2 ** (-b / (2 * a)) if a > 0 else float("nan")
-        cost = row[0.014] - y.min()
-        print(f"N = {N:>7,.0f}: best rate {best:.4f}; the recipe's costs {cost:.4f} nats")
+        print(f"N = {N:>7,.0f}: best rate {best:.4f}")
 
 
 if __name__ == "__main__":

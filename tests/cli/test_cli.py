@@ -5,9 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from allometry.cli import main
 
 SMALL = [
     "--rungs",
@@ -32,6 +33,23 @@ def allometry(*arguments, cwd, **environment):
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} | environment,
     )
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys):
+    """A command typed into this very process, for what needs no process of its own."""
+
+    def type_in(*arguments, cwd):
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["allometry", *map(str, arguments)])
+        # A module of a user's job file must not be found again by the next test.
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        with pytest.raises(SystemExit) as left:
+            main()
+        told = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, left.value.code or 0, told.out, told.err)
+
+    return type_in
 
 
 def prose():
@@ -86,15 +104,15 @@ def test_running_again_repeats_nothing_and_says_the_same(studied):
         (("list", "forms", "--json"), {"chinchilla", "power"}),
     ],
 )
-def test_json_is_json_and_has_what_scripts_rely_on(studied, arguments, keys):
-    done = allometry(*arguments, cwd=studied[0])
+def test_json_is_json_and_has_what_scripts_rely_on(studied, typed, arguments, keys):
+    done = typed(*arguments, cwd=studied[0])
     assert done.returncode == 0, done.stderr
     assert keys <= set(json.loads(done.stdout))
 
 
-def test_a_dry_run_prints_the_grid_and_writes_nothing(tmp_path):
+def test_a_dry_run_prints_the_grid_and_writes_nothing(tmp_path, typed):
     (tmp_path / "text.txt").write_text(prose())
-    done = allometry("run", "text.txt", *SMALL, "--dry-run", "--json", cwd=tmp_path)
+    done = typed("run", "text.txt", *SMALL, "--dry-run", "--json", cwd=tmp_path)
     rows = json.loads(done.stdout)
     assert len(rows) == 4 + 8
     assert {"N", "D", "C", "seconds"} <= set(rows[0])
@@ -147,10 +165,10 @@ def bad(name, tmp_path):
         *("size", "ladder", "vocabulary", "no study", "no column", "no function"),
     ],
 )
-def test_misuse_is_one_line_exit_two_and_nothing_written(tmp_path, name):
+def test_misuse_is_one_line_exit_two_and_nothing_written(tmp_path, typed, name):
     command, words = bad(name, tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    done = allometry(*command, cwd=tmp_path)
+    done = typed(*command, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
@@ -193,8 +211,8 @@ def test_a_study_from_a_file_of_ones_own(tmp_path):
     assert len((tmp_path / "out" / "journal.jsonl").read_text().splitlines()) == 8
 
 
-def test_the_version_is_the_packages():
-    done = allometry("--version", cwd=Path.cwd())
+def test_the_version_is_the_packages(tmp_path, typed):
+    done = typed("--version", cwd=tmp_path)
     assert done.stdout.startswith("allometry 0.")
 
 

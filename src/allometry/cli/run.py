@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from allometry._core.files import make_folder
 from allometry.cli.output import duration, err, out, say, write_json
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def carry_out(
         _print_grid(study.grid(), executor.workers, json)
         return
     tasks = study.tasks(folder)
+    make_folder(folder)
     expected = sum(task.work for task in tasks) / max(1, min(executor.workers, len(tasks)))
     if tasks:
         say(

@@ -166,7 +166,7 @@ def transformer(
     seeds: int,
     context: int = 64,
     batch: int = 32,
-    lr: float = 0.014,
+    lr: float = 0.011,
 ) -> list[Spec]:
     """Requests for a transformer of each size, each number of tokens and each seed.
 
