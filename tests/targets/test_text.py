@@ -223,3 +223,15 @@ def test_binary_data_is_a_target_in_bytes(tmp_path):
     assert text.vocabulary.size == 256
     assert text.unit == "nats per byte"
     assert sum(text.unknown.values()) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bytes_of_the_tokens_spell_the_text(kind):
+    text = Text.embedded(vocabulary=kind)
+    pieces = text.vocabulary.token_bytes()
+    spelt = b"".join(pieces[i] for i in text.test.tolist())
+    assert spelt.decode(errors="replace") == text.vocabulary.decode(text.test)
+    if kind == "bpe":
+        from tokenizers.pre_tokenizers import ByteLevel
+
+        assert set("".join(text.vocabulary.symbols)) == set(ByteLevel.alphabet())

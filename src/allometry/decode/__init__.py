@@ -1,10 +1,17 @@
 """Strategies over next-token logits: anyone's logits."""
 
+from allometry.decode.beam import Hypothesis, beam, stochastic_beam
+from allometry.decode.chain import Chain, Ending, Stateful, chain
+from allometry.decode.constraint import Automaton, Constrained, Constraint, constrained
+from allometry.decode.grammar import Grammar, json_schema, lark, regex
+from allometry.decode.huggingface import HuggingFace
+from allometry.decode.mirostat import Mirostat, mirostat
+from allometry.decode.penalties import Penalty, frequency, repetition
+from allometry.decode.posterior import exact_posterior, posterior
 from allometry.decode.reading import Cached, Memory, Reader
-from allometry.decode.sampling import draw, sample, stream
+from allometry.decode.sampling import ENDED, Sampler, Step, best_of, draw, sample, stream
 from allometry.decode.strategies import (
     Strategy,
-    chain,
     epsilon,
     eta,
     greedy,
@@ -18,18 +25,44 @@ from allometry.decode.strategies import (
 )
 
 __all__ = [
+    "ENDED",
+    "Automaton",
     "Cached",
+    "Chain",
+    "Constrained",
+    "Constraint",
+    "Ending",
+    "Grammar",
+    "HuggingFace",
+    "Hypothesis",
     "Memory",
+    "Mirostat",
+    "Penalty",
     "Reader",
+    "Sampler",
+    "Stateful",
+    "Step",
     "Strategy",
+    "beam",
+    "best_of",
     "chain",
+    "constrained",
     "draw",
     "epsilon",
     "eta",
+    "exact_posterior",
+    "frequency",
     "greedy",
+    "json_schema",
+    "lark",
     "min_p",
+    "mirostat",
     "plain",
+    "posterior",
+    "regex",
+    "repetition",
     "sample",
+    "stochastic_beam",
     "stream",
     "temperature",
     "top_a",

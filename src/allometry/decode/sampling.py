@@ -1,14 +1,21 @@
 """Drawing tokens one after another."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from allometry._core.errors import require
+from allometry.decode.chain import Stateful, chain
 from allometry.decode.reading import Cached, LogitsFunction, Prompt, Reader, as_prompts
-from allometry.decode.strategies import Strategy, chain, checked, plain
+from allometry.decode.strategies import Strategy, checked, plain
+
+ENDED = -1
+"""What stands in a batch after a sequence has ended."""
+
+Strategies = Strategy | Stateful | Sequence[Strategy | Stateful]
 
 
 def draw(logits: Float[Tensor, "b V"], rng: torch.Generator) -> Int[Tensor, " b"]:
@@ -21,49 +28,139 @@ def draw(logits: Float[Tensor, "b V"], rng: torch.Generator) -> Int[Tensor, " b"
     return torch.searchsorted(cdf, u, right=True).minimum(reachable)[:, 0]
 
 
-@torch.no_grad()
+class Step(NamedTuple):
+    """What one step of sampling gave."""
+
+    tokens: Int[Tensor, " b"]
+    """The tokens drawn; `ENDED` in sequences that had ended."""
+    surprise: Float[Tensor, " b"]
+    """Minus their log-probabilities under the model itself, in nats."""
+
+
+@final
+class Sampler:
+    """A batch of sequences being sampled; it may be left and taken up again.
+
+    Cache and state of the strategies (mirostat's edge, penalties' counts) live on between calls.
+
+    Args:
+        logits_fn: As for `sample`; likewise the others.
+        prompt: Ids.
+        strategy: One or several.
+        rng: A generator, or a seed for one.
+        context: The most tokens shown at once.
+        stop: Sequences of ids; after any of them a sequence has ended (it keeps them).
+    """
+
+    def __init__(
+        self,
+        logits_fn: "LogitsFunction | Cached",
+        prompt: Prompt,
+        strategy: Strategies = plain,
+        *,
+        rng: torch.Generator | int = 0,
+        context: int | None = None,
+        stop: Sequence[Sequence[int]] = (),
+    ) -> None:
+        self._rng = torch.Generator().manual_seed(rng) if isinstance(rng, int) else rng
+        self._chain = chain(strategy)
+        self._prompts = as_prompts(prompt)[0]
+        self._reader = Reader(logits_fn, self._prompts, context)
+        self._stop = [torch.tensor(list(s)) for s in stop]
+        for s in self._stop:
+            require(len(s) > 0, "stop", "hold sequences of at least one token", s.tolist())
+        self.drawn: list[Tensor] = []
+        self.ended = torch.zeros(len(self._prompts), dtype=torch.bool)
+        self.length = torch.zeros(len(self._prompts), dtype=torch.int64)
+        """How many tokens of each sequence count: all, or up to where it was last complete."""
+        self.state: tuple[object, ...] | None = None
+
+    @torch.no_grad()
+    def step(self) -> Step:
+        """Draw one more token in every sequence that has not ended."""
+        reader = self._reader
+        logits = reader.step(self.drawn[-1].clamp(min=0)) if self.drawn else reader.start()
+        if self.state is None:
+            self.state = self._chain.start(self._prompts, logits.shape[-1])
+            if self._chain.ends:
+                self.ended |= self._chain.finished(self.state, len(logits))
+        some = bool(self.ended.any())
+        passed = self._chain.apply(checked(logits), self.state)
+        last = passed.last.masked_fill(self.ended[:, None], 0.0) if some else passed.last
+        tokens = draw(last, self._rng)
+        if some:
+            tokens = tokens.masked_fill(self.ended, ENDED)
+        self.state = self._chain.advance(self.state, passed, tokens)
+        self.drawn.append(tokens)
+        own = logits.log_softmax(-1).gather(-1, tokens.clamp(min=0)[:, None])[:, 0]
+        self._note_ends(tokens)
+        return Step(tokens, -own.masked_fill(tokens < 0, 0.0))
+
+    def _note_ends(self, tokens: Tensor) -> None:
+        going = ~self.ended
+        if self._chain.ends and self.state is not None:
+            b = len(tokens)
+            whole = self._chain.complete(self.state, b) & going
+            self.length[whole] = len(self.drawn)
+            self.ended = self.ended | self._chain.finished(self.state, b)
+        else:
+            self.length[going] = len(self.drawn)
+        for stop in self._stop:
+            if len(self.drawn) >= len(stop):
+                tail = torch.stack(self.drawn[-len(stop) :], 1)
+                self.ended = self.ended | (tail == stop).all(1)
+
+    def tokens(self) -> Int[Tensor, "b n"]:
+        """All tokens drawn so far; `ENDED` beyond the end of a sequence."""
+        if not self.drawn:
+            return torch.empty(len(self._prompts), 0, dtype=torch.int64)
+        out = torch.stack(self.drawn, 1)
+        return out.masked_fill(torch.arange(out.shape[1]) >= self.length[:, None], ENDED)
+
+
 def stream(
     logits_fn: "LogitsFunction | Cached",
     prompt: Prompt,
-    strategy: "Strategy | Sequence[Strategy]" = plain,
+    strategy: Strategies = plain,
     *,
     n: int,
     rng: torch.Generator | int = 0,
     context: int | None = None,
-) -> Iterator[Int[Tensor, " b"]]:
-    """The new tokens of every sequence, step by step; see `sample`."""
+    stop: Sequence[Sequence[int]] = (),
+) -> Iterator[Step]:
+    """Tokens and surprise, step by step, until n are drawn or all have ended; see `sample`."""
     require(n >= 0, "n", "be at least 0", n)
-    rng = torch.Generator().manual_seed(rng) if isinstance(rng, int) else rng
-    apply = chain(strategy)
-    reader = Reader(logits_fn, as_prompts(prompt)[0], context)
-    tokens: Tensor | None = None
+    sampler = Sampler(logits_fn, prompt, strategy, rng=rng, context=context, stop=stop)
     for _ in range(n):
-        logits = reader.start() if tokens is None else reader.step(tokens)
-        tokens = draw(apply(checked(logits)), rng)
-        yield tokens
+        if bool(sampler.ended.all()):
+            return
+        yield sampler.step()
 
 
 def sample(
     logits_fn: "LogitsFunction | Cached",
     prompt: Prompt,
-    strategy: "Strategy | Sequence[Strategy]" = plain,
+    strategy: Strategies = plain,
     *,
     n: int,
     rng: torch.Generator | int = 0,
     context: int | None = None,
-) -> "Int[Tensor, ' n'] | Int[Tensor, 'b n']":
-    """The n tokens that follow the prompt, without the prompt.
+    stop: Sequence[Sequence[int]] = (),
+) -> "Int[Tensor, ' _'] | Int[Tensor, 'b _']":
+    """The tokens that follow the prompt, without the prompt: n of them unless ended before.
 
     Args:
         logits_fn: Any function from token ids (b, t) to next-token logits (b, V) or (b, t, V); a
             model with a cache (see `Cached`) reads each token once.
         prompt: Ids: one sequence (the answer then has one axis), a batch, or a list of unequal
             sequences.
-        strategy: A function of logits, or several, applied from left to right.
-        n: How many tokens.
+        strategy: A function of logits, a stateful strategy, or several, applied left to right.
+        n: How many tokens at most.
         rng: A generator, or a seed for one.
         context: The most tokens shown to the model at once, for functions that have a limit and no
             `context` attribute that tells it; the window slides.
+        stop: Sequences of ids; after any of them a sequence has ended (it keeps them). In a batch
+            -1 stands beyond the end.
 
     Example:
         >>> import torch
@@ -72,7 +169,59 @@ def sample(
         >>> decode.sample(fair, [0], decode.plain, n=4, rng=1).shape
         torch.Size([4])
     """
-    prompts, bare = as_prompts(prompt)
-    steps = list(stream(logits_fn, prompt, strategy, n=n, rng=rng, context=context))
-    out = torch.stack(steps, 1) if steps else torch.empty(len(prompts), 0, dtype=torch.int64)
-    return out[0] if bare else out
+    require(n >= 0, "n", "be at least 0", n)
+    sampler = Sampler(logits_fn, prompt, strategy, rng=rng, context=context, stop=stop)
+    for _ in range(n):
+        sampler.step()
+        if bool(sampler.ended.all()):
+            break
+    out = sampler.tokens()
+    bare = as_prompts(prompt)[1]
+    return out[0][out[0] != ENDED] if bare else out
+
+
+def best_of(
+    logits_fn: "LogitsFunction | Cached",
+    prompt: Prompt,
+    strategy: Strategies = plain,
+    *,
+    n: int,
+    of: int,
+    score: Callable[[Tensor], float] | None = None,
+    rng: torch.Generator | int = 0,
+    context: int | None = None,
+    stop: Sequence[Sequence[int]] = (),
+) -> tuple[Int[Tensor, " _"], float]:
+    """The best of several samples from one prompt, and its score.
+
+    Args:
+        logits_fn: As for `sample`; likewise the others.
+        prompt: One sequence of ids.
+        strategy: As for `sample`.
+        n: Tokens at most.
+        of: How many samples to choose from.
+        score: A function of a sample's tokens; unless given, their mean log-probability under the
+            model itself.
+        rng: A generator, or a seed for one.
+        context: As for `sample`.
+        stop: As for `sample`.
+    """
+    require(of >= 1, "best_of.of", "be at least 1", of)
+    require(n >= 1, "best_of.n", "be at least 1", n)
+    rows, bare = as_prompts(prompt)
+    require(bare, "best_of.prompt", "be one sequence", f"{len(rows)} sequences")
+    sampler = Sampler(logits_fn, [rows[0]] * of, strategy, rng=rng, context=context, stop=stop)
+    steps = []
+    for _ in range(n):
+        steps.append(sampler.step())
+        if bool(sampler.ended.all()):
+            break
+    candidates = [row[row != ENDED] for row in sampler.tokens()]
+    if score is None:
+        surprise = torch.stack([s.surprise for s in steps], 1)
+        kept = torch.arange(len(steps)) < sampler.length[:, None]
+        scores = (-(surprise * kept).sum(1) / sampler.length.clamp(min=1)).tolist()
+    else:
+        scores = [float(score(c)) for c in candidates]
+    best = max(range(of), key=scores.__getitem__)
+    return candidates[best], scores[best]

@@ -4,10 +4,10 @@ Any number of leading axes is a batch. Strategies never rule out everything: the
 stays, the lowest id where several are equally likely.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
@@ -22,7 +22,7 @@ def plain(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
 
 def greedy(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
     """Only the likeliest token; the lowest id of several."""
-    return _keep(logits, torch.zeros_like(logits, dtype=torch.bool))
+    return keep(logits, torch.zeros_like(logits, dtype=torch.bool))
 
 
 def temperature(t: float | int) -> Strategy:
@@ -46,8 +46,8 @@ def top_k(k: int) -> Strategy:
     def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
         if k >= logits.shape[-1]:
             return logits
-        order = logits.argsort(dim=-1, descending=True, stable=True)
-        return _keep(logits, _unsort(torch.arange(logits.shape[-1]).expand_as(order) < k, order))
+        wanted = torch.zeros_like(logits, dtype=torch.bool)
+        return keep(logits, wanted.scatter(-1, first_largest(logits, k), True))
 
     return apply
 
@@ -75,7 +75,7 @@ def min_p(p: float | int) -> Strategy:
 
     def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
         q = logits.softmax(-1)
-        return _keep(logits, q >= p * q.amax(-1, keepdim=True))
+        return keep(logits, q >= p * q.amax(-1, keepdim=True))
 
     return apply
 
@@ -86,7 +86,7 @@ def top_a(a: float | int) -> Strategy:
 
     def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
         q = logits.softmax(-1)
-        return _keep(logits, q >= a * q.amax(-1, keepdim=True) ** 2)
+        return keep(logits, q >= a * q.amax(-1, keepdim=True) ** 2)
 
     return apply
 
@@ -116,7 +116,7 @@ def epsilon(e: float | int) -> Strategy:
     require(0 <= e <= 1, "epsilon.e", "lie between 0 and 1", e)
 
     def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
-        return _keep(logits, logits.softmax(-1) >= e)
+        return keep(logits, logits.softmax(-1) >= e)
 
     return apply
 
@@ -131,25 +131,7 @@ def eta(e: float | int) -> Strategy:
     def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
         log_q = logits.log_softmax(-1)
         threshold = (e**0.5 * (-_entropy(log_q)).exp()).clamp(max=e)
-        return _keep(logits, log_q.exp() >= threshold)
-
-    return apply
-
-
-def chain(strategies: "Strategy | Sequence[Strategy]") -> Strategy:
-    """Several strategies as one, from left to right: each sees what the one before left.
-
-    The usual order is penalties, temperature, then truncations; truncations before a temperature
-    are measured on the model's own probabilities.
-    """
-    if callable(strategies):
-        return strategies
-    steps = tuple(strategies)
-
-    def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
-        for step in steps:
-            logits = step(logits)
-        return logits
+        return keep(logits, log_q.exp() >= threshold)
 
     return apply
 
@@ -173,11 +155,21 @@ def _entropy(log_q: Tensor) -> Tensor:
     return torch.special.entr(log_q.exp()).sum(-1, keepdim=True)
 
 
-def _keep(logits: Tensor, wanted: Bool[Tensor, "*b V"]) -> Tensor:
-    """`logits` where wanted or likeliest, else -inf."""
-    # argmax does not promise the first of equal values on every device; a stable rule is needed.
-    best = (logits == _top(logits)).to(torch.uint8).argmax(-1, keepdim=True)
+def keep(logits: Float[Tensor, "*b V"], wanted: Bool[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+    """The logits of what is wanted, and of the likeliest token; else -inf."""
+    best = logits.argmax(-1, keepdim=True)
     return logits.masked_fill(~wanted.scatter(-1, best, True), -torch.inf)
+
+
+def first_largest(x: Float[Tensor, "*b m"], k: int) -> Int[Tensor, "*b k"]:
+    """Places of the k largest, from the largest; the lower place first among equals."""
+    values, places = x.topk(k, dim=-1, sorted=False)
+    tied = (x >= values.amin(-1, keepdim=True)).sum(-1) > k
+    if bool(tied.any()):  # topk takes any of those tied at the edge: sort it all
+        return x.argsort(dim=-1, descending=True, stable=True)[..., :k]
+    places = places.sort(dim=-1).values
+    order = x.gather(-1, places).argsort(dim=-1, descending=True, stable=True)
+    return places.gather(-1, order)
 
 
 def _nucleus(logits: Tensor, order: Tensor, p: float) -> Tensor:

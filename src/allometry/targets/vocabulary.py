@@ -44,6 +44,10 @@ class Vocabulary(ABC):
         """The text of `ids`; an id outside the vocabulary is written as the unknown symbol."""
 
     @abstractmethod
+    def token_bytes(self) -> list[bytes]:
+        """The bytes each symbol stands for; none for the unknown one. Grammars need them."""
+
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready picture from which `vocabulary_from_dict` makes it anew."""
 
@@ -103,6 +107,9 @@ class Characters(Vocabulary):
     def decode(self, ids: Ids) -> str:  # noqa: D102
         return "".join(self.symbols[i] for i in _within(ids, self.size))
 
+    def token_bytes(self) -> list[bytes]:  # noqa: D102
+        return [s.encode() for s in self.symbols[:-1]] + [b""]
+
     def to_dict(self) -> dict[str, Any]:  # noqa: D102
         return {"kind": self.kind, "characters": "".join(self.symbols[:-1])}
 
@@ -134,6 +141,9 @@ class Bytes(Vocabulary):
     def decode(self, ids: Ids) -> str:  # noqa: D102
         whole = b"".join(bytes([i]) if 0 <= i < 256 else UNKNOWN.encode() for i in _integers(ids))
         return whole.decode("utf-8", errors="replace")
+
+    def token_bytes(self) -> list[bytes]:  # noqa: D102
+        return [bytes([i]) for i in range(256)]
 
     def to_dict(self) -> dict[str, Any]:  # noqa: D102
         return {"kind": self.kind}
@@ -205,6 +215,14 @@ class BPE(Vocabulary):
                 parts += [self._tokenizer.decode(known, skip_special_tokens=False), UNKNOWN]
                 known = []
         return "".join([*parts, self._tokenizer.decode(known, skip_special_tokens=False)])
+
+    def token_bytes(self) -> list[bytes]:  # noqa: D102
+        # The byte-level alphabet: printable Latin-1 stands for itself, the other bytes for the
+        # code points from 256 on, in order.
+        shown = {i for i in range(256) if 33 <= i <= 126 or 161 <= i <= 172 or i >= 174}
+        hidden = [i for i in range(256) if i not in shown]
+        byte = {chr(i): i for i in shown} | {chr(256 + k): i for k, i in enumerate(hidden)}
+        return [bytes(byte[c] for c in symbol) for symbol in self.symbols]
 
     def to_dict(self) -> dict[str, Any]:  # noqa: D102
         return {"kind": self.kind, "tokenizer": self._tokenizer.to_str()}

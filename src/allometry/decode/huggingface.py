@@ -1,0 +1,81 @@
+"""Hugging Face causal language models as models with a cache."""
+
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+
+@final
+class HuggingFace:
+    """A `transformers` causal model made to look like ours: `Cached`, and a plain function.
+
+    Args:
+        model: Anything that takes `input_ids`, `attention_mask`, `past_key_values`.
+
+    References: `wolf2020`.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model.eval()
+        # The cache of transformers does not slide: past the context it is read anew.
+        self.context = getattr(model.config, "max_position_embeddings", None)
+
+    def new_cache(self) -> "HuggingFaceCache":
+        """An empty memory."""
+        return HuggingFaceCache()
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        tokens: Tensor,
+        *,
+        cache: "HuggingFaceCache | None" = None,
+        padding: Tensor | None = None,
+    ) -> Tensor:
+        """Logits (b, t, V) at the tokens given."""
+        if cache is None:
+            return self.model(input_ids=tokens, use_cache=False).logits
+        cache.read(tokens, padding, self.context)
+        mask = cache.mask
+        assert mask is not None
+        assert cache.tokens is not None
+        new = tokens if cache.past is not None else cache.tokens
+        # Positions count real tokens only, or padding would shift a prompt.
+        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -new.shape[1] :]
+        out = self.model(
+            input_ids=new,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache.past,
+            use_cache=True,
+        )
+        cache.past = out.past_key_values
+        return out.logits[:, -tokens.shape[1] :]
+
+
+@final
+class HuggingFaceCache:
+    """What a Hugging Face model has read."""
+
+    def __init__(self) -> None:
+        self.past: Any = None
+        self.tokens: Tensor | None = None
+        self.mask: Tensor | None = None
+
+    def read(self, tokens: Tensor, padding: Tensor | None, context: int | None) -> None:
+        """Note new tokens; forget what is beyond the context, and then all keys and values."""
+        seen = torch.ones_like(tokens) if padding is None else (~padding).long()
+        old = self.tokens is not None and self.mask is not None
+        self.tokens = torch.cat([self.tokens, tokens], 1) if old else tokens  # type: ignore[list-item]
+        self.mask = torch.cat([self.mask, seen], 1) if old else seen  # type: ignore[list-item]
+        if context is not None and self.tokens.shape[1] > context:
+            self.tokens, self.mask = self.tokens[:, -context:], self.mask[:, -context:]
+            self.past = None
+
+    def select(self, rows: Tensor) -> None:
+        """Keep, repeat or reorder the batch rows."""
+        if self.past is not None:
+            self.past.reorder_cache(rows)
+        if self.tokens is not None and self.mask is not None:
+            self.tokens, self.mask = self.tokens[rows], self.mask[rows]
