@@ -2,8 +2,8 @@
 
     python bench/decode.py [--nanogpt PATH/TO/model.py] [--repeats 7]
 
-A decoder of 4 layers, width 128, 4 heads, 128 symbols, context 256, random weights, one thread; 240
-new tokens after 16, drawn by plain sampling, and by a beam of 4. Runs take turns; ratios are
+A decoder of 4 layers, width 128, 4 heads, 128 symbols, context 256, random weights, one thread;
+240 new tokens after 16, drawn by plain sampling, and by a beam of 4. Runs take turns; ratios are
 medians of seconds.
 """
 

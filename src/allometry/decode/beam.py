@@ -16,6 +16,7 @@ from allometry.decode.reading import Cached, LogitsFunction, Prompt, Reader, as_
 from allometry.decode.strategies import checked, first_largest
 
 
+@final
 class Hypothesis(NamedTuple):
     """A sequence that a beam found."""
 

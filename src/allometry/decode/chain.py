@@ -41,6 +41,7 @@ class Ending(Stateful, Protocol):
         ...
 
 
+@final
 class Passed(NamedTuple):
     """Logits after every step of a chain; the first are the model's own."""
 

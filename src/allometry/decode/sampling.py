@@ -28,6 +28,7 @@ def draw(logits: Float[Tensor, "b V"], rng: torch.Generator) -> Int[Tensor, " b"
     return torch.searchsorted(cdf, u, right=True).minimum(reachable)[:, 0]
 
 
+@final
 class Step(NamedTuple):
     """What one step of sampling gave."""
 

@@ -6,7 +6,7 @@ would overflow. The (n-1)-gram it begins with is the one that ends one token ear
 text is looked up level by level.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import numpy as np
 from jaxtyping import Int
@@ -20,6 +20,7 @@ BEGINNING = -2
 """A gram that would begin before the text does."""
 
 
+@final
 class Level(NamedTuple):
     """The n-grams of one length n."""
 

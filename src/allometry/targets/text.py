@@ -3,7 +3,6 @@
 import hashlib
 import json
 import platform
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, final
@@ -15,8 +14,8 @@ from numpy import ndarray
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry._core.files import storage
 from allometry._core.spec import Spec
+from allometry.targets.corpus import read, topics
 from allometry.targets.vocabulary import BPE, Bytes, Characters, Vocabulary
 
 Split = Literal["train", "validation", "test"]
@@ -71,7 +70,7 @@ class Text:
         _check(vocabulary, splits)
         # Absolute, so that a worker elsewhere finds them and two spellings are one request.
         places = [str(Path(path).expanduser().absolute()) for path in paths]
-        documents = [_read(Path(place), vocabulary) for place in places]
+        documents = [read(Path(place), vocabulary) for place in places]
         arguments = {"paths": places, "vocabulary": vocabulary, "size": size, "splits": splits}
         self._build(documents, Path(places[0]).stem, Text.from_paths, arguments)
         self._verify(fingerprint, "its files")
@@ -134,7 +133,7 @@ class Text:
         _check(vocabulary, splits)
         made = object.__new__(Text)
         arguments = {"vocabulary": vocabulary, "size": size, "splits": splits, "repeats": repeats}
-        made._build([_topics(repeats)], "embedded", Text.embedded, arguments)
+        made._build([topics(repeats)], "embedded", Text.embedded, arguments)
         made._verify(fingerprint, f"Python {platform.python_version()}, whose documentation it is")
         return made
 
@@ -326,49 +325,6 @@ def _check(vocabulary: str, splits: Sequence[float | int]) -> None:
         "be three shares of train, validation and test that sum to 1, train above 0",
         tuple(splits),
     )
-
-
-def _read(path: Path, vocabulary: str) -> str | bytes:
-    with storage("read", path):
-        data = path.read_bytes()
-    require(len(data) > 0, "Text.paths", "name files with text in them", str(path), "It is empty.")
-    if vocabulary == "bytes":
-        return data
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise InputError(
-            f"{path} must be UTF-8; it begins like UTF-16. Save it as UTF-8, or use "
-            'vocabulary="bytes".'
-        )
-    nul = data.find(0)
-    if nul >= 0:
-        raise InputError(
-            f'{path} must be text; byte {nul} is NUL, as in a binary file. Use vocabulary="bytes".'
-        )
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} must be UTF-8; byte {error.start} (0x{data[error.start]:02x}) is not. "
-            'Save it as UTF-8, or use vocabulary="bytes".'
-        ) from None
-    require(len(text) > 0, "Text.paths", "name files with text in them", str(path), "It is empty.")
-    return text.replace("\r\n", "\n") if "\r" in text else text
-
-
-def _topics(repeats: bool) -> str:
-    from pydoc_data.topics import topics
-
-    chosen = [topics[name] for name in sorted(topics)]
-    if repeats:
-        return "\n".join(chosen)
-    seen: set[str] = set()
-    kept: list[str] = []
-    for paragraph in re.split(r"\n[ \t]*\n", "\n\n".join(t.strip("\n") for t in chosen)):
-        words = " ".join(paragraph.split())
-        if words and words not in seen:
-            seen.add(words)
-            kept.append(paragraph.strip("\n"))
-    return "\n\n".join(kept) + "\n"
 
 
 def _cut(documents: Sequence[str | bytes], shares: Sequence[float | int]) -> list[Any]:
