@@ -1,6 +1,27 @@
 """The targets room: what a model is asked to do."""
 
+from allometry.targets.languages import (
+    Automaton,
+    Dyck,
+    Grammar,
+    Language,
+    ShuffleDyck,
+    Tree,
+)
+from allometry.targets.machines import Configuration, TuringMachine
 from allometry.targets.text import Text
 from allometry.targets.vocabulary import Vocabulary, vocabulary_from_dict
 
-__all__ = ["Text", "Vocabulary", "vocabulary_from_dict"]
+__all__ = [
+    "Automaton",
+    "Configuration",
+    "Dyck",
+    "Grammar",
+    "Language",
+    "ShuffleDyck",
+    "Text",
+    "Tree",
+    "TuringMachine",
+    "Vocabulary",
+    "vocabulary_from_dict",
+]

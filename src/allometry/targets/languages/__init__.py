@@ -1,0 +1,19 @@
+"""Formal languages as targets: verdicts, words and exact next-symbol laws."""
+
+from allometry.targets.languages.automaton import Automaton
+from allometry.targets.languages.dyck import Dyck, ShuffleDyck
+from allometry.targets.languages.grammar import Grammar
+from allometry.targets.languages.language import Language
+from allometry.targets.languages.notation import Rule, read_rules
+from allometry.targets.languages.trees import Tree
+
+__all__ = [
+    "Automaton",
+    "Dyck",
+    "Grammar",
+    "Language",
+    "Rule",
+    "ShuffleDyck",
+    "Tree",
+    "read_rules",
+]

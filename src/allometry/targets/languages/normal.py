@@ -1,0 +1,163 @@
+r"""The algebra of a weighted grammar: totals of nonterminals, and a form without ε and unit rules.
+
+A symbol is an int: a nonterminal i >= 0, a terminal t as ~t < 0.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from allometry._core.errors import InputError
+
+Production = tuple[int, tuple[int, ...], float]
+"""Left side, right side, weight."""
+
+
+def totals(rules: list[Production], size: int) -> Float[ndarray, " {size}"]:
+    r"""Least solution of $z_X = \sum_{X \to \alpha} w \prod_{Y \in \alpha} z_Y$.
+
+    What all trees that grow from X weigh together: with weights that sum to one, the probability
+    that a derivation from X ends. Newton's method, component by component of the graph of who
+    uses whom, which converges from below.
+
+    References:
+        `etessami2009` on decomposed Newton iteration.
+    """
+    uses = np.zeros((size, size))
+    for left, right, _ in rules:
+        for s in right:
+            if s >= 0:
+                uses[left, s] = 1
+    number, label = connected_components(csr_array(uses), directed=True, connection="strong")
+    z = np.zeros(size)
+    done = np.zeros(size, dtype=bool)
+    waiting = set(range(number))
+    while waiting:
+        # A component is ready when all it uses outside of itself is known.
+        ready = min(
+            c
+            for c in waiting
+            if all(
+                done[j] or label[j] == c
+                for i in np.flatnonzero(label == c)
+                for j in np.flatnonzero(uses[i])
+            )
+        )
+        members = np.flatnonzero(label == ready)
+        mine = [r for r in rules if label[r[0]] == ready]
+        z = _newton(mine, members, z)
+        done[members] = True
+        waiting.remove(ready)
+    return z
+
+
+def _newton(rules: list[Production], members: ndarray, z: ndarray) -> ndarray:
+    place = {int(m): i for i, m in enumerate(members)}
+    z = z.copy()
+    for _ in range(500):
+        value, slope = np.zeros(len(members)), np.zeros((len(members), len(members)))
+        for left, right, weight in rules:
+            inside = [s for s in right if s >= 0]
+            factors = z[inside]
+            value[place[left]] += weight * factors.prod()
+            for at, s in enumerate(inside):
+                if s in place:
+                    rest = np.delete(factors, at).prod()
+                    slope[place[left], place[s]] += weight * rest
+        gap = value - z[members]
+        try:
+            step = np.linalg.solve(np.eye(len(members)) - slope, gap)
+        except np.linalg.LinAlgError:
+            break  # critical: the derivative is 1 at the solution, and we are as near as floats go
+        if not np.isfinite(step).all() or (step < -1e-9).any():
+            break
+        z[members] += np.maximum(step, 0)
+        if np.abs(z).max() > 1e12:
+            raise InputError(
+                "grammar weights must have a finite total; the trees' weights diverge."
+            )
+        if step.max(initial=0) <= 4e-16 * max(1.0, z[members].max()):
+            break
+    return z
+
+
+@final
+@dataclass(frozen=True)
+class Normal:
+    """A proper grammar whose rules have one terminal or two symbols on the right.
+
+    Attributes:
+        rules: Productions; the weights of each left side sum to one.
+        size: Nonterminals.
+        empty: Probability of the empty word, which `rules` leave out.
+        corner: Expected times Y is the left corner under Z, Z itself included: (Z, Y).
+    """
+
+    rules: list[Production]
+    size: int
+    empty: float
+    corner: Float[ndarray, "z y"]
+
+
+def normal_form(rules: list[Production], size: int) -> Normal:
+    """The same law of words without ε rules and without rules that only rename.
+
+    Args:
+        rules: A proper grammar that surely ends, its start symbol 0.
+        size: Nonterminals.
+    """
+    rules, size = _binary(rules, size)
+    nothing = totals([r for r in rules if all(s >= 0 for s in r[1])], size)
+    nothing[nothing > 1 - 1e-15] = 1.0
+    full = 1 - nothing
+    merged: dict[tuple[int, tuple[int, ...]], float] = {}
+
+    def add(left: int, right: tuple[int, ...], weight: float) -> None:
+        # A nonterminal now means "and not empty": its share moves into the weight.
+        for s in right:
+            weight *= full[s] if s >= 0 else 1.0
+        if weight > 0 and full[left] > 0:
+            merged[left, right] = merged.get((left, right), 0.0) + weight / full[left]
+
+    for left, right, weight in rules:
+        if right:
+            add(left, right, weight)
+        if len(right) == 2:
+            for kept, dropped in ((right[:1], right[1]), (right[1:], right[0])):
+                if dropped >= 0 and nothing[dropped] > 0:
+                    add(left, kept, weight * nothing[dropped])
+    rename = np.zeros((size, size))
+    for (left, right), weight in merged.items():
+        if len(right) == 1 and right[0] >= 0:
+            rename[left, right[0]] += weight
+    closure = np.linalg.inv(np.eye(size) - rename)
+    final_rules: dict[tuple[int, tuple[int, ...]], float] = {}
+    for (middle, right), weight in merged.items():
+        if len(right) == 1 and right[0] >= 0:
+            continue
+        for left in np.flatnonzero(closure[:, middle] > 0):
+            key = (int(left), right)
+            final_rules[key] = final_rules.get(key, 0.0) + closure[left, middle] * weight
+    first = np.zeros((size, size))
+    for (left, right), weight in final_rules.items():
+        if right[0] >= 0:
+            first[left, right[0]] += weight
+    corner = np.linalg.inv(np.eye(size) - first)
+    listed = [(left, right, w) for (left, right), w in final_rules.items()]
+    return Normal(listed, size, float(nothing[0]), corner)
+
+
+def _binary(rules: list[Production], size: int) -> tuple[list[Production], int]:
+    """The same with at most two symbols on the right: A -> B C D as A -> B N, N -> C D."""
+    made: list[Production] = []
+    for left, right, weight in rules:
+        while len(right) > 2:
+            made.append((left, (right[0], size), weight))
+            left, right, weight, size = size, right[1:], 1.0, size + 1
+        made.append((left, right, weight))
+    return made, size
