@@ -33,7 +33,7 @@ types: $(VENV)/.dev
 	$(BIN)/basedpyright
 
 test: lint types
-	$(BIN)/pytest -m "not slow" $(PYTEST)
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow" $(PYTEST)
 	$(BIN)/mkdocs build --quiet --strict --site-dir build/site
 	$(MAKE) smoke
 

@@ -11,14 +11,14 @@ import numpy as np
 
 import allometry as al
 
-SIZES = [2e3, 1.2e4, 7e4, 3e5]
-RATES = [0.0035, 0.007, 0.014, 0.028, 0.056]
+SIZES = [2e3, 1e4, 6e4, 3.4e5]
+RATES = [0.002, 0.004, 0.008, 0.016, 0.032]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", default=None)
-    parser.add_argument("--tokens", type=float, default=4e5)
+    parser.add_argument("--tokens", type=float, default=3e5)
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     folder = arguments.folder or tempfile.mkdtemp(prefix="rates-")

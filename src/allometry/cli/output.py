@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-# Sentences wrap to a terminal's width; in a pipe or a file they stay whole.
-out = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
+# A terminal tells its width; a pipe or a file has none, and 80 columns would cut tables up.
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True, highlight=False)
 
 

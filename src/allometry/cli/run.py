@@ -24,7 +24,7 @@ def run(
         Path | None, typer.Option("--folder", "-o", help="Where runs go; runs/JOB if not given.")
     ] = None,
     smallest: Annotated[float, typer.Option(help="Parameters of the smallest model.")] = 1e3,
-    largest: Annotated[float, typer.Option(help="Parameters of the largest.")] = 4e5,
+    largest: Annotated[float, typer.Option(help="Parameters of the largest.")] = 3.4e5,
     rungs: Annotated[int, typer.Option(help="Sizes from smallest to largest.")] = 8,
     seeds: Annotated[int, typer.Option(help="Repetitions of each.")] = 2,
     tokens: Annotated[
