@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -24,15 +26,22 @@ SMALL = [
 ]
 
 
-def allometry(*arguments, cwd, **environment):
+def start(*arguments, cwd):
     code = "from allometry.cli import main; main()"
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         cwd=cwd,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} | environment,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
     )
+
+
+def allometry(*arguments, cwd):
+    with start(*arguments, cwd=cwd) as process:
+        out, err = process.communicate()
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
 @pytest.fixture
@@ -214,6 +223,23 @@ def test_a_study_from_a_file_of_ones_own(tmp_path):
 def test_the_version_is_the_packages(tmp_path, typed):
     done = typed("--version", cwd=tmp_path)
     assert done.stdout.startswith("allometry 0.")
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_is_said_in_words_and_leaves_a_checkpoint(tmp_path, asked):
+    (tmp_path / "text.txt").write_text(prose())
+    long = ["--rungs=1", "--largest=6000", "--seeds=1", "--tokens=50000000", "--context=32"]
+    with start("run", "text.txt", *long, cwd=tmp_path) as process:
+        assert "runs on text" in process.stderr.readline()
+        deadline = time.monotonic() + 120
+        while not list((tmp_path / "runs/text/weights").glob("*")):  # the n-grams, beside the long run
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(asked)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip() == "Stopped. The same command goes on from here."
+    assert list((tmp_path / "runs/text/checkpoints").iterdir())
 
 
 def test_a_reader_that_leaves_early_is_no_error(studied):

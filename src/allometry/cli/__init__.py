@@ -65,6 +65,3 @@ def main() -> None:
         # Whoever read our output has gone; keep Python from complaining about it at exit.
         sys.stderr.close()
         raise SystemExit(0) from None
-    except KeyboardInterrupt:
-        print("\nStopped. The same command goes on from here.", file=sys.stderr)  # noqa: T201
-        raise SystemExit(130) from None

@@ -85,8 +85,12 @@ def carry_out(
             f"{len(tasks)} runs on {study.target.name} with {executor.workers} workers: "
             f"about {duration(expected)}. Results go to {folder}."
         )
-    with StudyProgress(tasks, executor.workers) as progress:
-        runs = study.run(folder, executor, watch=progress)
+    try:
+        with StudyProgress(tasks, executor.workers) as progress:
+            runs = study.run(folder, executor, watch=progress)
+    except KeyboardInterrupt:
+        say("Stopped. The same command goes on from here.")
+        raise typer.Exit(130) from None
     path = report.write(folder / "report.html", runs)
     story = report.tell(runs)
     if json:
