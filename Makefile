@@ -34,7 +34,7 @@ types: $(VENV)/.dev
 
 test: lint types
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow" $(PYTEST)
-	$(BIN)/mkdocs build --quiet --strict --site-dir build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
 	$(MAKE) smoke
 
 # The command line in an environment without the tools of development.
@@ -48,7 +48,7 @@ bench: $(VENV)/.dev
 	for file in bench/*.py; do $(BIN)/python $$file || exit 1; done
 
 docs: $(VENV)/.dev
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build dist site demo .pytest_cache .ruff_cache .hypothesis
