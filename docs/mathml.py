@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw by themselves: the site needs no script from elsewhere."""
+"""Formulas as MathML, which browsers draw by themselves: no script from elsewhere."""
 
 import html
 import re
