@@ -24,11 +24,11 @@ def bibliography() -> dict[str, str]:
 
 def keys(obj: Any) -> list[str]:
     """The bib keys named under `References:` in the docstring of `obj` (or of its class)."""
-    doc = getattr(obj, "__doc__", None) or ""
-    if "References:" not in doc and not isinstance(obj, type):
-        doc = type(obj).__doc__ or ""
-    _, found, references = doc.partition("References:")
-    return list(dict.fromkeys(_KEY.findall(references))) if found else []
+    for doc in (getattr(obj, "__doc__", None), type(obj).__doc__):
+        # The docstring of a builtin's type is a descriptor, not a string.
+        if isinstance(doc, str) and "References:" in doc:
+            return list(dict.fromkeys(_KEY.findall(doc.partition("References:")[2])))
+    return []
 
 
 def cite(*objects: Any) -> str:

@@ -1,5 +1,6 @@
 """What was asked for, written down so that it can be hashed, compared and done again."""
 
+import functools
 import hashlib
 import importlib
 import inspect
@@ -79,8 +80,8 @@ class Spec:
         return Spec(_imported(name), **arguments)
 
     def __call__(self) -> Any:
-        """Do what was asked."""
-        made = {k: v() if isinstance(v, Spec) else v for k, v in self.arguments.items()}
+        """Do what was asked. Inner specs (a run's target) are made once and shared."""
+        made = {k: _shared(v) if isinstance(v, Spec) else v for k, v in self.arguments.items()}
         return _imported(self.name)(**made)
 
     def __eq__(self, other: object) -> bool:
@@ -92,6 +93,12 @@ class Spec:
     def __repr__(self) -> str:
         inside = ", ".join(f"{k}={v!r}" for k, v in self.arguments.items())
         return f"Spec({self.name}, {inside})"
+
+
+@functools.lru_cache(maxsize=4)
+def _shared(spec: Spec) -> Any:
+    """What an inner spec makes: a text is read once, not for every run on it."""
+    return spec()
 
 
 def _plain(value: Any, where: str) -> Any:

@@ -161,13 +161,13 @@ class Study:
 
 
 def default_tokens(target: Text) -> list[float]:
-    """Two budgets of data a factor of three apart: two passes over the text, 600,000 at most.
+    """Three budgets of data: two passes over the text but 450,000 at most, a half and a quarter.
 
-    The smaller one costs little and tells the law what data are worth apart from size; the bound
-    keeps a first study of a long text to minutes.
+    The smaller ones cost little beside the largest and tell the law what data are worth apart from
+    size, which takes three of them; the bound keeps a first study of a long text to minutes.
     """
-    most = min(2 * target.D_unique, 600_000)
-    return [most / 3, float(most)]
+    most = min(2 * target.D_unique, 450_000)
+    return [most / 4, most / 2, float(most)]
 
 
 def _record(folder: Path, journal: Journal, event: Event) -> None:

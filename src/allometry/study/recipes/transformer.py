@@ -1,9 +1,9 @@
 """Decoder transformers of any size, trained so that one learning rate serves them all."""
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, final
 
 import torch
@@ -72,33 +72,20 @@ class TransformerRun(Request):
             "seed": self.seed,
         }
 
-    def model(self, device: str = "cpu") -> Transformer:
+    def model(self) -> Transformer:
         """The untrained model."""
-        with torch.device(device):
-            return Transformer(
-                vocabulary=self.target.vocabulary.size,
-                width=self.width,
-                depth=self.depth,
-                heads=self.heads,
-                context=self.context,
-                positions="rotary",
-                readout_scale=BASE_WIDTH / self.width,
-                rng=None if device == "meta" else torch.Generator().manual_seed(self.seed),
-            )
+        rng = torch.Generator().manual_seed(self.seed)
+        return decoder(self.target.vocabulary.size, *self._shape, rng=rng)
 
-    @cached_property
-    def _budget(self) -> Budget:
-        model = self.model("meta")
-        N, N_embedding = count_parameters(model)
-        D = self.steps * self.batch * self.context
-        C = count_training_flops(
-            model, vocabulary=self.target.vocabulary.size, context=self.context, tokens=D
-        )
-        return Budget(N, N_embedding, D, C)
+    @property
+    def _shape(self) -> tuple[int, int, int, int]:
+        return self.width, self.depth, self.heads, self.context
 
     def budget(self) -> Budget:
         """Counted on the model's shapes, without its numbers."""
-        return self._budget
+        N, N_embedding, per_token = _cost(self.target.vocabulary.size, *self._shape)
+        D = self.steps * self.batch * self.context
+        return Budget(N, N_embedding, D, per_token * D)
 
     def work(self) -> float:
         """A fixed price per step and layer, and the arithmetic at a modest rate."""
@@ -155,6 +142,34 @@ class TransformerRun(Request):
             },
             sample=generate(model, self.target, self.seed),
         )
+
+
+def decoder(
+    vocabulary: int, width: int, depth: int, heads: int, context: int, rng: torch.Generator | None
+) -> Transformer:
+    """The model every rung of the ladder has, with the readout scaled so that the rate carries."""
+    return Transformer(
+        vocabulary=vocabulary,
+        width=width,
+        depth=depth,
+        heads=heads,
+        context=context,
+        positions="rotary",
+        readout_scale=BASE_WIDTH / width,
+        rng=rng,
+    )
+
+
+@functools.cache
+def _cost(
+    vocabulary: int, width: int, depth: int, heads: int, context: int
+) -> tuple[int, int, float]:
+    """N, N_embedding and training FLOPs per token: the same for every seed and budget."""
+    with torch.device("meta"):
+        model = decoder(vocabulary, width, depth, heads, context, None)
+    N, N_embedding = count_parameters(model)
+    flops = count_training_flops(model, vocabulary=vocabulary, context=context, tokens=context)
+    return N, N_embedding, flops / context
 
 
 def transformer(
