@@ -130,7 +130,9 @@ def test_a_transformer_that_is_better_is_said_to_be():
 
 def test_two_that_cannot_be_told_apart_are_called_level():
     best = tell(synthetic_runs()).families[0].best.loss.value
-    assert "can't tell them apart" in tell(synthetic_runs(ngram=best + 0.001)).headline
+    assert (
+        "the spread between seeds can't tell" in tell(synthetic_runs(ngram=best + 0.001)).headline
+    )
 
 
 def test_a_loss_below_the_floor_is_beyond_reach():
@@ -146,7 +148,31 @@ def test_the_mean_over_seeds_carries_both_errors():
     rows = runs.table[runs.table["key"].isin(config.keys)]
     assert config.loss.value == pytest.approx(rows["loss"].mean())
     spread = rows["loss"].std() / math.sqrt(3)
+    assert config.spread == pytest.approx(spread)
     assert config.loss.se == pytest.approx(math.hypot(spread, 0.006))
+
+
+def test_the_error_that_both_share_does_not_hide_who_is_better():
+    runs = synthetic_runs(ngram=1.15)
+    story = tell(changed(runs, runs.table.index, loss_se=0.1))
+    assert story.families[0].best.loss.value - story.rival.loss.value < 0.15
+    assert "is the better model at this budget" in story.headline
+
+
+def test_runs_still_to_come_are_counted():
+    runs = synthetic_runs(ngram=None)
+    asked = [*runs.table["key"], "one", "two"]
+    story = tell(dataclasses.replace(runs, about=runs.about | {"runs": asked}))
+    assert story.waiting == 2
+
+
+def test_constant_data_is_named_beside_the_crossing():
+    runs = synthetic_runs(broken=False)
+    table = runs.table.assign(D=1e6, C=6e6 * runs.table["N"])
+    table.loc[table["family"] == "ngram", "C"] = math.nan
+    story = tell(dataclasses.replace(runs, table=table))
+    assert story.families[0].crossing.data == 1e6
+    assert "on 1M characters" in story.headline
 
 
 def test_a_given_law_and_plan_are_used():

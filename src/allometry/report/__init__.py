@@ -10,10 +10,15 @@ __all__ = ["Story", "tell", "write"]
 
 
 def write(
-    path: Path | str, runs: RunsLike, law: Law | None = None, plan: Plan | None = None
+    path: Path | str,
+    runs: RunsLike,
+    law: Law | None = None,
+    plan: Plan | None = None,
+    *,
+    story: Story | None = None,
 ) -> Path:
     """Write the report of a study as one HTML file; see `allometry.report.page.write`."""
     # Altair takes half a second to import, and the command line reads stories without it.
     from allometry.report.page import write
 
-    return write(path, runs, law, plan)
+    return write(path, runs, law, plan, story=story)

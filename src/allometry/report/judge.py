@@ -48,7 +48,8 @@ class Crossing:
     """Where a trained family's law meets the loss of a rival that is not trained.
 
     `already` says that a finished run is below the rival. `N` and `C` are `None` where no law
-    could be asked; `reasons` says why.
+    could be asked; `reasons` says why. `data` is the amount of data where all runs had the same,
+    so that the law is about growing the model alone.
     """
 
     rival: Configuration
@@ -56,6 +57,7 @@ class Crossing:
     N: Estimate | None
     C: Estimate | None
     reasons: tuple[str, ...] = ()
+    data: float | None = None
 
 
 @final
@@ -160,7 +162,8 @@ def crossing(law: Law, best: Configuration, rival: Configuration) -> Crossing:
     if N is None and C is not None:
         N = _size_at(law, C)
     already = best if best.loss.value <= loss else None
-    return Crossing(rival, already, N, C, (why,) if why else ())
+    data = None if law.table.varies("D") else best.D
+    return Crossing(rival, already, N, C, (why,) if why else (), data)
 
 
 def _size_at(law: Law, C: Estimate) -> Estimate | None:

@@ -40,7 +40,12 @@ class Figure:
 
 
 def write(
-    path: Path | str, runs: RunsLike, law: Law | None = None, plan: Plan | None = None
+    path: Path | str,
+    runs: RunsLike,
+    law: Law | None = None,
+    plan: Plan | None = None,
+    *,
+    story: Story | None = None,
 ) -> Path:
     """Write the report of a study as one HTML file, and its charts as SVG beside it.
 
@@ -52,6 +57,7 @@ def write(
         runs: A study's runs.
         law: The law of the trained family; fitted where not given.
         plan: A plan to show beside ten and a hundred times the compute.
+        story: What `tell` made of the runs, to save its time; made here where not given.
 
     Returns:
         The path of the page.
@@ -62,7 +68,7 @@ def write(
     path = Path(path)
     require(path.suffix.lower() in (".html", ".htm"), "write.path", "end in .html", str(path))
     make_folder(path.parent)
-    story = tell(runs, law, plan)
+    story = story if story is not None else tell(runs, law, plan)
     page, charts = render(runs, story)
     folder = make_folder(path.with_name(f"{path.stem}_charts")) if charts else None
     for name, picture in charts.items():
@@ -111,7 +117,7 @@ def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
         if story.total
         else "There are no runs yet.",
         parameters=tables.laws(story),
-        versions=_versions(runs, story),
+        versions=_versions(runs),
         citation=f"{cite()}\n\n{cite(write)}",
         version=installed("allometry"),
         date=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
@@ -262,6 +268,8 @@ def _subtitle(story: Story) -> str:
     if story.D_unique:
         parts.append(f"{words.count(story.D_unique)} {plural(story.token)} to train on")
     parts.append(words.several(story.total, "run"))
+    if story.waiting:
+        parts.append(f"{story.waiting} more to come")
     return "· " + " · ".join(parts)
 
 
@@ -277,15 +285,27 @@ def _whose(story: Story) -> str:
     return "lower loss reads more like the text." if story.best else ""
 
 
-def _versions(runs: RunsLike, story: Story) -> list[tuple[str, str]]:
+def _plainly(value: Any) -> str:
+    """A value from JSON in plain words."""
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_plainly(v)}" for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plainly, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _versions(runs: RunsLike) -> list[tuple[str, str]]:
     said = about(runs)
     target = said.get("target")
     rows: list[tuple[str, str]] = []
     if isinstance(target, dict):
-        rows += [(k.replace("_", " "), str(v)) for k, v in target.items()]
+        rows += [(k.replace("_", " "), _plainly(v)) for k, v in target.items() if v is not None]
     if said.get("folder"):
         rows.append(("folder", str(said["folder"])))
     versions = said.get("versions") or {"python": platform.python_version()}
     rows += [(str(k), str(v)) for k, v in dict(versions).items()]
+    rows = list(dict.fromkeys(rows))
     rows += [("report written with", f"allometry {installed('allometry')}")]
     return rows

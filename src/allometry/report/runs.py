@@ -36,7 +36,9 @@ class Configuration:
     """One shape of one family at one budget, its finished runs averaged over seeds.
 
     The standard error of `loss` joins the spread between seeds with the error of the evaluation,
-    which all seeds share since they are scored on the same text.
+    which all seeds share since they are scored on the same data. `spread` is the standard error
+    of the mean from seeds alone: what remains uncertain about the loss on those very data. It is
+    0 for a count model, which has no seeds, and unknown for a single training.
     """
 
     family: str
@@ -45,6 +47,7 @@ class Configuration:
     D: float
     C: float
     loss: Estimate
+    spread: float | None
     seeds: int
     keys: tuple[str, ...]
 
@@ -149,6 +152,7 @@ def _configuration(group: pd.DataFrame) -> Configuration:
         D=float(first["D"]),
         C=float(group["C"].mean()),
         loss=Estimate(float(losses.mean()), se=se, n=n, method=method),
+        spread=math.sqrt(between) if n > 1 else (0.0 if counted(group) else None),
         seeds=n,
         keys=tuple(group["key"]),
     )

@@ -43,14 +43,15 @@ def named(configuration: Configuration) -> str:
 
 
 def verdict(a: Configuration, b: Configuration) -> int:
-    """-1 where `a` has the lower loss, 1 where `b` has, 0 where their errors can't tell.
+    """-1 where `a` has the lower loss, 1 where `b` has, 0 where the seeds can't tell.
 
-    The errors are added as if independent. Scored on the same text they are not, so this errs on
-    the side of calling it level.
+    Both are scored on the same data, so the error of the evaluation is nearly the same for both
+    and says little about which is better: the spread between seeds decides. With one seed alone
+    that spread is unknown, and the error of the evaluation stands in for it.
     """
     gap = a.loss.value - b.loss.value
-    spread = Z95 * math.hypot(a.loss.se or 0.0, b.loss.se or 0.0)
-    return 0 if abs(gap) <= spread else (-1 if gap < 0 else 1)
+    errors = [c.spread if c.spread is not None else (c.loss.se or 0.0) for c in (a, b)]
+    return 0 if abs(gap) <= Z95 * math.hypot(*errors) else (-1 if gap < 0 else 1)
 
 
 def headline(story: "Story") -> str:
@@ -89,8 +90,8 @@ def _standing(story: "Story", family: "Family") -> str:
             "budget."
         )
     return (
-        f"{start}, level with a plain {other} at {_plain(rival)}: their errors can't tell them "
-        "apart."
+        f"{start}, level with a plain {other} at {_plain(rival)}: the spread between seeds can't "
+        "tell them apart."
     )
 
 
@@ -102,7 +103,7 @@ def _outlook(story: "Story", family: "Family") -> str:
     rival, met = story.rival, family.crossing
     name = words.family(family.name)
     if rival is not None and met is not None and verdict(family.best, rival) > 0:
-        return f"By its law, the {name} {meets(met)}."
+        return f"By its law, the {name} {meets(met, story.token)}."
     first = next((r for r in family.reaches if r.label == "10×"), None)
     if first is not None:
         loss = words.estimated(first.loss, words.loss, story.unit)
@@ -112,8 +113,9 @@ def _outlook(story: "Story", family: "Family") -> str:
     return ""
 
 
-def meets(met: Crossing) -> str:
+def meets(met: Crossing, token: str) -> str:
     """Where the law meets the rival, read after the family's name."""
+    given = f"on {words.count(met.data)} {plural(token)}" if met.data is not None else ""
     rival = words.family(met.rival.family)
     N, C = met.N, met.C
     if N is None and C is None:
@@ -121,14 +123,14 @@ def meets(met: Crossing) -> str:
         return f"can't be said to meet the {rival} anywhere{why}"
     values = [x.value for x in (N, C) if x is not None]
     if all(not math.isfinite(v) for v in values):
-        least = _least(N, C)
-        return f"levels off above the {rival}: it would not match it at any size {least}".strip()
+        never = f"levels off above the {rival}: {given} it would not match it at any size"
+        return f"{never} {_least(N, C)}".replace("  ", " ").strip()
     parts = []
     if N is not None:
         parts.append(words.estimated(N, words.count, "parameters"))
     if C is not None:
         parts.append(words.estimated(C, words.flops))
-    return f"draws level with the {rival} at {' and '.join(parts)}"
+    return f"draws level with the {rival} at {' and '.join(parts)} {given}".strip()
 
 
 def _least(N: Estimate | None, C: Estimate | None) -> str:
@@ -199,7 +201,7 @@ def _facts(story: "Story", family: "Family") -> list[Fact]:
         value = f"{words.percent(family.error)}"
         made.append(Fact("Largest predicted within", value, trust(family)))
     if family.crossing is not None:
-        made.append(_meeting(name, family.crossing))
+        made.append(_meeting(name, family.crossing, story.token))
     for reached in family.reaches:
         parts = [f"{story.unit}, 95 % interval {words.span(reached.loss, words.loss)}"]
         parts.append(budget(reached, story.token))
@@ -208,14 +210,14 @@ def _facts(story: "Story", family: "Family") -> list[Fact]:
     return made
 
 
-def _meeting(name: str, met: Crossing) -> Fact:
+def _meeting(name: str, met: Crossing, token: str) -> Fact:
     label = f"Level with the {words.family(met.rival.family)}"
     if met.already is not None:
         text = f"parameters: the {name} is below it already, at {size(met.already)}"
         return Fact(label, words.count(met.already.N), text)
     if met.N is None or not math.isfinite(met.N.value):
         known = met.N is not None or met.C is not None
-        return Fact(label, words.BEYOND if known else "unknown", f"The {name} {meets(met)}")
+        return Fact(label, words.BEYOND if known else "unknown", f"The {name} {meets(met, token)}")
     text = f"parameters, 95 % interval {words.span(met.N, words.count)}"
     if met.C is not None:
         text += f"; {words.flops(met.C.value)} ({words.span(met.C, words.flops)})"

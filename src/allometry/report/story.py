@@ -77,6 +77,7 @@ class Story:
         counted: The best configuration of every family of count models, best first.
         best: The best configuration of all.
         total: How many runs there are.
+        waiting: How many more the study has asked for.
         unfinished: Runs that diverged or failed.
         notes: What is missing from the study as a whole.
     """
@@ -89,6 +90,7 @@ class Story:
     counted: tuple[Configuration, ...]
     best: Configuration | None
     total: int
+    waiting: int
     unfinished: tuple[Unfinished, ...]
     notes: tuple[str, ...]
 
@@ -153,7 +155,7 @@ def tell(
     )
     unit = str(said.get("unit") or "nats")
     return Story(
-        target=str(said.get("name") or _first(frame["target"]) or "these runs"),
+        target=_called(said, frame),
         unit=unit,
         token=unit.partition(" per ")[2] or "token",
         D_unique=D_unique,
@@ -161,13 +163,16 @@ def tell(
         counted=rivals,
         best=min(best_of.values(), key=lambda c: c.loss.value, default=None),
         total=len(frame),
+        waiting=len(set(about(runs).get("runs") or ()) - set(frame["key"])),
         unfinished=unfinished(frame),
         notes=_missing(frame, done, trained, rivals),
     )
 
 
-def _first(column: pd.Series) -> str:
-    return str(column.iloc[0]) if len(column) else ""
+def _called(said: dict[str, Any], frame: pd.DataFrame) -> str:
+    first = frame["target"].iloc[0] if len(frame) else ""
+    name = str(said.get("name") or said.get("target") or first or "these runs")
+    return "the embedded text" if name == "embedded" else name
 
 
 def _unique(said: dict[str, Any], frame: pd.DataFrame) -> float | None:

@@ -9,7 +9,7 @@ import numpy as np
 from allometry._core.estimate import Estimate
 from allometry.laws import Law
 from allometry.report import words
-from allometry.report.runs import RunsLike, finished, table
+from allometry.report.runs import Configuration, RunsLike, finished, table
 from allometry.report.sentences import plural
 from allometry.report.story import Story
 
@@ -165,7 +165,7 @@ def held_out(story: Story) -> Table | None:
                     number(c.D, words.count),
                     number(c.C, words.flops),
                     estimate(held.predicted, words.loss),
-                    Cell(words.loss(c.loss.value), more=_spread(c.loss), kind="num"),
+                    Cell(words.loss(c.loss.value), more=_spread(c), kind="num"),
                     Cell(f"{100 * held.error:+.2f} %".replace("-", "−"), kind="num"),
                     Cell(inside, kind="tight good" if held.covered else "tight bad"),
                 )
@@ -178,15 +178,15 @@ def held_out(story: Story) -> Table | None:
         Head("D", plural(story.token), "num"),
         Head("Compute", kind="num"),
         Head("Predicted loss", "with 95 % interval", "num"),
-        Head("Measured loss", "± s.e. of the mean", "num"),
+        Head("Measured loss", "± s.e. between seeds", "num"),
         Head("Error", "of the prediction", "num"),
         Head("Interval"),
     )
     return Table("Held-out sizes, predicted by the law fitted without them", heads, tuple(rows))
 
 
-def _spread(x: Estimate) -> str:
-    return "" if x.se is None else f"± {words.significant(x.se, 2)}"
+def _spread(c: Configuration) -> str:
+    return "(one seed)" if c.spread is None else f"± {words.significant(c.spread, 2)}"
 
 
 def reaches(story: Story) -> Table | None:
