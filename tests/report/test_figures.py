@@ -9,19 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from allometry.report import figures, tell, theme
+from allometry.report import figures, theme
 from allometry.report.bands import bands, grid, series
 from allometry.report.runs import configurations as configurations_of
 from allometry.report.runs import table
-from tests.report.synthetic import synthetic_runs, truth
+from tests.report.synthetic import story, synthetic_runs, truth
 
 GRID = {"per_parameter": (5.0, 20.0, 80.0), "noise": 0.002}
 
 
 @pytest.fixture(scope="module")
 def told():
-    runs = synthetic_runs(**GRID)
-    return runs, tell(runs)
+    return synthetic_runs(**GRID), story(**GRID)
 
 
 @given(st.floats(-8, 8), st.floats(0.02, 20), st.integers(4, 9))
@@ -64,7 +63,7 @@ def test_text_and_marks_stand_out_from_the_paper(scheme):
 def test_bands_follow_the_law_along_the_ladder(told):
     family = told[1].families[0]
     drawn = bands(family.law_without, family.configurations, "N", "character")
-    assert set(drawn["line"]) == set(series(family.configurations, "N", "character"))
+    assert set(drawn["line"]) == set(series(family.configurations, "N", "character").lines)
     np.testing.assert_allclose(drawn["mid"], truth(drawn["N"], drawn["D"]), rtol=0.01)
     assert (drawn["lo"] < drawn["mid"]).all()
     assert (drawn["mid"] < drawn["hi"]).all()
@@ -73,28 +72,30 @@ def test_bands_follow_the_law_along_the_ladder(told):
 def test_lines_are_told_apart_by_data_or_by_size(told):
     configurations = told[1].families[0].configurations
     assert grid(configurations)
-    by_size = series(configurations, "D", "character")
-    assert next(iter(by_size)) == "1.4K parameters"
+    by_size = series(configurations, "D", "character").lines
+    assert next(iter(by_size)) == "1.4K"
     assert len(by_size) == 6
     keys = sorted(k for keys in by_size.values() for k in keys)
     assert keys == sorted(k for c in configurations for k in c.keys)
     by_rank = series(configurations, "C", "character")
-    assert list(by_rank) == [f"data step {i} of 3" for i in (1, 2, 3)]
+    assert by_rank.title == "Data, from least to most"
+    assert list(by_rank.lines) == ["1", "2", "3"]
     same = [dataclasses.replace(c, D=1e6 if c.D / c.N < 60 else 4e6) for c in configurations]
-    assert list(series(same, "N", "character")) == ["1M characters", "4M characters"]
+    by_data = series(same, "N", "character")
+    assert by_data.title == "Characters seen"
+    assert list(by_data.lines) == ["1M", "4M"]
     ratio = [
         dataclasses.replace(c, D=c.N * (20 if c.D / c.N < 60 else 80)) for c in configurations
     ]
-    assert list(series(ratio, "N", "character")) == [
-        "20 characters per parameter",
-        "80 characters per parameter",
-    ]
+    by_ratio = series(ratio, "N", "character")
+    assert by_ratio.title == "Characters per parameter"
+    assert list(by_ratio.lines) == ["20", "80"]
 
 
 def test_a_ladder_is_one_line():
     configurations = tuple(configurations_of(table(synthetic_runs())))
     ladder = [c for c in configurations if c.family == "transformer"]
-    assert list(series(ladder, "N", "character")) == [""]
+    assert list(series(ladder, "N", "character").lines) == [""]
 
 
 def test_held_out_runs_are_crosses_and_the_others_are_not(told):
@@ -114,19 +115,18 @@ def test_held_out_runs_are_crosses_and_the_others_are_not(told):
 @pytest.mark.parametrize("draw", ["frontier", "curves", "N", "D", "C"])
 @pytest.mark.parametrize("width", [344, 960])
 def test_charts_are_valid_and_as_wide_as_asked(told, draw, width):
-    runs, story = told
     if draw in "NDC":
-        chart = figures.against(runs, story, draw, width)
+        chart = figures.against(*told, draw, width)
     else:
-        chart = getattr(figures, draw)(runs, story, width)
+        chart = getattr(figures, draw)(*told, width)
     altair.Chart.from_dict(chart)  # checks it against Vega-Lite's schema
     assert f'width="{width}"' in theme.svg(chart)
 
 
 def test_an_endless_interval_can_be_drawn():
-    runs = synthetic_runs(ngram=0.81, noise=0.02)
-    story = tell(runs)
-    assert "NaN" not in theme.svg(figures.frontier(runs, story))
+    arguments = {"ngram": 0.81, "noise": 0.02}
+    chart = figures.frontier(synthetic_runs(**arguments), story(**arguments))
+    assert "NaN" not in theme.svg(chart)
 
 
 def test_the_picture_is_saved_as_svg_and_png(told, tmp_path):

@@ -12,8 +12,8 @@ import pytest
 import allometry as al
 from allometry import InputError
 from allometry._core.errors import StorageError
-from allometry.report import page, tell, write
-from tests.report.synthetic import synthetic_runs
+from allometry.report import page, write
+from tests.report.synthetic import story, synthetic_runs
 
 HOSTILE = """<img src=x onerror=alert(1)>"'&</title></pre></style><script>alert(2)</script>"""
 
@@ -40,7 +40,7 @@ class Reader(HTMLParser):
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    return write(folder / "deep" / "report.html", synthetic_runs())
+    return write(folder / "deep" / "report.html", synthetic_runs(), story=story())
 
 
 def hostile_runs():
@@ -154,8 +154,8 @@ def test_thousands_of_runs_stay_under_three_megabytes():
     assert len(many.frame()) > 5000
     many = dataclasses.replace(many, texts=dict.fromkeys(many.table["key"], "word " * 5000))
     # The story of few runs stands in: fitting thousands takes a while and adds no bytes.
-    story = dataclasses.replace(tell(synthetic_runs()), total=len(many.frame()))
-    text, charts = page.render(many, story)
+    few = dataclasses.replace(story(), total=len(many.frame()))
+    text, charts = page.render(many, few)
     assert len(text.encode()) < 3_000_000
     assert "What failed and the best, 1000 of 5006 runs" in text
     assert max(len(picture) for picture in charts.values()) < 1_000_000
@@ -175,10 +175,9 @@ def test_thousands_of_runs_stay_under_three_megabytes():
     ],
 )
 def test_any_study_gives_a_page(arguments, tmp_path):
-    runs = synthetic_runs(**arguments)
-    path = write(tmp_path / "report.html", runs)
+    path = write(tmp_path / "report.html", synthetic_runs(**arguments), story=story(**arguments))
     read = Reader(path.read_text())
-    assert tell(runs).headline.split(".")[0] in read.text.replace("\u00a0", " ")
+    assert story(**arguments).headline.split(".")[0] in read.text.replace("\u00a0", " ")
 
 
 def test_constant_data_is_said_not_drawn(tmp_path):
@@ -190,13 +189,13 @@ def test_constant_data_is_said_not_drawn(tmp_path):
 
 def test_a_page_must_be_html(tmp_path):
     with pytest.raises(InputError, match=r"write\.path must end in \.html"):
-        write(tmp_path / "report.pdf", synthetic_runs())
+        write(tmp_path / "report.pdf", synthetic_runs(), story=story())
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="Can't make the folder"):
-        write(tmp_path / "file" / "report.html", synthetic_runs())
+        write(tmp_path / "file" / "report.html", synthetic_runs(), story=story())
 
 
 def test_an_old_page_survives_a_failure(tmp_path, monkeypatch):
@@ -208,7 +207,7 @@ def test_an_old_page_survives_a_failure(tmp_path, monkeypatch):
 
     monkeypatch.setattr(page, "facts", broken)
     with pytest.raises(RuntimeError):
-        write(path, synthetic_runs())
+        write(path, synthetic_runs(), story=story())
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 

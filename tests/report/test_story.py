@@ -9,18 +9,19 @@ from allometry import InputError
 from allometry.laws import fit
 from allometry.report import tell
 from tests.report.synthetic import E, Synthetic, synthetic_runs, truth
+from tests.report.synthetic import story as told
 
 GRID = {"per_parameter": (5.0, 20.0, 80.0), "noise": 0.002}
 
 
 @pytest.fixture(scope="module")
 def grid_story():
-    return tell(synthetic_runs(**GRID))
+    return told(**GRID)
 
 
 @pytest.fixture(scope="module")
 def ladder_story():
-    return tell(synthetic_runs())
+    return told()
 
 
 def changed(runs, rows, **values):
@@ -92,6 +93,17 @@ def test_the_crossing_is_where_the_true_law_has_it(grid_story):
     assert met.N.covers(N)
 
 
+def test_the_crossing_has_the_ends_of_the_band(grid_story):
+    law, met = grid_story.families[0].law, grid_story.families[0].crossing
+    target = grid_story.rival.loss.value
+    for C, end in ((met.C.lo, "lo"), (met.C.value, "value"), (met.C.hi, "hi")):
+        loss = law.plan(compute=C).loss
+        # The grid on which it is found has steps of 10 % in compute, joined by straight lines.
+        assert getattr(loss, {"lo": "lo", "hi": "hi"}.get(end, "value")) == pytest.approx(
+            target, rel=1e-3
+        )
+
+
 def test_larger_budgets_reach_what_the_true_law_has(grid_story):
     family = grid_story.families[0]
     largest = max(c.C for c in family.configurations)
@@ -113,7 +125,7 @@ def test_the_frontier_is_the_least_loss_of_the_law(grid_story):
 
 
 def test_an_n_gram_that_is_better_is_said_to_be():
-    story = tell(synthetic_runs(ngram=1.0))
+    story = told(ngram=1.0)
     assert "a plain n-gram of order 7 reaches 1.000 and is the better model" in story.headline
     assert "draws level with the n-gram at" in story.headline
     assert story.headline.count("95 % interval") == 2
@@ -121,7 +133,7 @@ def test_an_n_gram_that_is_better_is_said_to_be():
 
 
 def test_a_transformer_that_is_better_is_said_to_be():
-    story = tell(synthetic_runs(ngram=1.6))
+    story = told(ngram=1.6)
     assert "beats the best count model, a plain n-gram of order 7 at 1.600" in story.headline
     assert "ten times the compute would reach" in story.headline
     assert story.best.family == "transformer"
@@ -129,14 +141,12 @@ def test_a_transformer_that_is_better_is_said_to_be():
 
 
 def test_two_that_cannot_be_told_apart_are_called_level():
-    best = tell(synthetic_runs()).families[0].best.loss.value
-    assert (
-        "the spread between seeds can't tell" in tell(synthetic_runs(ngram=best + 0.001)).headline
-    )
+    best = told().families[0].best.loss.value
+    assert "the spread between seeds can't tell" in told(ngram=best + 0.001).headline
 
 
 def test_a_loss_below_the_floor_is_beyond_reach():
-    story = tell(synthetic_runs(ngram=E - 0.3, **GRID))
+    story = told(ngram=E - 0.3, **GRID)
     met = story.families[0].crossing
     assert met.C.value == math.inf
     assert "would not match it at any size" in story.headline
@@ -196,17 +206,17 @@ def test_a_given_law_and_plan_are_used():
     ],
 )
 def test_few_runs_still_tell_something(arguments, said):
-    story = tell(synthetic_runs(**arguments))
+    story = told(**arguments)
     assert said in story.headline
 
 
 def test_what_is_missing_is_said():
-    none = tell(synthetic_runs(ngram=None))
+    none = told(ngram=None)
     assert "nothing simple to compare with" in none.notes[0]
-    three = tell(synthetic_runs(sizes=(1000, 9000, 81_000)))
+    three = told(sizes=(1000, 9000, 81_000))
     assert "at least 4 sizes" in three.families[0].notes[0]
     assert three.families[0].held_out == ()
-    four = tell(synthetic_runs(sizes=(1000, 9000, 81_000, 500_000)))
+    four = told(sizes=(1000, 9000, 81_000, 500_000))
     assert "Only the largest size could be held out" in four.families[0].notes[0]
     assert len(four.families[0].held_out) == 1
 

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 import pandas as pd
@@ -22,38 +24,51 @@ def grid(configurations: Sequence[Configuration]) -> bool:
     return any(len(amounts) > 1 for amounts in seen.values())
 
 
-def series(configurations: Sequence[Configuration], x: str, token: str) -> dict[str, list[str]]:
-    """The runs' keys by the line on which they lie when drawn against `x`.
+@final
+@dataclass(frozen=True)
+class Series:
+    """The lines on which runs lie: what tells them apart, and each line's run keys by its name."""
+
+    title: str
+    lines: dict[str, list[str]]
+
+
+def series(configurations: Sequence[Configuration], x: str, token: str) -> Series:
+    """The lines on which the runs lie when drawn against `x`.
 
     One amount of data per size: one line, the ladder. Several: against D one line for each size,
     against N and C one for each amount of data, or of data per parameter where that is what the
     sizes share.
     """
     if not grid(configurations):
-        return {"": [k for c in configurations for k in c.keys]}
+        return Series("", {"": [k for c in configurations for k in c.keys]})
+    title, names = _names(configurations, x, token)
     lines: dict[tuple[float, str], list[str]] = {}
-    for c, name in zip(configurations, _names(configurations, x, token), strict=True):
+    for c, name in zip(configurations, names, strict=True):
         lines.setdefault(name, []).extend(c.keys)
-    return {name: lines[value, name] for value, name in sorted(lines)}
+    return Series(title, {name: lines[value, name] for value, name in sorted(lines)})
 
 
-def _names(configurations: Sequence[Configuration], x: str, token: str) -> list[tuple[float, str]]:
-    """What each configuration's line is sorted by and called."""
+def _names(
+    configurations: Sequence[Configuration], x: str, token: str
+) -> tuple[str, list[tuple[float, str]]]:
+    """What tells the lines apart, and what each configuration's is sorted by and called."""
     if x == "D":
-        return [(c.N, f"{words.count(c.N)} parameters") for c in configurations]
+        return "Parameters", [(c.N, words.count(c.N)) for c in configurations]
     amounts: dict[float, list[float]] = {}
     for c in configurations:
         amounts.setdefault(c.N, []).append(c.D)
     most = max(len(set(found)) for found in amounts.values())
-    by_data = [(c.D, f"{words.count(c.D)} {token}s") for c in configurations]
+    data = f"{token.capitalize()}s"
+    by_data = [(c.D, words.count(c.D)) for c in configurations]
     ratios = [float(f"{c.D / c.N:.2g}") for c in configurations]
-    by_ratio = [(r, f"{words.significant(r)} {token}s per parameter") for r in ratios]
-    for names in (by_data, by_ratio):
+    by_ratio = [(r, words.significant(r)) for r in ratios]
+    for title, names in ((f"{data} seen", by_data), (f"{data} per parameter", by_ratio)):
         if len(set(names)) <= most:
-            return names
+            return title, names
     # Neither is shared by the sizes, so go by rank: the least data of each size, the next, ...
     ranks = [sorted(set(amounts[c.N])).index(c.D) for c in configurations]
-    return [(float(r), f"data step {r + 1} of {most}") for r in ranks]
+    return "Data, from least to most", [(float(r), str(r + 1)) for r in ranks]
 
 
 def bands(
@@ -72,7 +87,7 @@ def bands(
         Columns line, N, D, C, lo, mid, hi.
     """
     by_key = {key: c for c in configurations for key in c.keys}
-    lines = series(configurations, x, token)
+    lines = series(configurations, x, token).lines
     names = list(lines)
     if len(names) > MOST_LINES:
         # Evenly spread, ends included: more lines than this can't be told apart.

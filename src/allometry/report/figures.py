@@ -14,7 +14,7 @@ import pandas as pd
 
 from allometry._core.files import replacing
 from allometry.report import theme, words
-from allometry.report.bands import bands, series
+from allometry.report.bands import Series, bands, series
 from allometry.report.judge import Reach
 from allometry.report.runs import Configuration, RunsLike, finished, table
 from allometry.report.sentences import named
@@ -29,7 +29,8 @@ AXES = {
 MOST_POINTS = 600
 MOST_CURVES = 120
 _DOT = {"filled": True, "opacity": 0.92, "stroke": LIGHT["paper"], "strokeWidth": 1}
-_BAND = {"opacity": 0.15, "clip": True, "aria": False}
+_SILENT = {"clip": True, "aria": False}
+_BAND = {"opacity": 0.15} | _SILENT
 
 
 def _short_flops(x: float) -> str:
@@ -147,7 +148,7 @@ def _law(family: Family, colour: str) -> list[Spec]:
     inside = data[data["x"] <= largest * (1 + 1e-9)]
     # The broken part starts where the whole one ends.
     beyond = data[data["x"] >= inside["x"].max()]
-    stroke = {"color": colour, "strokeWidth": 2, "clip": True, "aria": False}
+    stroke = {"color": colour, "strokeWidth": 2} | _SILENT
     return [
         layer(data, "area", _BAND | {"color": colour}, x="x", y="lo", y2="hi"),
         layer(inside, "line", stroke, x="x", y="mid"),
@@ -218,17 +219,17 @@ def against(
     for family in story.families:
         points = _points(runs, family, story.unit, story.token).assign(x=lambda p: p[x])
         points = points[points["x"] > 0]
-        lines = series(family.configurations, x, story.token)
-        for name, keys in lines.items():
+        found = series(family.configurations, x, story.token)
+        for name, keys in found.lines.items():
             points.loc[points["key"].isin(keys), "line"] = name
         law = family.law_without if family.law_without is not None else family.law
-        drawn = pd.DataFrame()
+        drawn = pd.DataFrame({"line": []})
         if law is not None:
             drawn = bands(law, family.configurations, x, story.token).assign(x=lambda b: b[x])
             losses += drawn["mid"].tolist()
             values += drawn["x"].tolist()
-        names += [n for n in lines if n not in names]
-        layers += _panel(points, drawn, list(lines), hue[family.name])
+        names += [n for n in found.lines if n not in names]
+        layers += _panel(points, drawn, found, hue[family.name])
         losses += points["loss"].tolist()
         values += points["x"].tolist()
     if len(set(values)) < 2:
@@ -237,27 +238,27 @@ def against(
         layers += _rule(story.rival, story.unit)
         losses.append(story.rival.loss.value)
     edges = theme.extent(values, 0.05), theme.extent(losses, 0.08)
-    extra = 22 * math.ceil(len(names) / max(1, width // 150)) if len(names) > 1 else 0
+    extra = 44 if len(names) > 1 else 0  # for the legend
     return _assembled(layers, *edges, x, story, width, round(width * 0.92) + extra, paper)
 
 
-def _panel(points: pd.DataFrame, drawn: pd.DataFrame, lines: list[str], colour: str) -> list[Spec]:
-    shape, dash = {}, {}
+def _panel(points: pd.DataFrame, drawn: pd.DataFrame, found: Series, colour: str) -> list[Spec]:
+    lines = list(found.lines)
+    shape = {}
     if len(lines) > 1:
         # More than six lines repeat their signs, but then only six are drawn (see `bands`).
         signs = [theme.SHAPES[i % 6] for i in range(len(lines))]
-        dashes = [theme.DASHES[i % 6] for i in range(len(lines))]
-        common = {"field": "line", "type": "nominal", "sort": lines, "title": None}
-        shape = {"shape": common | {"scale": {"domain": lines, "range": signs}}}
-        dash = {"strokeDash": common | {"scale": {"domain": lines, "range": dashes}}}
+        legend = {"title": found.title, "columns": 6, "values": lines[:12]}
+        legend |= {"symbolFillColor": colour, "symbolStrokeColor": colour}
+        shape = {"field": "line", "type": "nominal", "sort": lines, "legend": legend}
+        shape = {"shape": shape | {"scale": {"domain": lines, "range": signs}}}
     made: list[Spec] = []
-    if len(drawn):
-        stroke = {"color": colour, "strokeWidth": 1.8, "clip": True, "aria": False}
-        band = _BAND | {"color": colour}
-        made = [
-            layer(drawn, "area", band, x="x", y="lo", y2="hi", detail="line"),
-            layer(drawn, "line", stroke, x="x", y="mid", detail="line", **dash),
-        ]
+    for name, line in drawn.groupby("line", sort=False):
+        dash = theme.DASHES[lines.index(str(name)) % 6]
+        stroke = {"color": colour, "strokeWidth": 1.8, "strokeDash": dash} | _SILENT
+        band = _BAND | {"color": colour, "opacity": 0.15 if len(lines) < 4 else 0.07}
+        made.append(layer(line, "area", band, x="x", y="lo", y2="hi"))
+        made.append(layer(line, "line", stroke, x="x", y="mid"))
     seen, held = points[~points["held"]], points[points["held"]]
     dot = _DOT | {"color": colour, "size": 44}
     made.append(layer(seen, "point", dot, x="x", y="loss", told="told", **shape))

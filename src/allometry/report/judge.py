@@ -19,6 +19,8 @@ from allometry.report.runs import Configuration
 T = TypeVar("T")
 LEAST_SIZES = 3
 """Fewer sizes than this and no law is fitted: two points lie on every power law."""
+FURTHEST = 1e9
+"""How many times the largest run's compute a crossing is looked for."""
 FRESH_PASSES = 4.0
 """Passes over the data up to which repeating is about as good as fresh data."""
 
@@ -153,35 +155,58 @@ def judged(law: Law, held: list[Configuration]) -> tuple[HeldOut, ...]:
 def crossing(law: Law, best: Configuration, rival: Configuration) -> Crossing:
     """At what N and at what C the family's law meets the rival's loss.
 
-    The rival's own standard error is left out on purpose: both are scored on the same text, so
-    their errors move together and nearly cancel in the comparison.
+    The interval holds every compute at which the law's 95 % band holds the rival's loss, so it
+    knows of noise and of drift as the band does. The rival's own standard error is left out on
+    purpose: both are scored on the same data, so their errors move together and nearly cancel.
     """
     loss = rival.loss.value
-    C, why = attempt(lambda: law.solve(loss, variable="C"))
-    N, _ = attempt(lambda: law.solve(loss, variable="N"))
-    if N is None and C is not None:
-        N = _size_at(law, C)
+    seen = np.exp(law.table.logs["C"])
+    C, why = attempt(
+        lambda: _met(
+            frontier(law, np.geomspace(seen.min() / 1e3, seen.max() * FURTHEST, 500)), loss
+        )
+    )
+    N = _size_at(law, C) if C is not None else None
     already = best if best.loss.value <= loss else None
     data = None if law.table.varies("D") else best.D
     return Crossing(rival, already, N, C, (why,) if why else (), data)
 
 
+def _met(line: Frontier, loss: float) -> Estimate:
+    """The compute at which the law first falls to `loss`; its ends are those of the band."""
+
+    def first(values: Float[ndarray, " n"]) -> float:
+        below = values <= loss
+        i = int(below.argmax())
+        if not below.any():
+            return math.inf
+        if i == 0:
+            return float(line.C[0])
+        # Straight in logarithms between two neighbours, which lie less than 10 % apart.
+        x, y = np.log(line.C[i - 1 : i + 1]), np.log(values[i - 1 : i + 1])
+        return float(np.exp(np.interp(-math.log(loss), -y, x)))
+
+    value, lo, hi = first(line.mid), first(line.lo), first(line.hi)
+    return Estimate(value, lo=lo, hi=hi, method="where the 95 % band holds the loss")
+
+
 def _size_at(law: Law, C: Estimate) -> Estimate | None:
     """The size that the law plans for the compute `C`, its interval widened by that of `C`."""
-    if not math.isfinite(C.value):
-        return Estimate(math.inf, hi=math.inf, method=C.method)
-    planned, _ = attempt(lambda: law.plan(compute=C.value).N)
-    if planned is None:
+
+    def planned(c: float, end: str) -> float | None:
+        if not math.isfinite(c):
+            return math.inf
+        found, _ = attempt(lambda: law.plan(compute=c).N)
+        known = None if found is None else getattr(found, end)
+        return found.value if found is not None and known is None else known
+
+    value = planned(C.value, "value")
+    if value is None:
         return None
-    ends: list[float | None] = []
-    for end, name in zip(C.interval, ("lo", "hi"), strict=True):
-        if not 0 < end < math.inf:
-            ends.append(math.inf if end == math.inf and name == "hi" else None)
-            continue
-        there, _ = attempt(lambda c=end: law.plan(compute=c).N)
-        known = None if there is None else getattr(there, name)
-        ends.append(known if known is not None or there is None else there.value)
-    return Estimate(planned.value, lo=ends[0], hi=ends[1], method="planned at that compute")
+    lo, hi = C.interval
+    return Estimate(
+        value, lo=planned(lo, "lo"), hi=planned(hi, "hi"), method="planned at that compute"
+    )
 
 
 def frontier(law: Law, C: Float[ndarray, " n"]) -> Frontier:
@@ -202,5 +227,4 @@ def reach(label: str, plan: Plan, D_unique: float | None) -> Reach:
     passes = None
     if plan.D is not None and D_unique is not None and D_unique > 0:
         passes = plan.D.value / D_unique
-    own = tuple(w for w in plan.warnings)
-    return Reach(label, plan.compute, plan.loss, plan.N, plan.D, passes, own)
+    return Reach(label, plan.compute, plan.loss, plan.N, plan.D, passes, tuple(plan.warnings))

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import math
 import platform
 import re
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, final
 
 import jinja2
+from markupsafe import Markup
 
 from allometry._core.cite import cite
 from allometry._core.errors import require
@@ -88,7 +90,7 @@ def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["bound"] = bound
+    environment.filters |= {"bound": bound, "raised": raised}
     page = environment.from_string(_template("page.html")).render(
         css=css,
         js=js,
@@ -131,6 +133,11 @@ _UNITS = re.compile(r"(\d) (?=(%|[kMGTPEZ]?FLOP|s|min|h|d|parameters|times)\b|%)
 def bound(text: str) -> str:
     """The text with its numbers held to their units by no-break spaces."""
     return _UNITS.sub("\\1\u00a0", text)
+
+
+def raised(equation: str) -> Markup:
+    """The equation with its exponents raised: `N^α` becomes Nᵅ as HTML."""
+    return Markup(re.sub(r"\^(\w+)", r"<sup>\1</sup>", escape(equation)))
 
 
 def _template(name: str) -> str:
@@ -213,15 +220,19 @@ def _against(x: str, token: str) -> str:
 
 
 def _frontier_caption(story: Story) -> str:
-    text = (
-        "Each dot is a finished run. The line is the law fitted to all of them, dotted beyond the "
-        "largest, with the 95 % interval of a new run around it"
+    split = any(f.law and set(f.law.shape.variables) == {"N", "D"} for f in story.families)
+    text = "Each dot is a finished run. The line is "
+    text += "the least loss that each compute buys, by the law" if split else "the law"
+    text += (
+        " fitted to all of them, dotted beyond the largest, with the 95 % interval of a new run "
+        "around it"
     )
     if any(f.reaches for f in story.families):
         text += "; diamonds are what larger budgets would reach"
     if story.rival is not None:
         text += f"; the broken line is the best {words.family(story.rival.family)}"
-        if any(f.crossing and f.crossing.C for f in story.families):
+        met = [f.crossing.C for f in story.families if f.crossing and f.crossing.C]
+        if any(math.isfinite(C.value) for C in met):
             text += ", the ring where the law meets it, with its interval"
     return f"{text}."
 
@@ -285,6 +296,13 @@ def _whose(story: Story) -> str:
     return "lower loss reads more like the text." if story.best else ""
 
 
+def _told(name: str, value: Any) -> str:
+    """A property of the target: where files lie is nobody's business, and hashes are long."""
+    if name == "paths" and isinstance(value, list):
+        return ", ".join(Path(str(p)).name for p in value)
+    return str(value)[:16] if name == "fingerprint" else _plainly(value)
+
+
 def _plainly(value: Any) -> str:
     """A value from JSON in plain words."""
     if isinstance(value, dict):
@@ -301,7 +319,7 @@ def _versions(runs: RunsLike) -> list[tuple[str, str]]:
     target = said.get("target")
     rows: list[tuple[str, str]] = []
     if isinstance(target, dict):
-        rows += [(k.replace("_", " "), _plainly(v)) for k, v in target.items() if v is not None]
+        rows += [(k.replace("_", " "), _told(k, v)) for k, v in target.items() if v is not None]
     if said.get("folder"):
         rows.append(("folder", str(said["folder"])))
     versions = said.get("versions") or {"python": platform.python_version()}

@@ -124,7 +124,7 @@ def meets(met: Crossing, token: str) -> str:
     values = [x.value for x in (N, C) if x is not None]
     if all(not math.isfinite(v) for v in values):
         never = f"levels off above the {rival}: {given} it would not match it at any size"
-        return f"{never} {_least(N, C)}".replace("  ", " ").strip()
+        return f"{never}{_least(N, C)}".replace("  ", " ").strip()
     parts = []
     if N is not None:
         parts.append(words.estimated(N, words.count, "parameters"))
@@ -139,7 +139,7 @@ def _least(N: Estimate | None, C: Estimate | None) -> str:
         parts.append(f"{words.count(N.interval[0])} parameters")
     if C is not None and math.isfinite(C.interval[0]):
         parts.append(words.flops(C.interval[0]))
-    return f"(the interval begins at {' and '.join(parts)})" if parts else ""
+    return f", though the 95 % interval allows it from {' and '.join(parts)}" if parts else ""
 
 
 def trust(family: "Family", name_it: bool = False) -> str:
@@ -199,7 +199,7 @@ def _facts(story: "Story", family: "Family") -> list[Fact]:
     name = words.family(family.name)
     if family.error is not None:
         value = f"{words.percent(family.error)}"
-        made.append(Fact("Largest predicted within", value, trust(family)))
+        made.append(Fact("Predicted to within", value, trust(family)))
     if family.crossing is not None:
         made.append(_meeting(name, family.crossing, story.token))
     for reached in family.reaches:
@@ -212,7 +212,7 @@ def _facts(story: "Story", family: "Family") -> list[Fact]:
 
 def _meeting(name: str, met: Crossing, token: str) -> Fact:
     label = f"Level with the {words.family(met.rival.family)}"
-    if met.already is not None:
+    if met.already is not None and (met.N is None or not math.isfinite(met.N.value)):
         text = f"parameters: the {name} is below it already, at {size(met.already)}"
         return Fact(label, words.count(met.already.N), text)
     if met.N is None or not math.isfinite(met.N.value):
@@ -221,6 +221,8 @@ def _meeting(name: str, met: Crossing, token: str) -> Fact:
     text = f"parameters, 95 % interval {words.span(met.N, words.count)}"
     if met.C is not None:
         text += f"; {words.flops(met.C.value)} ({words.span(met.C, words.flops)})"
+    if met.already is not None:
+        text += f"; the best {name} is below it already"
     return Fact(label, words.count(met.N.value), text)
 
 

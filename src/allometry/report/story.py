@@ -9,7 +9,7 @@ import pandas as pd
 
 from allometry._core.errors import require
 from allometry.laws import Law, Plan
-from allometry.report import judge
+from allometry.report import judge, words
 from allometry.report.judge import Crossing, Frontier, HeldOut, Reach
 from allometry.report.runs import (
     Configuration,
@@ -24,6 +24,8 @@ from allometry.report.runs import (
 )
 
 MULTIPLES = (10, 100)
+ROUGH = 0.05
+"""Relative error on held-out sizes above which a law is called rough."""
 
 
 @final
@@ -223,6 +225,7 @@ def _family(
         notes += [why] if why else []
         if law_without is not None:
             judged = judge.judged(law_without, [c for c in grown if c.N in held])
+            notes += _doubt(judged)
     met = judge.crossing(law, best, rival) if law is not None and rival else None
     reaches, whys = _reaches(law, plan, grown, D_unique)
     line = None
@@ -246,6 +249,18 @@ def _family(
         frontier=line,
         notes=tuple(dict.fromkeys(notes + whys)),
     )
+
+
+def _doubt(held: tuple[HeldOut, ...]) -> list[str]:
+    """A word of caution where the held-out sizes were missed by far."""
+    worst = max((abs(h.error) for h in held), default=0.0)
+    outside = sum(not h.covered for h in held)
+    if worst <= ROUGH and not outside:
+        return []
+    what = f"missed the held-out sizes by up to {words.percent(worst)}"
+    if outside:
+        what += f" and {outside} of {len(held)} fell outside its interval"
+    return [f"The law {what}, so what it says beyond the runs is rough."]
 
 
 def _reaches(

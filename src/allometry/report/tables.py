@@ -104,7 +104,7 @@ def runs(study: RunsLike, story: Story) -> Table:
     frame = frame.sort_values("loss", na_position="last", kind="stable")
     heads = (
         Head("Family", kind="tight"),
-        Head("Shape"),
+        Head("Shape", kind="tight"),
         Head("Seed", kind="num"),
         Head("N", "parameters", "num"),
         Head("D", plural(story.token), "num"),
@@ -121,7 +121,7 @@ def runs(study: RunsLike, story: Story) -> Table:
         rows.append(
             (
                 Cell(words.family(row["family"]), kind="tight"),
-                Cell(row["shape"]),
+                Cell(_cut(row["shape"], 60), kind="tight"),
                 Cell(str(row["seed"]), order=_order(row["seed"]), kind="num"),
                 number(row["N"], words.count),
                 number(row["D"], words.count),
@@ -227,7 +227,8 @@ def _planned(x: Estimate | None) -> Cell:
     """A planned size, whose lack of an interval is explained by where it comes from."""
     if x is None or x.lo is not None or not math.isfinite(x.value):
         return estimate(x, words.count)
-    return Cell(words.count(x.value), more="(on path)", kind="num")
+    how = "on path" if "path" in x.method else "trend" if "trend" in x.method else "no interval"
+    return Cell(words.count(x.value), more=f"({how})", kind="num")
 
 
 def failed(story: Story) -> Table:
@@ -272,7 +273,8 @@ def samples(study: RunsLike, story: Story) -> tuple[Sample, ...]:
     frame = frame.sort_values(["later", "family", "N"], kind="stable")
     made = []
     for row in frame.to_dict("records"):
-        title = f"{words.family(row['family'])}, {words.count(row['N'])} parameters"
+        kept = "counts" if row["later"] else "parameters"
+        title = f"{words.family(row['family'])}, {words.count(row['N'])} {kept}"
         under = f"{row['shape']} · {words.loss(row['loss'])} {story.unit}"
         made.append(Sample(title, under, _cut(texts[row["key"]], SAMPLE_LENGTH)))
     return tuple(made)
