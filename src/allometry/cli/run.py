@@ -91,8 +91,8 @@ def carry_out(
     except KeyboardInterrupt:
         say("Stopped. The same command goes on from here.")
         raise typer.Exit(130) from None
-    path = report.write(folder / "report.html", runs)
     story = report.tell(runs)
+    path = report.write(folder / "report.html", runs, story=story)
     if json:
         write_json(plain(story))
     else:
