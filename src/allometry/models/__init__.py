@@ -2,8 +2,10 @@
 
 from allometry.models.attention import Attention, Cache, hardmax
 from allometry.models.block import Block, FeedForward
+from allometry.models.convolution import CausalConvolution, FiniteMemory, PixelCNN
 from allometry.models.hidden import HiddenMarkov
 from allometry.models.markov import AddConstant, Katz, KneserNey
+from allometry.models.recurrent import Recurrent
 from allometry.models.transformer import Transformer
 from allometry.models.universal import LZ78, ContextTree
 
@@ -13,11 +15,15 @@ __all__ = [
     "Attention",
     "Block",
     "Cache",
+    "CausalConvolution",
     "ContextTree",
     "FeedForward",
+    "FiniteMemory",
     "HiddenMarkov",
     "Katz",
     "KneserNey",
+    "PixelCNN",
+    "Recurrent",
     "Transformer",
     "hardmax",
 ]

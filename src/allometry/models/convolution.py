@@ -1,0 +1,229 @@
+"""Causal convolutions: over time with dilation, over images with masks; a finite-memory network.
+
+Letters: b batch, n positions, d width, v vocabulary, h and w image height and width.
+"""
+
+from collections.abc import Iterator
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from allometry._core.errors import require
+from allometry.models.window import History, initialise, silenced
+
+
+@final
+class FiniteMemory(nn.Module):
+    r"""A network shared over time that sees the last `memory` tokens and nothing else.
+
+    $p(x_{t+1}) = \mathrm{softmax}\,(W_2\,\phi(\dots\phi(W_1 [e(x_{t-m+1}), \dots, e(x_t)])))$.
+
+    Args:
+        vocabulary: v.
+        width: Of the table.
+        hidden: Of the hidden layers.
+        memory: m, tokens seen.
+        depth: Hidden layers.
+        rng: Source of the initial weights; `None` means a generator with seed 0.
+
+    References: `bengio2003`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        hidden: int,
+        memory: int,
+        depth: int = 1,
+        rng: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = (vocabulary, width, hidden, memory, depth)
+        require(min(sizes) >= 1, "FiniteMemory sizes", "be at least 1", sizes)
+        self.vocabulary, self.memory = vocabulary, memory
+        self.table = nn.Embedding(vocabulary, width)
+        self.first = nn.Conv1d(width, hidden, memory)
+        self.middle = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(depth - 1))
+        self.readout = nn.Linear(hidden, vocabulary)
+        initialise(self, rng)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "b n"],
+        *,
+        cache: History | None = None,
+        padding: Bool[Tensor, "b n"] | None = None,
+    ) -> Float[Tensor, "b n v"]:
+        """Logits of the token after each; see `Recurrent.forward` for the arguments."""
+        cache = self.new_cache() if cache is None else cache
+        frames = silenced(self.table(tokens).mT, padding)
+        x = F.gelu(self.first(cache.extend(0, frames))).mT
+        for layer in self.middle:
+            x = x + F.gelu(layer(x))
+        return self.readout(x)
+
+    def new_cache(self) -> History:
+        """An empty memory for `model(tokens, cache=cache)`."""
+        return History([self.memory - 1])
+
+    def embedding_parameters(self) -> Iterator[nn.Parameter]:
+        """Parameters of the way in and out: table and readout."""
+        yield self.table.weight
+        yield from self.readout.parameters()
+
+
+@final
+class CausalConvolution(nn.Module):
+    r"""Gated causal convolutions whose dilation doubles from layer to layer.
+
+    $x \leftarrow x + W\,(\tanh(K_1 * x) \odot \sigma(K_2 * x))$ with dilations 1, 2, 4, ...; after
+    `cycle` of them they begin anew. The papers let output t predict token t and mask the present
+    token in the first layer (type A); here output t predicts token t + 1, which is that shift.
+
+    Args:
+        vocabulary: v.
+        width: d.
+        depth: Layers.
+        kernel: Taps of every layer.
+        cycle: Layers after which dilations begin anew.
+        rng: Source of the initial weights; `None` means a generator with seed 0.
+
+    References: `oord2016` Eq. (2).
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        depth: int,
+        kernel: int = 2,
+        cycle: int = 6,
+        rng: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = (vocabulary, width, depth, kernel, cycle)
+        require(min(sizes) >= 1, "CausalConvolution sizes", "be at least 1", sizes)
+        self.vocabulary, self.kernel = vocabulary, kernel
+        self.dilations = [2 ** (layer % cycle) for layer in range(depth)]
+        self.table = nn.Embedding(vocabulary, width)
+        self.gates = nn.ModuleList(
+            nn.Conv1d(width, 2 * width, kernel, dilation=dilation) for dilation in self.dilations
+        )
+        self.mixes = nn.ModuleList(nn.Conv1d(width, width, 1) for _ in self.dilations)
+        self.norm = nn.LayerNorm(width)
+        self.readout = nn.Linear(width, vocabulary)
+        initialise(self, rng)
+
+    @property
+    def reach(self) -> int:
+        """Tokens an output depends on."""
+        return 1 + (self.kernel - 1) * sum(self.dilations)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "b n"],
+        *,
+        cache: History | None = None,
+        padding: Bool[Tensor, "b n"] | None = None,
+    ) -> Float[Tensor, "b n v"]:
+        """Logits of the token after each; see `Recurrent.forward` for the arguments."""
+        cache = self.new_cache() if cache is None else cache
+        x = self.table(tokens).mT
+        for layer, (gate, mix) in enumerate(zip(self.gates, self.mixes, strict=True)):
+            a, b = gate(cache.extend(layer, silenced(x, padding))).chunk(2, 1)
+            x = x + mix(a.tanh() * b.sigmoid())
+        return self.readout(self.norm(x.mT))
+
+    def new_cache(self) -> History:
+        """An empty memory for `model(tokens, cache=cache)`."""
+        return History([(self.kernel - 1) * d for d in self.dilations])
+
+    def embedding_parameters(self) -> Iterator[nn.Parameter]:
+        """Parameters of the way in and out: table and readout."""
+        yield self.table.weight
+        yield from self.readout.parameters()
+
+
+@final
+class PixelCNN(nn.Module):
+    """Masked convolutions over an image read row by row; each pixel one of `levels` values.
+
+    The first kernel (type A) sees what precedes a pixel, the others (type B) the pixel as well, so
+    the logits at a pixel depend on all before it in their reach and on nothing after.
+
+    Args:
+        levels: Values of a pixel, 0..levels-1, as categories.
+        width: Channels.
+        depth: Layers after the first.
+        kernel: Side of the later kernels, odd; the first is 7.
+        rng: Source of the initial weights; `None` means a generator with seed 0.
+
+    References: `vandenoord2016` Sec. 3.4 (masks) and 3.3 (residual blocks, simplified).
+    """
+
+    def __init__(
+        self,
+        levels: int = 256,
+        width: int = 32,
+        depth: int = 4,
+        kernel: int = 3,
+        rng: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        require(levels >= 2, "PixelCNN.levels", "be at least 2", levels)
+        require(kernel % 2 == 1, "PixelCNN.kernel", "be odd", kernel)
+        self.levels = levels
+        self.table = nn.Embedding(levels, width)
+        self.first = nn.Conv2d(width, width, 7, padding=3)
+        self.later = nn.ModuleList(
+            nn.Conv2d(width, width, kernel, padding=kernel // 2) for _ in range(depth)
+        )
+        self.readout = nn.Linear(width, levels)
+        initialise(self, rng)
+
+    def forward(self, images: Int[Tensor, "b h w"]) -> Float[Tensor, "b h w v"]:
+        """Logits of every pixel given those before it."""
+        x = self.table(images).permute(0, 3, 1, 2)
+        x = self._masked(self.first, x, present=False)
+        for layer in self.later:
+            x = x + self._masked(layer, F.gelu(x), present=True)
+        return self.readout(F.gelu(x).permute(0, 2, 3, 1))
+
+    def _masked(self, layer: nn.Conv2d, x: Tensor, present: bool) -> Tensor:
+        k = layer.kernel_size[0]
+        # Rows above, and in the pixel's own row what stands before it.
+        past = torch.arange(k * k, device=x.device).reshape(k, k) < (k * k // 2 + present)
+        return F.conv2d(x, layer.weight * past, layer.bias, padding=layer.padding)
+
+    def log_prob(self, images: Int[Tensor, "b h w"]) -> Float[Tensor, " b"]:
+        """The log-probability of each image, in nats."""
+        log_p = self(images).log_softmax(-1)
+        return log_p.gather(-1, images[..., None])[..., 0].flatten(1).sum(1)
+
+    @property
+    def reach(self) -> int:
+        """Rows above a pixel that its logits depend on."""
+        return 3 + sum(layer.kernel_size[0] // 2 for layer in self.later)  # type: ignore[index]
+
+    @torch.no_grad()
+    def sample(
+        self, n: int, height: int, width: int, rng: torch.Generator
+    ) -> Int[Tensor, "{n} {height} {width}"]:
+        """Draw n images pixel by pixel, looking at the rows in reach only."""
+        images = torch.zeros(n, height, width, dtype=torch.int64)
+        for i in range(height):
+            top = max(0, i - self.reach)
+            for j in range(width):
+                logits = self(images[:, top : i + 1])[:, -1, j]
+                p = logits.double().softmax(-1)
+                images[:, i, j] = torch.multinomial(p, 1, generator=rng)[:, 0]
+        return images
+
+    def embedding_parameters(self) -> Iterator[nn.Parameter]:
+        """Parameters of the way in and out: table and readout."""
+        yield self.table.weight
+        yield from self.readout.parameters()

@@ -1,0 +1,130 @@
+"""Recurrent networks: RNN, LSTM, GRU.
+
+Letters: b batch, n positions, d width, v vocabulary.
+"""
+
+from collections.abc import Iterator
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from allometry._core.errors import require
+from allometry.models.window import initialise
+
+_CELLS: dict[str, type[nn.RNN] | type[nn.LSTM] | type[nn.GRU]] = {
+    "rnn": nn.RNN,
+    "lstm": nn.LSTM,
+    "gru": nn.GRU,
+}
+
+
+@final
+class State:
+    """What a recurrent network remembers; a tuple of tensors (depth, b, d), or nothing yet."""
+
+    def __init__(self) -> None:
+        self.hidden: tuple[Tensor, ...] | None = None
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Keep, repeat or reorder the batch rows."""
+        if self.hidden is not None:
+            self.hidden = tuple(h[:, rows] for h in self.hidden)
+
+
+@final
+class Recurrent(nn.Module):
+    r"""A recurrent language model: table, `depth` layers of one cell, readout.
+
+    `"rnn"` is Elman's $h_t = \tanh(W x_t + U h_{t-1} + b)$; `"lstm"` and `"gru"` gate it. What was
+    read is remembered without limit, so there is no `context`.
+
+    Args:
+        vocabulary: v.
+        width: d, of the table and of every layer.
+        depth: Layers.
+        cell: `"rnn"`, `"lstm"` or `"gru"`.
+        rng: Source of the initial weights; `None` means a generator with seed 0.
+
+    References: `elman1990`; `hochreiter1997`; `cho2014`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        depth: int = 1,
+        cell: str = "lstm",
+        rng: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        require(cell in _CELLS, "Recurrent.cell", "be rnn, lstm or gru", cell)
+        require(min(vocabulary, width, depth) >= 1, "Recurrent sizes", "be at least 1", width)
+        self.vocabulary, self.width, self.depth, self.cell = vocabulary, width, depth, cell
+        self.table = nn.Embedding(vocabulary, width)
+        self.layers = _CELLS[cell](width, width, depth, batch_first=True)
+        self.readout = nn.Linear(width, vocabulary)
+        initialise(self, rng)
+        if cell == "lstm" and self.readout.weight.device.type != "meta":
+            with torch.no_grad():
+                for name, bias in self.layers.named_parameters():
+                    if name.startswith("bias_ih"):
+                        # Gates in order input, forget, cell, output: remember to begin with.
+                        bias[width : 2 * width] = 1.0
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "b n"],
+        *,
+        cache: State | None = None,
+        padding: Bool[Tensor, "b n"] | None = None,
+    ) -> Float[Tensor, "b n v"]:
+        """Logits of the token after each.
+
+        Args:
+            tokens: Token ids.
+            cache: From `new_cache`; then only the tokens not yet read need be given.
+            padding: True where `tokens` are padding, before the beginning; only for the first
+                tokens of a cache.
+        """
+        x = self.table(tokens)
+        if padding is not None:
+            return self._padded(x, padding, cache)
+        out, hidden = self.layers(x, self._packed(cache))
+        if cache is not None:
+            cache.hidden = hidden if isinstance(hidden, tuple) else (hidden,)
+        return self.readout(out)
+
+    def _packed(self, cache: State | None) -> Tensor | tuple[Tensor, ...] | None:
+        if cache is None or cache.hidden is None:
+            return None
+        return cache.hidden if self.cell == "lstm" else cache.hidden[0]
+
+    def _padded(self, x: Tensor, padding: Tensor, cache: State | None) -> Tensor:
+        require(
+            cache is None or cache.hidden is None, "padding", "come with the first tokens", "later"
+        )
+        lengths = (~padding).sum(1)
+        n = x.shape[1]
+        # Rows begin at once for the cell, and are put back where they stood for the caller.
+        place = (torch.arange(n) + (n - lengths)[:, None]) % n
+        moved = x.gather(1, place[:, :, None].expand_as(x))
+        packed = pack_padded_sequence(moved, lengths, batch_first=True, enforce_sorted=False)
+        out, hidden = self.layers(packed)
+        out, _ = pad_packed_sequence(out, batch_first=True, total_length=n)
+        if cache is not None:
+            cache.hidden = hidden if isinstance(hidden, tuple) else (hidden,)
+        back = (torch.arange(n) - (n - lengths)[:, None]) % n
+        return self.readout(out.gather(1, back[:, :, None].expand_as(out)))
+
+    def new_cache(self) -> State:
+        """An empty memory for `model(tokens, cache=cache)`."""
+        return State()
+
+    def embedding_parameters(self) -> Iterator[nn.Parameter]:
+        """Parameters of the way in and out: table and readout."""
+        yield self.table.weight
+        yield self.readout.weight
+        yield self.readout.bias

@@ -1,0 +1,65 @@
+"""A memory for models that look at a fixed stretch of the past.
+
+Letters: b batch, n positions, c channels.
+"""
+
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+
+@final
+class History:
+    """What the layers of a convolution have seen last.
+
+    Made by a model's `new_cache` and filled by `model(tokens, cache=cache)`.
+
+    Args:
+        reaches: For each layer, how many past frames it looks at.
+    """
+
+    def __init__(self, reaches: list[int]) -> None:
+        self.reaches = reaches
+        self.past: list[Tensor | None] = [None] * len(reaches)
+
+    def extend(self, layer: int, frames: Float[Tensor, "b c n"]) -> Float[Tensor, "b c m"]:
+        """The new frames behind the past the layer looks at; zeros before the beginning."""
+        reach, old = self.reaches[layer], self.past[layer]
+        if old is None:
+            old = frames.new_zeros(*frames.shape[:2], reach)
+        joined = torch.cat([old, frames], 2)
+        self.past[layer] = joined[:, :, joined.shape[2] - reach :]
+        return joined
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Keep, repeat or reorder the batch rows."""
+        self.past = [None if x is None else x[rows] for x in self.past]
+
+
+def silenced(
+    x: Float[Tensor, "b c n"], padding: Bool[Tensor, "b n"] | None
+) -> Float[Tensor, "b c n"]:
+    """Frames with zeros at padding, which then is like what precedes the beginning."""
+    return x if padding is None else x.masked_fill(padding[:, None], 0.0)
+
+
+def initialise(module: nn.Module, rng: torch.Generator | None) -> None:
+    """Draw all weights anew from `rng` (seed 0 if `None`).
+
+    Matrices and kernels are N(0, 1 / fan-in), tables N(0, 0.3^2), biases 0; gains are left at 1.
+    """
+    if next(module.parameters()).device.type == "meta":
+        return
+    rng = torch.Generator().manual_seed(0) if rng is None else rng
+    with torch.no_grad():
+        for part in module.modules():
+            gain = isinstance(part, nn.LayerNorm)
+            for p in part.parameters(recurse=False):
+                if p.ndim < 2:
+                    p.fill_(1.0 if gain and p is part.weight else 0.0)
+                elif isinstance(part, nn.Embedding):
+                    p.normal_(0.0, 0.3, generator=rng)
+                else:
+                    p.normal_(0.0, p[0].numel() ** -0.5, generator=rng)
