@@ -1,4 +1,4 @@
-"""What every sequence model promises: causality, a cache that changes nothing, a seed that holds."""
+"""What every sequence model promises: causality, a cache that changes nothing, a seed."""
 
 import pytest
 import torch

@@ -8,7 +8,7 @@ import typer
 
 from allometry import __version__
 from allometry._core.errors import AllometryError
-from allometry.cli import demo, fit, listing, plan, report, run, status
+from allometry.cli import demo, fit, generate, listing, plan, report, run, status
 
 app = typer.Typer(
     help="How big a model does this job need, and what will it reach?",
@@ -46,6 +46,7 @@ app.command("status")(status.status)
 app.command("report")(report.report)
 app.command("fit")(fit.fit)
 app.command("plan")(plan.plan)
+app.command("generate")(generate.generate)
 app.command("list")(listing.listing)
 
 

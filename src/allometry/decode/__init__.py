@@ -23,6 +23,7 @@ from allometry.decode.strategies import (
     top_p,
     typical,
 )
+from allometry.decode.texture import Texture, texture
 
 __all__ = [
     "ENDED",
@@ -43,6 +44,7 @@ __all__ = [
     "Stateful",
     "Step",
     "Strategy",
+    "Texture",
     "beam",
     "best_of",
     "chain",
@@ -65,6 +67,7 @@ __all__ = [
     "stochastic_beam",
     "stream",
     "temperature",
+    "texture",
     "top_a",
     "top_k",
     "top_p",

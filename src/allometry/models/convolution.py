@@ -4,7 +4,7 @@ Letters: b batch, n positions, d width, v vocabulary, h and w image height and w
 """
 
 from collections.abc import Iterator
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -70,7 +70,7 @@ class FiniteMemory(nn.Module):
         """An empty memory for `model(tokens, cache=cache)`."""
         return History([self.memory - 1])
 
-    def embedding_parameters(self) -> Iterator[nn.Parameter]:
+    def embedding_parameters(self) -> Iterator[Tensor]:
         """Parameters of the way in and out: table and readout."""
         yield self.table.weight
         yield from self.readout.parameters()
@@ -142,7 +142,7 @@ class CausalConvolution(nn.Module):
         """An empty memory for `model(tokens, cache=cache)`."""
         return History([(self.kernel - 1) * d for d in self.dilations])
 
-    def embedding_parameters(self) -> Iterator[nn.Parameter]:
+    def embedding_parameters(self) -> Iterator[Tensor]:
         """Parameters of the way in and out: table and readout."""
         yield self.table.weight
         yield from self.readout.parameters()
@@ -193,7 +193,7 @@ class PixelCNN(nn.Module):
             x = x + self._masked(layer, F.gelu(x), present=True)
         return self.readout(F.gelu(x).permute(0, 2, 3, 1))
 
-    def _masked(self, layer: nn.Conv2d, x: Tensor, present: bool) -> Tensor:
+    def _masked(self, layer: Any, x: Tensor, present: bool) -> Tensor:
         k = layer.kernel_size[0]
         # Rows above, and in the pixel's own row what stands before it.
         past = torch.arange(k * k, device=x.device).reshape(k, k) < (k * k // 2 + present)
@@ -223,7 +223,7 @@ class PixelCNN(nn.Module):
                 images[:, i, j] = torch.multinomial(p, 1, generator=rng)[:, 0]
         return images
 
-    def embedding_parameters(self) -> Iterator[nn.Parameter]:
+    def embedding_parameters(self) -> Iterator[Tensor]:
         """Parameters of the way in and out: table and readout."""
         yield self.table.weight
         yield from self.readout.parameters()

@@ -123,7 +123,7 @@ class Recurrent(nn.Module):
         """An empty memory for `model(tokens, cache=cache)`."""
         return State()
 
-    def embedding_parameters(self) -> Iterator[nn.Parameter]:
+    def embedding_parameters(self) -> Iterator[Tensor]:
         """Parameters of the way in and out: table and readout."""
         yield self.table.weight
         yield self.readout.weight

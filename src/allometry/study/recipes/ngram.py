@@ -9,7 +9,7 @@ from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.measure import block_mean
 from allometry.models import KneserNey
-from allometry.study.recipes.words import generate, same_text
+from allometry.study.recipes.words import about, generate, same_text
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Text
 from allometry.train import checkpoint
@@ -63,7 +63,8 @@ class NgramRun(Request):
         loss = block_mean(-model.log_prob(self.target.validation).numpy()[1:])
         test = block_mean(-model.log_prob(self.target.test).numpy()[1:])
         seconds = time.monotonic() - started
-        checkpoint.save_weights(place.weights, model, {"family": "ngram"})
+        shape = Spec(KneserNey, order=self.order, vocabulary=self.target.vocabulary.size)
+        checkpoint.save_weights(place.weights, model, about("ngram", shape, self.target))
         place.watch(Progress(1, 1, loss.value))
         return Outcome(
             columns=self.columns

@@ -11,7 +11,7 @@ import torch
 from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.models import Transformer
-from allometry.study.recipes.words import generate, same_text
+from allometry.study.recipes.words import about, generate, same_text
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Text
 from allometry.train import checkpoint
@@ -116,7 +116,11 @@ class TransformerRun(Request):
             stop=place.stop,
         )
         test = evaluate(model, self.target, "test", context=self.context)
-        checkpoint.save_weights(place.weights, model, {"family": "transformer"})
+        names = ("width", "depth", "heads", "context")
+        sizes = dict(zip(names, self._shape, strict=True))
+        shape = Spec(decoder, vocabulary=self.target.vocabulary.size, rng=None, **sizes)
+        weights = about("transformer", shape, self.target)
+        checkpoint.save_weights(place.weights, model, weights)
         budget = self.budget()
         per_token = budget.C / budget.D
         return Outcome(

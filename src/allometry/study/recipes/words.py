@@ -1,9 +1,12 @@
 """What recipes on text share: a few generated lines, and the check that the text is the same."""
 
+import json
+
 import torch
 from torch import nn
 
 from allometry._core.errors import InputError
+from allometry._core.spec import Spec
 from allometry.decode import sample, temperature
 from allometry.targets import Text
 
@@ -17,6 +20,17 @@ def generate(model: nn.Module, target: Text, seed: int) -> str:
     rng = torch.Generator().manual_seed(seed)
     tokens = sample(model, start, temperature(1.0), n=SAMPLE, rng=rng)
     return target.vocabulary.decode(tokens)
+
+
+def about(family: str, model: Spec, target: Text) -> dict[str, str]:
+    """What a file of weights says of itself, so that it can be used alone; see `study.load`."""
+    return {
+        "family": family,
+        "model": json.dumps(model.to_dict()),
+        "vocabulary": json.dumps(target.vocabulary.to_dict()),
+        "target": target.name,
+        "unit": target.unit,
+    }
 
 
 def same_text(target: Text, fingerprint: str) -> None:

@@ -1,0 +1,71 @@
+"""Finished models, read back from the file of their weights."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from torch import nn
+
+from allometry._core.errors import InputError
+from allometry._core.spec import Spec
+from allometry.targets import Vocabulary, vocabulary_from_dict
+from allometry.train import checkpoint
+
+
+@final
+@dataclass(frozen=True)
+class Saved:
+    """A model with the vocabulary it speaks.
+
+    Args:
+        model: With its weights, ready to be asked.
+        vocabulary: From text to ids and back.
+        family: Which recipe made it.
+        target: What it was trained on.
+        unit: What its loss is measured in.
+    """
+
+    model: nn.Module
+    vocabulary: Vocabulary
+    family: str
+    target: str
+    unit: str
+
+
+def load(path: Path | str) -> Saved:
+    """The model in a file of weights, or the one of lowest loss in a study's folder.
+
+    The file says itself which model it holds; nothing is unpickled, and only classes of this
+    package are made.
+
+    Args:
+        path: A `.safetensors` file that a study wrote, or a study's folder.
+    """
+    path = Path(path)
+    path = _best(path) if path.is_dir() else path
+    tensors, about = checkpoint.read(path)
+    if "model" not in about or "vocabulary" not in about:
+        raise InputError(f"{path} must be a model that a study saved; it does not say what it is.")
+    model: nn.Module = Spec.from_dict(json.loads(about["model"]))()
+    model.load_state_dict(tensors)
+    dtype = next((t.dtype for t in tensors.values() if t.is_floating_point()), None)
+    return Saved(
+        model.to(dtype=dtype).eval() if dtype is not None else model.eval(),
+        vocabulary_from_dict(json.loads(about["vocabulary"])),
+        about.get("family", ""),
+        about.get("target", ""),
+        about.get("unit", ""),
+    )
+
+
+def _best(folder: Path) -> Path:
+    from allometry.study.runs import Runs
+
+    frame = Runs(folder).frame()
+    done = frame[frame["status"] == "done"].sort_values("loss")
+    for key in done["key"]:
+        path = folder / "weights" / f"{key}.safetensors"
+        if path.exists():
+            return path
+    raise InputError(f"{folder} must hold a finished run with its weights; got none.")
