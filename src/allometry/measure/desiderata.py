@@ -1,0 +1,266 @@
+r"""The audit: each measure put to Borji's seven desiderata by controlled experiments.
+
+An honest model is played by fresh rows of the data themselves, and spoilt in ways whose right
+verdict is known. The effect of an experiment on a measure is the change of its badness, in
+standard deviations of one measurement: at 3 or more a single measurement sees it.
+
+Letters: $b$ badness (a measure turned so that more is worse).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+from allometry._core.errors import require
+from allometry.measure.case import QUICK, Case, Effort
+from allometry.measure.catalogue import ENTRIES
+from allometry.measure.features import Features, identity
+from allometry.measure.inputs import Array, class_labels, tensor, whole_seed
+from allometry.measure.spoil import collapsed, drop_modes, found_modes, frozen, noisy, turned
+from allometry.measure.table import take
+
+SEEN = 3.0
+"""Standard deviations at which an effect counts as seen."""
+
+EXPERIMENTS = {
+    "noise": "a quarter of the data's spread added as noise",
+    "drop": "three tenths of the modes left out",
+    "collapse": "twenty rows repeated, with a trace of noise",
+    "memorise": "the training rows themselves",
+    "frozen": "half of the principal directions held still",
+    "shift": "moved by one pixel, or a tenth of the spread",
+    "rotate": "turned by ten degrees",
+    "size": "a quarter as many samples from the honest model",
+}
+
+DESIDERATA = (
+    "fidelity: sees noise",
+    "diversity: sees dropped modes, collapse and memorised rows",
+    "control: sees frozen directions of variation",
+    "bounds: has a least and a greatest value",
+    "invariance: a small shift or turn is not seen",
+    "judgment: ranks four levels of noise as an eye would",
+    "cost: a quarter of the samples gives the same answer, in under a second",
+)
+
+
+@final
+@dataclass(frozen=True)
+class Verdict:
+    """What the experiments did to one measure.
+
+    Args:
+        name: The measure.
+        features: Where it was taken.
+        effects: For each experiment the change of badness in standard deviations.
+        ranking: Rank correlation of badness with the level of noise.
+        bounded: Whether both bounds are finite.
+        seconds: Of one measurement.
+    """
+
+    name: str
+    features: str
+    effects: dict[str, float]
+    ranking: float
+    bounded: bool
+    seconds: float
+
+    def sees(self, experiment: str) -> bool:
+        """Whether a single measurement shows the spoilt model as worse."""
+        return self.effects.get(experiment, math.nan) >= SEEN
+
+    @property
+    def meets(self) -> list[float]:
+        """For each of the seven desiderata 1 (met), 0 (not), or the share of its parts."""
+        diversity = [self.sees(e) for e in ("drop", "collapse", "memorise")]
+        still = [abs(self.effects.get(e, math.inf)) < SEEN for e in ("shift", "rotate")]
+        steady = abs(self.effects.get("size", math.inf)) < 1.0
+        return [
+            float(self.sees("noise")),
+            float(np.mean(diversity)),
+            float(self.sees("frozen")),
+            float(self.bounded),
+            float(np.mean(still)),
+            float(self.ranking > 0.89),
+            float(steady and self.seconds < 1.0),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        kept = {k: round(v, 3) for k, v in self.effects.items() if math.isfinite(v)}
+        return {
+            "features": self.features,
+            "effects": kept,
+            "ranking": None if math.isnan(self.ranking) else self.ranking,
+            "bounded": self.bounded,
+            "seconds": self.seconds,
+            "desiderata": self.meets,
+        }
+
+
+@final
+@dataclass(frozen=True)
+class Audit:
+    """All verdicts, and what could not be put to the test."""
+
+    verdicts: list[Verdict]
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready: one object for each measure."""
+        return {v.name: v.to_dict() for v in self.verdicts}
+
+
+def audit(
+    real: Array | None = None,
+    *,
+    labels: Array | None = None,
+    features: Features | None = None,
+    rows: int = 400,
+    repeats: int = 5,
+    effort: Effort = QUICK,
+    seed: int = 0,
+    only: Sequence[str] | None = None,
+    watch: Callable[[str, float], None] | None = None,
+) -> Audit:
+    """Which measure sees what: noise, dropped modes, collapse, memorised rows, and the rest.
+
+    Args:
+        real: Data to experiment on; scikit-learn's digits unless given.
+        labels: Their classes; k-means cells stand in for modes where there are none.
+        features: Where distances are taken.
+        rows: In each of the three parts: training, held out, honest samples.
+        repeats: Fresh partitions of the data; the spread over them is the yardstick.
+        effort: How much work training and drawing may be.
+        seed: Of everything drawn.
+        only: Names of measures, or beginnings of names.
+        watch: Called with what is under way and the share done.
+
+    References: `borji2019` section 2 for the desiderata; `xu2018` for the experiments.
+    """
+    require(repeats >= 2, "audit.repeats", "be at least 2", repeats)
+    x, y, labelled = _data(real, labels)
+    rows = min(rows, len(x) // 3)
+    require(rows >= 50, "real", "hold at least 150 rows for an audit", len(x))
+    space = features or identity()
+    entries = [e for e in ENTRIES if only is None or any(e.matches(name) for name in only)]
+    seen: dict[str, dict[str, list[float]]] = {}
+    spaces: dict[str, str] = {}
+    seconds: dict[str, list[float]] = {}
+    skipped: dict[str, str] = {}
+    for repeat in range(repeats):
+        cases = _cases(x, y, labelled, rows, space, effort, seed + repeat)
+        for done, (name, case) in enumerate(cases.items()):
+            if watch is not None:
+                watch(name, (repeat + done / len(cases)) / repeats)
+            for entry in entries:
+                taken, why = take(entry, case)
+                if why:
+                    skipped[entry.names[0]] = why
+                for row in taken:
+                    bad = badness(row.estimate.value, row.better, row.name)
+                    seen.setdefault(row.name, {}).setdefault(name, []).append(bad)
+                    spaces[row.name] = row.features
+                    if name == "honest":
+                        seconds.setdefault(row.name, []).append(row.seconds)
+    bounds = {name: entry.bounds[name] for entry in entries for name in entry.names}
+    verdicts = [
+        _verdict(name, spaces[name], values, bounds[name], float(np.mean(seconds[name])))
+        for name, values in seen.items()
+        if name in seconds
+    ]
+    return Audit(verdicts, skipped)
+
+
+def badness(value: float, better: str, name: str) -> float:
+    """A measure's value turned so that more is worse; p-values and counts by their logarithm."""
+    if better.startswith("near"):
+        return abs(value - float(better.removeprefix("near ")))
+    if name.endswith("p_value"):
+        return -math.log10(max(value, 1e-300))
+    if name == "birthday_support":
+        return -math.log(min(value, 1e9))
+    return -value if better == "higher" else value
+
+
+def _data(real: Array | None, labels: Array | None) -> tuple[Tensor, Tensor, bool]:
+    """Rows, their modes, and whether these are labels that a classifier could learn."""
+    if real is None:
+        from sklearn.datasets import load_digits
+
+        digits: Any = load_digits()
+        real, labels = digits.images, digits.target
+    x = tensor(real, "real", rows=150)
+    if labels is not None:
+        return x, class_labels(labels, len(x)), True
+    return x, found_modes(x), False
+
+
+def _cases(
+    x: Tensor, y: Tensor, labelled: bool, rows: int, space: Features, effort: Effort, seed: int
+) -> dict[str, Case]:
+    rng = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(x), generator=rng)
+    train, held, fresh = (order[i * rows : (i + 1) * rows] for i in range(3))
+    honest = x[fresh]
+    spare = x[order[2 * rows :]], y[order[2 * rows :]]
+
+    def case(samples: Tensor) -> Case:
+        return Case(
+            x[held],
+            samples,
+            labels=y[held] if labelled else None,
+            training=x[train],
+            features=space,
+            effort=effort,
+            seed=whole_seed(rng),
+        )
+
+    spread = float(x.std())
+    levels = {f"level {i}": noisy(honest, s * spread, rng) for i, s in enumerate((0.1, 0.5, 1.0))}
+    spoilt = {
+        "honest": honest,
+        "noise": noisy(honest, 0.25 * spread, rng),
+        "drop": drop_modes(*spare, rows, 0.3, rng),
+        "collapse": collapsed(honest, 20, 0.01 * spread, rng),
+        "memorise": x[train],
+        "frozen": frozen(honest, x),
+        "shift": turned(honest, degrees=0.0, pixels=1),
+        "rotate": turned(honest, degrees=10.0, pixels=0),
+        "size": honest[: rows // 4],
+        **levels,
+    }
+    return {name: case(samples) for name, samples in spoilt.items()}
+
+
+def _verdict(
+    name: str,
+    space: str,
+    values: dict[str, list[float]],
+    bounds: tuple[float, float],
+    seconds: float,
+) -> Verdict:
+    honest = np.array(values["honest"])
+    effects = {}
+    for experiment in EXPERIMENTS:
+        if experiment in values:
+            spoilt = np.array(values[experiment])
+            spread = math.sqrt((_variance(honest) + _variance(spoilt)) / 2)
+            # An answer that never varies is judged by rounding: any change is seen.
+            spread = max(spread, 1e-6 * (abs(float(honest.mean())) + 1e-6))
+            effects[experiment] = float((spoilt.mean() - honest.mean()) / spread)
+    ladder = ["honest", "level 0", "noise", "level 1", "level 2"]
+    found = [float(np.mean(values[step])) for step in ladder if step in values]
+    varied = len(found) == len(ladder) and len(set(found)) > 1
+    ranking = float(stats.spearmanr(range(len(found)), found).statistic) if varied else math.nan
+    return Verdict(name, space, effects, ranking, all(map(math.isfinite, bounds)), seconds)
+
+
+def _variance(a: np.ndarray) -> float:
+    return float(a.var(ddof=1)) if len(a) > 1 else 0.0

@@ -1,0 +1,186 @@
+r"""How many different things are there? Support size, effective number, bins that differ.
+
+Letters: $c_i$ how many other samples lie within the tolerance of sample i, $\lambda$ eigenvalues.
+"""
+
+import math
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy import stats
+from torch import Tensor
+
+from allometry._core.errors import require
+from allometry._core.estimate import Estimate
+from allometry.measure import interval
+from allometry.measure.blocks import BLOCK, Kernel, nearest, spans, squared_distances
+from allometry.measure.inputs import (
+    Array,
+    Map,
+    generator,
+    halves,
+    matrix,
+    pair,
+    require_spread,
+    subset,
+    whole_seed,
+)
+
+
+def birthday_support(
+    real: Array,
+    samples: Array,
+    *,
+    tolerance: float | None = None,
+    features: Map | None = None,
+) -> Estimate:
+    r"""Number of different things a model makes, from how often two samples coincide.
+
+    With N equally likely things a pair coincides with probability 1/N, so
+    $\hat N = n(n-1)/\sum_i c_i$; for unequal ones it is the inverse Simpson number, a lower bound.
+    Infinite, with a finite lower end, where no pair coincides.
+
+    Differs from the paper: all pairs are counted, instead of the batch size at which half of the
+    batches hold a duplicate; that batch is about $\sqrt{2 \ln 2\,N}$.
+
+    Args:
+        real: The data; their spacing sets the tolerance.
+        samples: The model's.
+        tolerance: How near is the same; a tenth of the median distance between a real row and its
+            nearest neighbour unless given, 0 for equal rows only.
+        features: A map to features.
+
+    References: `arora2018`.
+    """
+    x, y = pair(real, samples, features=features)
+    if tolerance is None:
+        own = nearest(subset(x, 5000, generator(None)), x, 2)[0][:, 1]
+        tolerance = float(own.median()) / 10
+    require(tolerance >= 0, "birthday_support.tolerance", "not be negative", tolerance)
+    counts = _coincidences(y.double(), tolerance)
+    n = len(y)
+    pairs, total = n * (n - 1) / 2, float(counts.sum()) / 2
+    words = f"{total:.0f} of {pairs:.0f} pairs within {tolerance:.3g}"
+    if total == 0:
+        lowest = pairs / float(stats.chi2.ppf(0.975, 2) / 2)
+        return Estimate(math.inf, lo=lowest, hi=math.inf, n=n, method=f"{words}; Poisson")
+    u = total / pairs
+    rows = counts / (n - 1)
+    spread = max(0.0, u - 2 * float((rows**2).mean()) + u * u)
+    first = max(0.0, float(rows.var()) - spread / (n - 1))
+    variance = 4 * first / n + 2 * spread / (n * (n - 1))
+    # Few coincidences are Poisson; clumped ones vary more, as if there were fewer of them.
+    effective = total / max(1.0, variance / (u / pairs))
+    lo = float(stats.chi2.ppf(0.025, 2 * effective) / 2) / effective
+    hi = float(stats.chi2.ppf(0.975, 2 * effective + 2) / 2) / effective
+    se = math.sqrt(variance) / u**2
+    return Estimate(1 / u, se=se, lo=1 / (u * hi), hi=1 / (u * lo), n=n, method=words)
+
+
+def _coincidences(y: Float[Tensor, "n d"], tolerance: float) -> Float[Tensor, " n"]:
+    if tolerance == 0:
+        _, inverse, counts = torch.unique(y, dim=0, return_inverse=True, return_counts=True)
+        return (counts[inverse] - 1).double()
+    y = y - y.mean(0)
+    out = torch.zeros(len(y), dtype=torch.float64)
+    for i in spans(len(y), max(1, BLOCK * BLOCK // len(y))):
+        out[i] = (squared_distances(y[i], y) <= tolerance**2).sum(1).double() - 1
+    return out.clamp(min=0)
+
+
+def vendi_score(
+    samples: Array,
+    *,
+    kernel: Kernel | None = None,
+    features: Map | None = None,
+    most: int = 2000,
+    rng: torch.Generator | None = None,
+) -> Estimate:
+    r"""Effective number of different samples: $\exp(-\sum_k \lambda_k \log \lambda_k)$.
+
+    $\lambda$ are the eigenvalues of $K/n$, $K_{ij} = k(x_i, x_j)$ with $k(x,x) = 1$. With the
+    default kernel, the cosine, they are those of a d x d matrix, whatever n is. The bias in 1/n is
+    removed by halving; the interval is the delta method's.
+
+    Args:
+        samples: The model's.
+        kernel: A function of two blocks of rows, 1 on the diagonal (`rbf`, for example).
+        features: A map to features.
+        most: Rows that are used with a kernel of one's own: the cost grows as their cube.
+        rng: Draws halves and rows.
+
+    References: `friedman2023`.
+    """
+    y = matrix(samples if features is None else features(samples), "samples", rows=8).double()
+    rng = generator(rng)
+    y = y if kernel is None else subset(y, most, rng)
+    if kernel is None:
+        norms = y.norm(dim=1, keepdim=True)
+        require(float(norms.min()) > 0, "samples", "have no row of zeros for the cosine", 0.0)
+        y = y / norms
+    whole, influences = _spectral_entropy(y, kernel)
+    pieces = [_spectral_entropy(half, kernel)[0] for half in halves(y, rng)]
+    value = 2 * whole - float(np.mean(pieces))
+    words = f"{'cosine' if kernel is None else 'kernel given'}; delta method, bias halved out"
+    found = interval.influence(value, influences, method=words)
+    return interval.transformed(found, math.exp, math.exp(value), floor=1.0)
+
+
+def _spectral_entropy(y: Float[Tensor, "n d"], kernel: Kernel | None) -> tuple[float, Tensor]:
+    n = len(y)
+    if kernel is None:
+        values, vectors = torch.linalg.eigh(y.T @ y / n)
+        values = values.clamp(min=0)
+        weights = (y @ vectors) ** 2
+    else:
+        values, vectors = torch.linalg.eigh(kernel(y, y) / n)
+        values = values.clamp(min=0)
+        weights = vectors**2 * values * n
+    entropy = -float(torch.special.xlogy(values, values).sum())
+    logs = torch.where(values > 1e-300, values.clamp(min=1e-300).log(), 0.0)
+    return entropy, -(weights @ logs)
+
+
+def different_bins(
+    real: Array,
+    samples: Array,
+    *,
+    bins: int = 100,
+    level: float = 0.05,
+    features: Map | None = None,
+    rng: torch.Generator | None = None,
+) -> Estimate:
+    """Share of bins in which samples and data have significantly different proportions (NDB/K).
+
+    Bins are the k-means cells of one half of the real rows; the other half is counted, so that
+    equal laws give about `level` of the bins.
+
+    Args:
+        real: The data.
+        samples: The model's.
+        bins: K; fewer where a bin would have less than 10 rows.
+        level: Of the test in each bin.
+        features: A map to features.
+        rng: Draws halves and centres.
+
+    References: `richardson2018` section 3.
+    """
+    from sklearn.cluster import MiniBatchKMeans
+
+    x, y = pair(real, samples, rows=40, features=features)
+    require_spread(x, "real")
+    rng = generator(rng)
+    first, second = halves(x, rng)
+    bins = max(2, min(bins, len(second) // 10, len(torch.unique(first, dim=0))))
+    model = MiniBatchKMeans(bins, n_init=3, random_state=whole_seed(rng), batch_size=1024)
+    model.fit(first.numpy())
+    a = np.bincount(model.predict(second.numpy()), minlength=bins)
+    b = np.bincount(model.predict(y.numpy()), minlength=bins)
+    n, m = len(second), len(y)
+    pooled = (a + b) / (n + m)
+    se = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
+    gap = np.abs(a / n - b / m)
+    different = gap > stats.norm.ppf(1 - level / 2) * np.where(se > 0, se, np.inf)
+    words = f"of {bins} bins; {level:g} expected for equal laws; no interval: tests are dependent"
+    return Estimate(float(different.mean()), n=n + m, method=words)

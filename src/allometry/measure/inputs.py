@@ -1,0 +1,192 @@
+"""What a measure is given: arrays checked once, and files read without running what is in them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Num
+from numpy import ndarray
+from torch import Tensor
+
+from allometry._core.errors import InputError, require
+from allometry._core.files import storage
+
+Array = Num[Tensor, "..."] | Num[ndarray, "..."]
+"""Rows are observations: (n, d) features, (n, h, w) or (n, c, h, w) images, or (n,) numbers."""
+
+Map = Callable[[Tensor], Tensor]
+
+
+def tensor(data: Array, name: str, *, rows: int = 2) -> Float[Tensor, "..."]:
+    """`data` as a float tensor, checked: rows enough, no NaN, no infinity.
+
+    float32 stays float32, so that its owner gets its speed; everything else becomes float64.
+    """
+    x = torch.as_tensor(np.asarray(data) if isinstance(data, ndarray) else data).detach().cpu()
+    require(
+        x.ndim >= 1 and len(x) >= rows and x.numel() > 0,
+        name,
+        f"hold at least {rows} rows",
+        tuple(x.shape),
+    )
+    x = x if x.dtype == torch.float32 else x.to(torch.float64)
+    bad = int((~torch.isfinite(x)).reshape(len(x), -1).any(1).sum())
+    fix = "Drop those rows, or find out why they were made."
+    require(bad == 0, name, "be finite", f"NaN or infinity in {bad} of {len(x)} rows", fix)
+    return x
+
+
+def matrix(data: Array, name: str, *, rows: int = 2) -> Float[Tensor, "n d"]:
+    """`data` as checked rows of numbers; images are flattened."""
+    x = tensor(data, name, rows=rows)
+    return x.reshape(len(x), -1)
+
+
+def pair(
+    real: Array, samples: Array, *, rows: int = 2, features: Map | None = None
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "m d"]]:
+    """Both sets as matrices of one width and one dtype, through `features` if given."""
+    if features is None:
+        x, y = matrix(real, "real", rows=rows), matrix(samples, "samples", rows=rows)
+    else:
+        x = matrix(features(tensor(real, "real", rows=rows)), "features of real", rows=rows)
+        y = tensor(samples, "samples", rows=rows)
+        y = matrix(features(y), "features of samples", rows=rows)
+    fix = "Both must come from the same kind of data through the same features."
+    require(
+        x.shape[1] == y.shape[1],
+        "samples",
+        f"have {x.shape[1]} features like real",
+        y.shape[1],
+        fix,
+    )
+    if x.dtype != y.dtype:
+        x, y = x.double(), y.double()
+    return x, y
+
+
+def require_spread(x: Float[Tensor, "n d"], name: str) -> None:
+    """Refuse a set whose rows are all equal: it has no scale to measure by."""
+    same = bool((x == x[:1]).all())
+    require(not same, name, "vary", f"{len(x)} equal rows", "A constant has no law to compare.")
+
+
+def require_rank(x: Float[Tensor, "n d"], name: str, fix: str) -> None:
+    """Refuse fewer rows than a covariance of full rank needs."""
+    n, d = x.shape
+    require(n > d, name, f"have more rows than its {d} features", f"{n} rows", fix)
+
+
+def images(data: Array, name: str) -> Float[Tensor, "n c h w"]:
+    """`data` as a batch of images; (n, h, w) has one channel."""
+    x = tensor(data, name, rows=1)
+    x = x[:, None] if x.ndim == 3 else x
+    fix = "Give images as (n, h, w) or (n, c, h, w)."
+    require(x.ndim == 4 and min(x.shape[2:]) >= 2, name, "be images", tuple(x.shape), fix)
+    return x
+
+
+def image_pair(
+    real: Array, samples: Array
+) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "m c h w"]]:
+    """Two batches of images of one size and one dtype."""
+    x, y = images(real, "real"), images(samples, "samples")
+    shape = tuple(x.shape[1:])
+    require(
+        shape == tuple(y.shape[1:]), "samples", f"be images of shape {shape}", tuple(y.shape[1:])
+    )
+    return (x, y) if x.dtype == y.dtype else (x.double(), y.double())
+
+
+def class_labels(labels: Array, n: int, name: str = "labels") -> Num[Tensor, " n"]:
+    """One whole number from 0 for each row; other whole numbers are ranked into that range."""
+    y = torch.as_tensor(np.asarray(labels) if isinstance(labels, ndarray) else labels).reshape(-1)
+    require(len(y) == n, name, f"have one entry for each of the {n} rows", len(y))
+    whole = bool((y == y.round()).all()) if y.is_floating_point() else True
+    require(whole, name, "be whole numbers", y.dtype, "Number the classes 0, 1, 2, ...")
+    classes, ranked = torch.unique(y, return_inverse=True)
+    require(len(classes) >= 2, name, "name at least 2 classes", len(classes))
+    return ranked
+
+
+def generator(rng: torch.Generator | None) -> torch.Generator:
+    """`rng`, or a new one seeded with 0, so that a measure repeats itself unless told not to."""
+    return torch.Generator().manual_seed(0) if rng is None else rng
+
+
+def whole_seed(rng: torch.Generator) -> int:
+    """An integer seed drawn from `rng`, for libraries that want one."""
+    return int(torch.randint(2**31 - 1, (1,), generator=rng))
+
+
+def subset(x: Tensor, most: int, rng: torch.Generator) -> Tensor:
+    """At most `most` rows, chosen at random without replacement, in random order."""
+    return x[torch.randperm(len(x), generator=rng)[:most]]
+
+
+def halves(x: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A random half and the rest."""
+    order = torch.randperm(len(x), generator=rng)
+    return x[order[: len(x) // 2]], x[order[len(x) // 2 :]]
+
+
+def load(path: Path | str, key: str | None = None) -> ndarray:
+    """The array in a `.npy`, `.npz`, `.csv` or `.safetensors` file.
+
+    Nothing is unpickled: object arrays and `.pt` files are refused. Of files that hold several
+    arrays the only one is taken, or `key`, or `real`, `samples`, `x`, `images`, `data` if there.
+
+    Args:
+        path: The file; `.npy` is mapped, not read, until it is used.
+        key: Which array of an archive.
+    """
+    path = Path(path)
+    require(path.exists(), "path", "be a file that exists", str(path))
+    with storage("read", path):
+        try:
+            if path.suffix == ".npy":
+                return np.load(path, mmap_mode="r", allow_pickle=False)
+            if path.suffix == ".npz":
+                with np.load(path, allow_pickle=False) as archive:
+                    return archive[_chosen(path, list(archive.files), key)]
+            if path.suffix == ".csv":
+                return _csv(path)
+            if path.suffix in (".safetensors", ".pt"):
+                return _safetensors(path, key)
+        except InputError:
+            raise
+        except (ValueError, EOFError) as error:
+            raise InputError(f"{path} must hold plain numbers; got {error}.") from error
+    raise InputError(f"{path} must end in .npy, .npz, .csv or .safetensors; got {path.suffix!r}.")
+
+
+def _chosen(path: Path, names: list[str], key: str | None) -> str:
+    usual = [name for name in ("real", "samples", "x", "images", "data") if name in names]
+    name = key or (names[0] if len(names) == 1 else (usual or [""])[0])
+    require(name in names, f"array of {path.name}", f"be one of {names}", name)
+    return name
+
+
+def _csv(path: Path) -> ndarray:
+    with path.open(encoding="utf-8") as file:
+        first = file.readline()
+    try:
+        [float(cell) for cell in first.split(",") if cell.strip()]
+        header = 0
+    except ValueError:
+        header = 1
+    values = np.loadtxt(path, delimiter=",", skiprows=header, ndmin=2)
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def _safetensors(path: Path, key: str | None) -> ndarray:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        arrays = load_file(path)
+    except SafetensorError as error:
+        fix = "Save tensors with safetensors.torch.save_file; pickled files are never read."
+        raise InputError(f"{path} must be a safetensors file. {fix}") from error
+    return arrays[_chosen(path, sorted(arrays), key)]

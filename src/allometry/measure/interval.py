@@ -1,0 +1,159 @@
+r"""Intervals: how a measure comes by its uncertainty.
+
+Letters: $n$ observations, $a$ their values, $g$ influences (the change an observation makes to the
+measure, times $n$, to first order).
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from scipy import stats
+from torch import Tensor
+
+from allometry._core.estimate import Z95, Estimate
+
+Values = Float[Tensor, " _"] | Float[ndarray, " _"]
+
+
+def mean(values: Values, method: str = "independent values") -> Estimate:
+    """Mean of independent values with Student's interval."""
+    a = np.asarray(values, dtype=np.float64)
+    n, value = len(a), float(a.mean())
+    if n < 2:
+        return Estimate(value, n=n, method="one value: no standard error")
+    se = float(a.std(ddof=1)) / math.sqrt(n)
+    half = float(stats.t.ppf(0.975, n - 1)) * se
+    return Estimate(value, se=se, lo=value - half, hi=value + half, n=n, method=method)
+
+
+def difference(a: Values, b: Values, method: str = "two independent means") -> Estimate:
+    """Mean of `a` less mean of `b` with Welch's interval."""
+    first, second = mean(a), mean(b)
+    va, vb = (first.se or 0.0) ** 2, (second.se or 0.0) ** 2
+    se, value = math.sqrt(va + vb), first.value - second.value
+    if se == 0:
+        return Estimate(value, se=0.0, n=len(a) + len(b), method=method)
+    freedom = (va + vb) ** 2 / (va**2 / max(1, len(a) - 1) + vb**2 / max(1, len(b) - 1))
+    half = float(stats.t.ppf(0.975, freedom)) * se
+    return Estimate(
+        value, se=se, lo=value - half, hi=value + half, n=len(a) + len(b), method=method
+    )
+
+
+def proportion(hits: int, n: int, method: str = "Wilson") -> Estimate:
+    """A share with Wilson's interval, which keeps its coverage near 0 and 1.
+
+    References: `wilson1927`.
+    """
+    p = hits / n
+    scale = 1 + Z95**2 / n
+    centre = (p + Z95**2 / (2 * n)) / scale
+    half = Z95 * math.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2)) / scale
+    se = math.sqrt(p * (1 - p) / n)
+    return Estimate(
+        p, se=se, lo=min(p, centre - half), hi=max(p, centre + half), n=n, method=method
+    )
+
+
+def influence(value: float, *parts: Values, method: str = "delta method") -> Estimate:
+    r"""A smooth function of independent sets: $\mathrm{se}^2 = \sum_s \mathrm{var}(g_s)/n_s$."""
+    arrays = [np.asarray(part, dtype=np.float64) for part in parts]
+    variance = sum(float(a.var(ddof=1)) / len(a) for a in arrays)
+    n = sum(len(a) for a in arrays)
+    return Estimate(value, se=math.sqrt(variance), n=n, method=method)
+
+
+def jackknife(
+    value: float, *without: Values, correct: bool = True, method: str = "jackknife"
+) -> Estimate:
+    r"""Quenouille's estimate from the values with each observation left out in turn.
+
+    With $\hat\theta_{(i)}$ the value without observation i of a set of n, the bias is
+    $(n-1)(\bar\theta_{(\cdot)} - \hat\theta)$ and the squared standard error
+    $\frac{n-1}{n}\sum_i (\hat\theta_{(i)} - \bar\theta_{(\cdot)})^2$; over several sets both add.
+
+    References: `efron1993` chapter 11.
+    """
+    arrays = [np.asarray(part, dtype=np.float64) for part in without]
+    bias = sum((len(a) - 1) * (float(a.mean()) - value) for a in arrays)
+    variance = sum((len(a) - 1) * float(a.var()) for a in arrays)
+    n = sum(len(a) for a in arrays)
+    return Estimate(value - bias if correct else value, se=math.sqrt(variance), n=n, method=method)
+
+
+def bootstrap(
+    statistic: Callable[[list[ndarray]], float],
+    sets: list[ndarray],
+    *,
+    repeats: int = 500,
+    seed: int = 0,
+    method: str = "bootstrap",
+) -> Estimate:
+    """A statistic of several independent sets with the percentile interval.
+
+    References: `efron1993` chapter 13.
+    """
+    rng = np.random.default_rng(seed)
+    value = statistic(sets)
+    drawn = np.array(
+        [statistic([s[rng.integers(len(s), size=len(s))] for s in sets]) for _ in range(repeats)]
+    )
+    lo, hi = np.quantile(drawn, [0.025, 0.975])
+    n = sum(len(s) for s in sets)
+    return Estimate(
+        value,
+        se=float(drawn.std(ddof=1)),
+        lo=float(min(lo, value)),
+        hi=float(max(hi, value)),
+        n=n,
+        method=f"{method}, {repeats} resamples",
+    )
+
+
+def transformed(
+    estimate: Estimate,
+    function: Callable[[float], float],
+    slope: float,
+    *,
+    floor: float = -math.inf,
+    ceiling: float = math.inf,
+) -> Estimate:
+    """An estimate carried through an increasing function, kept within `floor` and `ceiling`."""
+
+    def carried(x: float) -> float:
+        return min(max(function(x), floor), ceiling)
+
+    return Estimate(
+        carried(estimate.value),
+        se=None if estimate.se is None else estimate.se * abs(slope),
+        lo=None if estimate.lo is None else carried(estimate.lo),
+        hi=None if estimate.hi is None else carried(estimate.hi),
+        n=estimate.n,
+        exact=estimate.exact,
+        method=estimate.method,
+    )
+
+
+def p_value(exceeding: int, repeats: int, method: str = "permutation") -> Estimate:
+    r"""$(1 + \#\{T_b \ge T\})/(1 + B)$, with the Monte Carlo interval of its B draws.
+
+    References: `phipson2010`.
+    """
+    value = (1 + exceeding) / (1 + repeats)
+    lo = (
+        0.0 if exceeding == 0 else float(stats.beta.ppf(0.025, exceeding, repeats - exceeding + 1))
+    )
+    top = exceeding == repeats
+    hi = 1.0 if top else float(stats.beta.ppf(0.975, exceeding + 1, repeats - exceeding))
+    se = math.sqrt(value * (1 - value) / repeats)
+    return Estimate(
+        value,
+        se=se,
+        lo=min(lo, value),
+        hi=max(hi, value),
+        n=repeats,
+        method=f"{method}, {repeats} draws; the interval is their Monte Carlo error",
+    )

@@ -1,0 +1,286 @@
+r"""Classifier two-sample tests: can anything tell samples from data?
+
+Letters: $n$ real rows, $m$ samples, $N = n + m$ together, $B$ permutations.
+"""
+
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+from torch import Tensor
+
+from allometry._core.errors import require
+from allometry._core.estimate import Estimate
+from allometry.measure import interval
+from allometry.measure.blocks import nearest, squared_distances
+from allometry.measure.classifier import fit_classifier
+from allometry.measure.inputs import Array, Map, generator, halves, pair, subset, whole_seed
+
+Side = Literal["both", "real", "samples"]
+
+
+def nearest_neighbour_test(
+    real: Array,
+    samples: Array,
+    *,
+    permutations: int = 999,
+    features: Map | None = None,
+    rng: torch.Generator | None = None,
+) -> dict[str, Estimate]:
+    """Accuracy of the 1-nearest-neighbour classifier, on both sides and on each, and its p-value.
+
+    References: `lopezpaz2017`; `xu2018` for the two sides.
+    """
+    require(permutations >= 19, "permutations", "be at least 19", permutations)
+    x, y = pair(real, samples, features=features)
+    z = torch.cat([x, y])
+    neighbour = nearest(z, z, itself=True)[1][:, 0]
+    is_real = torch.arange(len(z)) < len(x)
+    sides = {"both": torch.ones_like(is_real), "real": is_real, "samples": ~is_real}
+    found = {side: _share(judged, neighbour, is_real) for side, judged in sides.items()}
+    seed = whole_seed(generator(rng))
+    return found | {"p_value": _permuted(neighbour.numpy(), len(x), permutations, seed)}
+
+
+def nearest_neighbour_accuracy(
+    real: Array, samples: Array, *, side: Side = "both", features: Map | None = None
+) -> Estimate:
+    """Leave-one-out accuracy of the 1-nearest-neighbour classifier; near 1/2 for equal laws.
+
+    Look at the sides apart: a few training rows plus noise have samples-side accuracy near 1 and
+    real-side accuracy near 0, which average to an innocent 1/2. The standard error allows for rows
+    that share a neighbour or are each other's.
+
+    Args:
+        real: The data.
+        samples: The model's.
+        side: Which rows are judged.
+        features: A map to features.
+
+    References: `lopezpaz2017`; `xu2018` for the two sides.
+    """
+    return nearest_neighbour_test(real, samples, permutations=19, features=features)[side]
+
+
+def _share(
+    judged: Bool[Tensor, " N"], neighbour: Int[Tensor, " N"], is_real: Bool[Tensor, " N"]
+) -> Estimate:
+    """Accuracy on the judged, with covariances between rows linked in the neighbour graph."""
+    right = (is_real == is_real[neighbour]).double()
+    N, count = len(right), int(judged.sum())
+    value = float(right[judged].mean())
+    # Each set has a size of its own, so its rows vary about their own mean.
+    e = torch.zeros_like(right)
+    for group in (is_real & judged, ~is_real & judged):
+        if bool(group.any()):
+            e[group] = right[group] - right[group].mean()
+    index = torch.arange(N)
+    mutual = neighbour[neighbour] == index
+    chained = torch.where(mutual, 1.0, 2.0).to(e) * e * e[neighbour]
+    into = torch.zeros_like(e).index_add_(0, neighbour, e)
+    own = torch.zeros_like(e).index_add_(0, neighbour, e * e)
+    siblings = float((into**2 - own).sum())
+    variance = float((e * e).sum() + chained.sum()) + siblings
+    floor = value * (1 - value) * count
+    se = math.sqrt(max(variance, floor)) / count
+    half = 1.959963984540054 * se
+    return Estimate(
+        value,
+        se=se,
+        lo=max(0.0, value - half),
+        hi=min(1.0, value + half),
+        n=count,
+        method="variance over the neighbour graph",
+    )
+
+
+def nearest_neighbour_p_value(
+    real: Array,
+    samples: Array,
+    *,
+    permutations: int = 999,
+    features: Map | None = None,
+    rng: torch.Generator | None = None,
+) -> Estimate:
+    r"""p-value of the 1-nearest-neighbour test by permutation of which rows are real.
+
+    The statistic is the larger of the two sides' departures from their chance level, in standard
+    errors, so that neither mode collapse nor copying cancels itself out.
+
+    References: `lopezpaz2017`; `phipson2010` for the p-value.
+    """
+    found = nearest_neighbour_test(
+        real, samples, permutations=permutations, features=features, rng=rng
+    )
+    return found["p_value"]
+
+
+def _permuted(neighbour: Int[ndarray, " N"], n: int, permutations: int, seed: int) -> Estimate:
+    m, seeded = len(neighbour) - n, np.random.default_rng(seed)
+    is_real = np.arange(n + m) < n
+
+    def statistic(labels: ndarray) -> ndarray:
+        same = labels == labels[:, neighbour]
+        worst = np.zeros(len(labels))
+        for group, size in ((labels, n), (~labels, m)):
+            chance = (size - 1) / (n + m - 1)
+            share = (same & group).sum(1) / size
+            spread = math.sqrt(max(chance * (1 - chance), 1e-12) / size)
+            worst = np.maximum(worst, np.abs(share - chance) / spread)
+        return worst
+
+    observed = statistic(is_real[None])[0]
+    drawn = np.concatenate(
+        [
+            statistic(seeded.permuted(np.tile(is_real, (min(100, permutations - s), 1)), axis=1))
+            for s in range(0, permutations, 100)
+        ]
+    )
+    # The statistic is discrete; a share of the ties, drawn at random, keeps the level exact.
+    ties = int((np.abs(drawn - observed) < 1e-9).sum())
+    above = int((drawn > observed + 1e-9).sum()) + int(seeded.integers(ties + 1))
+    return interval.p_value(above, permutations)
+
+
+def classifier_scores(
+    real: Array,
+    samples: Array,
+    *,
+    features: Map | None = None,
+    steps: int = 200,
+    rng: torch.Generator | None = None,
+) -> tuple[Float[Tensor, " a"], Float[Tensor, " b"]]:
+    """P(real) of held-out real rows and samples, by a network trained on the others."""
+    x, y = pair(real, samples, rows=4, features=features)
+    rng = generator(rng)
+    (a, a_held), (b, b_held) = halves(x, rng), halves(y, rng)
+    most = min(len(a), len(b))
+    a, b = a[:most], b[:most]
+    model = fit_classifier(
+        torch.cat([b, a]),
+        torch.cat([torch.zeros(len(b)), torch.ones(len(a))]).long(),
+        classes=2,
+        steps=steps,
+        decay=1e-2,
+        rng=rng,
+    )
+    return model.probabilities(a_held)[:, 1], model.probabilities(b_held)[:, 1]
+
+
+def classifier_test(
+    real: Array,
+    samples: Array,
+    *,
+    permutations: int = 999,
+    features: Map | None = None,
+    steps: int = 200,
+    rng: torch.Generator | None = None,
+) -> dict[str, Estimate]:
+    """Held-out accuracy of a small network that tells samples from data, and its p-value.
+
+    References: `lopezpaz2017`.
+    """
+    require(permutations >= 19, "permutations", "be at least 19", permutations)
+    rng = generator(rng)
+    a, b = classifier_scores(real, samples, features=features, steps=steps, rng=rng)
+    scores = torch.cat([a, b]).numpy()
+    seeded = np.random.default_rng(whole_seed(rng))
+    drawn = np.array([seeded.permutation(scores)[: len(a)].mean() for _ in range(permutations)])
+    exceeding = int((drawn >= scores[: len(a)].mean()).sum())
+    return {
+        "accuracy": _balanced(a > 0.5, b > 0.5),
+        "p_value": interval.p_value(exceeding, permutations),
+    }
+
+
+def _balanced(on_real: Bool[Tensor, " a"], on_samples: Bool[Tensor, " b"]) -> Estimate:
+    """Mean of the accuracies on either side, so that unequal sizes do not matter."""
+    words = "held-out rows, given the classifier"
+    gap = interval.difference(on_real.double(), on_samples.double(), words)
+    return interval.transformed(gap, lambda d: (1 + d) / 2, 0.5, floor=0.0, ceiling=1.0)
+
+
+def classifier_accuracy(
+    real: Array,
+    samples: Array,
+    *,
+    features: Map | None = None,
+    steps: int = 200,
+    rng: torch.Generator | None = None,
+) -> Estimate:
+    """Held-out accuracy of a small network that tells samples from data; 1/2 for equal laws.
+
+    References: `lopezpaz2017`.
+    """
+    found = classifier_test(
+        real, samples, permutations=19, features=features, steps=steps, rng=rng
+    )
+    return found["accuracy"]
+
+
+def classifier_p_value(
+    real: Array,
+    samples: Array,
+    *,
+    permutations: int = 999,
+    features: Map | None = None,
+    steps: int = 200,
+    rng: torch.Generator | None = None,
+) -> Estimate:
+    """p-value of the network's two-sample test: its held-out scores, permuted.
+
+    References: `lopezpaz2017`; `phipson2010`.
+    """
+    found = classifier_test(
+        real, samples, permutations=permutations, features=features, steps=steps, rng=rng
+    )
+    return found["p_value"]
+
+
+def efron_p_value(
+    real: Array,
+    samples: Array,
+    *,
+    resamples: int = 499,
+    most: int = 1000,
+    features: Map | None = None,
+    rng: torch.Generator | None = None,
+) -> Estimate:
+    r"""Efron's achieved significance level: a bootstrap test that the two laws are equal.
+
+    Both sets are drawn anew, with replacement, from the pool of all rows; the level is the share
+    of draws whose energy distance is at least the observed one.
+
+    Args:
+        real: The data.
+        samples: The model's.
+        resamples: Draws.
+        most: Rows of each set that are used.
+        features: A map to features.
+        rng: Draws.
+
+    References: `efron1993` Algorithm 16.1; `szekely2013` for the statistic.
+    """
+    x, y = pair(real, samples, features=features)
+    rng = generator(rng)
+    x, y = subset(x, most, rng).double(), subset(y, most, rng).double()
+    z = torch.cat([x, y]) - x.mean(0)
+    D = squared_distances(z, z).sqrt().fill_diagonal_(0).numpy()
+    seeded = np.random.default_rng(whole_seed(rng))
+    n, N = len(x), len(z)
+
+    def statistic(rows: ndarray) -> ndarray:
+        w = np.zeros((len(rows), N))
+        lines = np.arange(len(rows))[:, None]
+        np.add.at(w, (lines, rows[:, :n]), 1 / n)
+        np.add.at(w, (lines, rows[:, n:]), -1 / (N - n))
+        return -np.einsum("bi,bi->b", w @ D, w)
+
+    observed = statistic(np.arange(N)[None])[0]
+    drawn = statistic(seeded.integers(N, size=(resamples, N)))
+    return interval.p_value(
+        int((drawn >= observed).sum()), resamples, "bootstrap of the pooled rows"
+    )

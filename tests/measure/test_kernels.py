@@ -1,0 +1,147 @@
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics.pairwise import polynomial_kernel
+from torch import nn
+
+from allometry import InputError
+from allometry.measure import energy_distance, kernels, kid, mmd2
+from allometry.measure.blocks import BLOCK, pair_sums, self_sums
+from allometry.measure.cubic import cubic_discrepancy
+
+
+def brute(x, y, K):
+    n, m = len(x), len(y)
+    xx, yy, xy = K(x, x), K(y, y), K(x, y)
+    a = (xx.sum() - np.trace(xx)) / (n * (n - 1)) + (yy.sum() - np.trace(yy)) / (m * (m - 1))
+    return a - 2 * xy.mean()
+
+
+def test_gaussians_have_their_closed_form():
+    # E exp(-|X-Y|^2/2h^2) for X-Y ~ N(mu, s I): (h^2/(h^2+s))^{d/2} exp(-|mu|^2/2(h^2+s)).
+    d, h, mu, var = 3, 1.5, 0.5, 1.44
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(20_000, d, generator=rng)
+    y = mu + math.sqrt(var) * torch.randn(20_000, d, generator=rng)
+
+    def mean(shift, s):
+        return (h * h / (h * h + s)) ** (d / 2) * math.exp(-d * shift**2 / (2 * (h * h + s)))
+
+    truth = mean(0, 2) + mean(0, 2 * var) - 2 * mean(mu, 1 + var)
+    found = mmd2(x, y, kernel=kernels.rbf(h))
+    assert abs(found.value - truth) < 5 * found.se
+    assert found.se < 0.05 * truth
+
+
+@pytest.mark.parametrize("n", [7, 60, BLOCK + 3])
+def test_blocks_give_the_whole_sums(n):
+    rng = np.random.default_rng(n)
+    x, y = torch.as_tensor(rng.normal(size=(n, 2))), torch.as_tensor(rng.normal(size=(9, 2)))
+    kernel = kernels.polynomial()
+    whole = kernel(x, y)
+    sums = pair_sums(x, y, kernel)
+    torch.testing.assert_close(sums.rows, whole.sum(1))
+    torch.testing.assert_close(sums.columns, whole.sum(0))
+    assert sums.squares == pytest.approx(float((whole**2).sum()))
+    own = kernel(x, x).fill_diagonal_(0)
+    sums = self_sums(x, kernel)
+    torch.testing.assert_close(sums.rows, own.sum(1))
+    assert sums.squares == pytest.approx(float((own**2).sum()))
+
+
+@given(st.integers(2, 40), st.integers(2, 40), st.integers(0, 99))
+def test_every_kernel_agrees_with_brute_force(n, m, seed):
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(n, 3)), rng.normal(size=(m, 3)) + 1
+    for kernel in (
+        kernels.rbf(1.3),
+        kernels.laplacian(2.0),
+        kernels.rational_quadratic(),
+        kernels.polynomial(2, 0.5),
+        kernels.distance_kernel(),
+    ):
+
+        def K(a, b, kernel=kernel):
+            return kernel(torch.as_tensor(a), torch.as_tensor(b)).numpy()
+
+        # Distances by |a|^2 + |b|^2 - 2ab lose half of the digits on equal rows: 1e-7.
+        assert mmd2(x, y, kernel=kernel).value == pytest.approx(brute(x, y, K), abs=1e-6)
+
+
+def test_kid_agrees_with_references():
+    # 10,000 x 64. One subset of all rows is the plain discrepancy: scikit-learn's kernel in full.
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(10_000, 64)).astype(np.float32)
+    y = (0.1 + 1.1 * rng.normal(size=(10_000, 64))).astype(np.float32)
+    a, b = x[:2000].astype(float), y[:2000].astype(float)
+
+    def K(p, q):
+        return polynomial_kernel(p, q, degree=3, gamma=1 / 64, coef0=1)
+
+    reference = brute(a, b, K)
+    assert kid(a, b, subsets=1, subset_size=2000).value == pytest.approx(reference, abs=1e-9)
+    single = cubic_discrepancy(torch.as_tensor(x[:2000]), torch.as_tensor(y[:2000]))
+    assert single == pytest.approx(reference, abs=1e-4)
+    # The subsets' mean varies with the draw; its noise is what the standard error holds.
+    found = kid(x, y)
+
+    class Given(nn.Module):
+        num_features = 64
+
+        def forward(self, z):
+            return z
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torchmetrics.image.kid import KernelInceptionDistance, poly_mmd
+
+        metric = KernelInceptionDistance(feature=Given(), subsets=100, subset_size=1000)
+        metric.update(torch.as_tensor(x), real=True)
+        metric.update(torch.as_tensor(y), real=False)
+        theirs, spread = (float(v) for v in metric.compute())
+        same = float(poly_mmd(torch.as_tensor(a), torch.as_tensor(b)))
+    assert same == pytest.approx(reference, abs=1e-4)
+    assert abs(found.value - theirs) < 5 * math.sqrt(2) * spread / 10
+
+
+def test_energy_distance_in_one_dimension_is_scipys():
+    # scipy gives the square root of the V-statistic; ours is the U-statistic: add the diagonal.
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=80), rng.normal(size=70) + 1
+    between = np.abs(x[:, None] - y).mean()
+    inside = [np.abs(z[:, None] - z).sum() / (len(z) * (len(z) - 1)) for z in (x, y)]
+    found = energy_distance(x, y).value
+    assert found == pytest.approx(2 * between - sum(inside))
+    biased = found + sum(i / len(z) for i, z in zip(inside, (x, y), strict=True))
+    assert biased == pytest.approx(stats.energy_distance(x, y) ** 2)
+
+
+def test_standard_error_is_right_under_equal_laws():
+    # The degenerate case, where the usual first-order variance is off by half.
+    rng = torch.Generator().manual_seed(0)
+    found = [
+        mmd2(
+            torch.randn(100, 3, generator=rng),
+            torch.randn(80, 3, generator=rng),
+            kernel=kernels.rbf(2),
+        )
+        for _ in range(300)
+    ]
+    spread = np.std([e.value for e in found])
+    # A standard deviation from 300 draws of a skewed law is good to about 6 %.
+    assert np.sqrt(np.mean([e.se**2 for e in found])) == pytest.approx(spread, rel=0.25)
+    assert abs(np.mean([e.value for e in found])) < 5 * spread / math.sqrt(300)
+
+
+def test_misuse_is_told():
+    x = np.ones((4, 2))
+    with pytest.raises(InputError, match="bandwidth must be positive"):
+        kernels.rbf(0)
+    with pytest.raises(InputError, match="subsets must be at least 1"):
+        kid(x, x, subsets=0)
