@@ -76,11 +76,9 @@ def test_win_probability_is_mann_whitneys():
     from scipy import stats
 
     rng = np.random.default_rng(0)
-    training = np.zeros((2, 1)) + [[0.0], [1000.0]]
-    heldout, samples = (
-        rng.uniform(0, 9, size=(30, 1)).round(),
-        rng.uniform(0, 9, size=(20, 1)).round(),
-    )
+    training = np.array([[0.0], [1000.0]])
+    heldout = rng.uniform(0, 9, size=(30, 1)).round()
+    samples = rng.uniform(0, 9, size=(20, 1)).round()
     u = stats.mannwhitneyu(heldout[:, 0], samples[:, 0]).statistic
     assert copying(training, heldout, samples).value == pytest.approx(u / 600)
 

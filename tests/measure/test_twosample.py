@@ -24,34 +24,34 @@ def level(test, runs):
 
 
 def test_the_neighbour_test_keeps_its_level():
-    x, y = draws(60, 3, 600, 0), draws(50, 3, 600, 1)
+    x, y = draws(60, 3, 300, 0), draws(50, 3, 300, 1)
 
     def test(i):
         rng = torch.Generator().manual_seed(i)
-        return nearest_neighbour_p_value(x[i], y[i], permutations=199, rng=rng)
+        return nearest_neighbour_p_value(x[i], y[i], permutations=99, rng=rng)
 
-    found, se = level(test, 600)
+    found, se = level(test, 300)
     assert abs(found - 0.05) < 5 * se
 
 
 def test_efrons_test_keeps_its_level():
-    x, y = draws(50, 3, 400, 2), draws(60, 3, 400, 3)
+    x, y = draws(50, 3, 200, 2), draws(60, 3, 200, 3)
 
     def test(i):
-        return efron_p_value(x[i], y[i], resamples=199, rng=torch.Generator().manual_seed(i))
+        return efron_p_value(x[i], y[i], resamples=99, rng=torch.Generator().manual_seed(i))
 
-    found, se = level(test, 400)
+    found, se = level(test, 200)
     assert abs(found - 0.05) < 5 * se
 
 
 def test_the_network_keeps_its_level():
-    x, y = draws(60, 3, 60, 4), draws(60, 3, 60, 5)
+    x, y = draws(60, 3, 40, 4), draws(60, 3, 40, 5)
 
     def test(i):
         rng = torch.Generator().manual_seed(i)
         return classifier_p_value(x[i], y[i], permutations=99, steps=20, rng=rng)
 
-    found, se = level(test, 60)
+    found, se = level(test, 40)
     assert abs(found - 0.05) < 5 * se
 
 

@@ -65,17 +65,19 @@ def nearest(
 @final
 @dataclass(frozen=True)
 class PairSums:
-    """What the kernel's matrix between two sets comes to.
+    r"""What the kernel's matrix between two sets comes to.
 
     Args:
         rows: Sum over each row, in float64.
         columns: Sum over each column.
         squares: Sum of squares of all entries.
+        diagonal: Sum of $k(x_i, x_i)$, which is in none of the others; 0 between two sets.
     """
 
     rows: Float[Tensor, " n"]
     columns: Float[Tensor, " m"]
     squares: float
+    diagonal: float = 0.0
 
 
 def pair_sums(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], kernel: Kernel) -> PairSums:
@@ -95,12 +97,13 @@ def pair_sums(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], kernel: Kernel) 
 def self_sums(x: Float[Tensor, "n d"], kernel: Kernel) -> PairSums:
     r"""Sums of $k(x_i, x_j)$ over $j \ne i$; each pair is computed once."""
     rows = torch.zeros(len(x), dtype=torch.float64)
-    squares = 0.0
+    squares = diagonal = 0.0
     blocks = list(spans(len(x)))
     for p, i in enumerate(blocks):
         for j in blocks[p:]:
             block = kernel(x[i], x[j])
             if i == j:
+                diagonal += float(block.diagonal().sum())
                 block.fill_diagonal_(0)
                 rows[i] += block.sum(1)
                 squares += _squares(block)
@@ -108,7 +111,7 @@ def self_sums(x: Float[Tensor, "n d"], kernel: Kernel) -> PairSums:
                 rows[i] += block.sum(1)
                 rows[j] += block.sum(0)
                 squares += 2 * _squares(block)
-    return PairSums(rows, rows, squares)
+    return PairSums(rows, rows, squares, diagonal)
 
 
 def _squares(block: Float[Tensor, "n m"]) -> float:

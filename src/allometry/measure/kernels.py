@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from allometry._core.errors import require
-from allometry._core.estimate import Estimate
+from allometry._core.estimate import Z95, Estimate
 from allometry.measure.blocks import (
     Kernel,
     PairSums,
@@ -91,8 +91,8 @@ def mmd2(
     $$\frac{\sum_{i\ne j} k(x_i,x_j)}{n(n-1)} + \frac{\sum_{i\ne j} k(y_i,y_j)}{m(m-1)}
       - \frac{2\sum_{ij} k(x_i,y_j)}{nm}$$
 
-    The standard error holds the U-statistic's first and second order, so the interval keeps its
-    coverage under equal laws, where the first vanishes. Memory does not grow with n m.
+    The interval holds the U-statistic's first and second order, so it keeps its coverage under
+    equal laws, where the first vanishes. Memory does not grow with n m.
 
     Args:
         real: The data.
@@ -149,52 +149,45 @@ def kid(
     require(subsets >= 1, "kid.subsets", "be at least 1", subsets)
     rng, size = generator(rng), min(subset_size, len(x), len(y))
     kernel = polynomial()
-    values, first, second = [], [], []
+    values, parts = [], []
     for index in range(subsets):
         a, b = subset(x, size, rng), subset(y, size, rng)
         # Five subsets tell the variance well enough; the others need only their sums.
-        if index >= 5:
+        if index < 5:
+            sums = self_sums(a, kernel), self_sums(b, kernel), pair_sums(a, b, kernel)
+            parts.append(_moments(*sums))
+            values.append(float(parts[-1][0]))
+        else:
             values.append(cubic_discrepancy(a, b))
-            continue
-        value, zetas, degenerate = _moments(
-            self_sums(a, kernel), self_sums(b, kernel), pair_sums(a, b, kernel)
-        )
-        values.append(value)
-        first.append(zetas)
-        second.append(degenerate)
-    zeta, spread = torch.tensor(first).mean(0), torch.tensor(second).mean(0)
     found = torch.tensor(values, dtype=torch.float64)
     drawing = float(found.var()) / subsets if subsets > 1 else 0.0
-    variance = _variance(zeta, spread, len(x), len(y)) + drawing
+    moments = torch.stack(parts).mean(0)
+    moments[0] = found.mean()
     words = f"{subsets} subsets of {size}; U-statistic of all rows and the drawing of subsets"
-    return Estimate(float(found.mean()), se=math.sqrt(variance), n=len(x) + len(y), method=words)
+    return _estimate(moments, len(x), len(y), words, drawing)
 
 
 def _discrepancy(x: Tensor, y: Tensor, kernel: Kernel, words: str) -> Estimate:
-    xx, yy, xy = self_sums(x, kernel), self_sums(y, kernel), pair_sums(x, y, kernel)
-    value, zetas, degenerate = _moments(xx, yy, xy)
-    n, m = len(x), len(y)
-    variance = _variance(torch.tensor(zetas), torch.tensor(degenerate), n, m)
-    return Estimate(
-        value, se=math.sqrt(variance), n=n + m, method=f"{words}; U-statistic variance"
-    )
+    moments = _moments(self_sums(x, kernel), self_sums(y, kernel), pair_sums(x, y, kernel))
+    return _estimate(moments, len(x), len(y), f"{words}; score interval of the U-statistic")
 
 
-def _moments(
-    xx: PairSums, yy: PairSums, xy: PairSums
-) -> tuple[float, tuple[float, float], tuple[float, float, float]]:
-    """The discrepancy, its first-order variances and its second-order mean squares."""
+def _moments(xx: PairSums, yy: PairSums, xy: PairSums) -> Float[Tensor, " 8"]:
+    """The discrepancy; first-order variances; second-order mean squares; traces.
+
+    The observed spread of row means holds the spread of the means themselves and the noise of
+    averaging over finitely many columns; taking the noise off leaves the first order alone.
+    """
     n, m = len(xx.rows), len(yy.rows)
-    value = float(xx.rows.sum()) / (n * (n - 1)) + float(yy.rows.sum()) / (m * (m - 1))
-    value -= 2 * float(xy.rows.sum()) / (n * m)
+    mean_x, mean_y = float(xx.rows.mean()) / (n - 1), float(yy.rows.mean()) / (m - 1)
+    value = mean_x + mean_y - 2 * float(xy.rows.mean()) / m
     exx = _centred_square(xx, n - 1, n - 1)
     eyy = _centred_square(yy, m - 1, m - 1)
     exy = _centred_square(xy, m, n)
-    # The observed spread of row means holds the spread of the means themselves and the noise of
-    # averaging over finitely many columns; taking the noise off leaves the first order alone.
     gx = float((xx.rows / (n - 1) - xy.rows / m).var()) - exx / (n - 1) - exy / m
     gy = float((yy.rows / (m - 1) - xy.columns / n).var()) - eyy / (m - 1) - exy / n
-    return value, (max(0.0, gx), max(0.0, gy)), (exx, eyy, exy)
+    traces = xx.diagonal / n - mean_x, yy.diagonal / m - mean_y
+    return torch.tensor([value, gx, gy, exx, eyy, exy, *traces], dtype=torch.float64)
 
 
 def _centred_square(sums: PairSums, per_row: int, per_column: int) -> float:
@@ -205,8 +198,23 @@ def _centred_square(sums: PairSums, per_row: int, per_column: int) -> float:
     return max(0.0, rest)
 
 
-def _variance(zetas: Tensor, degenerate: Tensor, n: int, m: int) -> float:
-    first = 4 * float(zetas[0]) / n + 4 * float(zetas[1]) / m
-    exx, eyy, exy = degenerate.tolist()
+def _estimate(
+    moments: Float[Tensor, " 8"], n: int, m: int, words: str, drawing: float = 0.0
+) -> Estimate:
+    r"""The discrepancy $t$ with the interval of those $t$ that its own variance does not exclude.
+
+    The estimate is $|\theta + \epsilon|^2$ less the trace of $\epsilon$'s covariance S, with
+    variance $4 t \sigma^2 + V_2$: $\sigma^2$ is that of $\epsilon$ along $\theta$, and
+    $V_2 = 2\,\mathrm{tr} S^2$ all that is left when the laws are equal. As with Wilson's interval
+    for a share, the variance is taken at the t in question, not at the estimate.
+    """
+    value, gx, gy, exx, eyy, exy, tx, ty = moments.tolist()
     second = 2 * exx / (n * (n - 1)) + 2 * eyy / (m * (m - 1)) + 4 * exy / (n * m)
-    return first + second
+    spread = 4 * gx / n + 4 * gy / m + 2 * second
+    biased = value + tx / n + ty / m
+    along = max(0.0, spread / (4 * biased)) if biased > 0 else 0.0
+    rest = second + drawing
+    centre = value + 2 * Z95**2 * along
+    half = math.sqrt(max(0.0, centre**2 - value**2 + Z95**2 * rest))
+    se = math.sqrt(4 * max(value, 0.0) * along + rest)
+    return Estimate(value, se=se, lo=centre - half, hi=centre + half, n=n + m, method=words)

@@ -44,7 +44,7 @@ def parzen_log_density(
 
 def parzen_bandwidth(validation: Float[Tensor, "n d"], windows: Float[Tensor, "m d"]) -> float:
     """The bandwidth with the highest likelihood of the validation rows."""
-    v, w = centred(validation[:1000].double(), windows[:10_000].double())
+    v, w = centred(validation[:300].double(), windows[:10_000].double())
     squared = squared_distances(v, w)
     d = v.shape[1]
     start = math.sqrt(float(squared.min(1).values.median()) / d)
@@ -56,9 +56,11 @@ def parzen_bandwidth(validation: Float[Tensor, "n d"], windows: Float[Tensor, "m
         return float(d * log_h - torch.logsumexp(-squared / (2 * h2), 1).mean())
 
     centre = math.log(start)
-    grid = np.linspace(centre - 4, centre + 4, 33)
+    grid = np.linspace(centre - 3, centre + 3, 13)
     best = grid[int(np.argmin([loss(g) for g in grid]))]
-    found = minimize_scalar(loss, bounds=(best - 0.25, best + 0.25), method="bounded")
+    found = minimize_scalar(
+        loss, bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-3}
+    )
     return math.exp(float(found.x))
 
 
