@@ -13,7 +13,7 @@ from allometry._core.errors import InputError, require
 from allometry.measure import features as feature_maps
 from allometry.measure.classifier import Classifier
 from allometry.measure.features import Features
-from allometry.measure.inputs import Array, pair, tensor
+from allometry.measure.inputs import Array, as_tensor, pair, tensor
 from allometry.measure.similarity import data_range
 
 
@@ -45,6 +45,7 @@ QUICK = Effort(
 )
 
 
+@final
 class NotApplicableError(InputError):
     """A measure can't be taken of these data; the message says what it would need."""
 
@@ -117,7 +118,7 @@ class Case:
     def classifier(self) -> tuple[str, Classifier, Int[Tensor, " k"]]:
         """A classifier trained on one half of the labelled rows, and which rows are the other."""
         x = tensor(self.real, "real")
-        y = torch.as_tensor(self.known_labels).reshape(-1)
+        y = as_tensor(self.known_labels).reshape(-1)
         require(
             len(y) == len(x), "labels", f"have one entry for each of the {len(x)} rows", len(y)
         )

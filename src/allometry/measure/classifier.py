@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from allometry._core.errors import require
 from allometry.measure.blocks import spans
-from allometry.measure.inputs import Array, class_labels, generator, tensor, whole_seed
+from allometry.measure.inputs import Array, as_tensor, class_labels, generator, tensor, whole_seed
 
 
 @final
@@ -21,6 +21,9 @@ class Classifier(nn.Module):
         classes: How many.
         width: Features before the logits.
     """
+
+    centre: Tensor
+    scale: Tensor
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: int = 64) -> None:
         super().__init__()
@@ -97,7 +100,7 @@ def fit_classifier(
     """
     x = tensor(data, "data").float()
     x = x[:, None] if x.ndim == 3 else x
-    y = torch.as_tensor(labels).long().reshape(-1)
+    y = as_tensor(labels).long().reshape(-1)
     y = class_labels(y, len(x)) if classes is None else y
     require(len(y) == len(x), "labels", f"have one entry for each of the {len(x)} rows", len(y))
     rng = generator(rng)

@@ -16,7 +16,7 @@ from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry.measure import interval
 from allometry.measure.classifier import Classifier, fit_classifier
-from allometry.measure.inputs import Array, class_labels, generator, tensor
+from allometry.measure.inputs import Array, as_tensor, class_labels, generator, tensor
 
 
 @final
@@ -53,7 +53,7 @@ def split(
     require(
         shape == tuple(y.shape[1:]), "samples", f"be rows of shape {shape}", tuple(y.shape[1:])
     )
-    known = torch.as_tensor(labels).reshape(-1)
+    known = as_tensor(labels).reshape(-1)
     ranked = class_labels(known, len(x))
     classes = int(ranked.max()) + 1
     order = torch.randperm(len(x), generator=rng)
@@ -62,7 +62,7 @@ def split(
         annotator = fit_classifier(x[a], ranked[a], classes=classes, steps=steps, rng=rng)
         given, words = annotator.probabilities(y).argmax(1), "samples labelled by a classifier"
     else:
-        given = torch.as_tensor(sample_labels).reshape(-1)
+        given = as_tensor(sample_labels).reshape(-1)
         require(len(given) == len(y), "sample_labels", f"have {len(y)} entries", len(given))
         names = torch.unique(known)
         strange = ~torch.isin(given, names)
@@ -185,7 +185,7 @@ def adversarial_accuracy(
 
     Differs from the paper: one ratio instead of two accuracies; 1 for equal laws.
 
-    References: `yang2017` section 4.
+    References: `yang2017`
     """
     found = classification(real, labels, samples, sample_labels, steps=steps, rng=rng)
     return found["adversarial_accuracy"]
@@ -202,7 +202,7 @@ def adversarial_divergence(
 ) -> Estimate:
     r"""Mean over real rows of $KL(p_{real}(y|x) \| p_{samples}(y|x))$ of the two classifiers.
 
-    References: `yang2017` section 4.
+    References: `yang2017`
     """
     found = classification(real, labels, samples, sample_labels, steps=steps, rng=rng)
     return found["adversarial_divergence"]

@@ -49,7 +49,7 @@ def description_length(
         most: Samples that are used.
         rng: Draws rows and starts.
 
-    References: `rissanen1978`; `grunwald2007` section 5.
+    References: `rissanen1978`; `grunwald2007`
     """
     require(bin_width > 0, "description_length.bin_width", "be positive", bin_width)
     x, y = pair(real, samples, features=features)

@@ -142,7 +142,7 @@ def audit(
         only: Names of measures, or beginnings of names.
         watch: Called with what is under way and the share done.
 
-    References: `borji2019` section 2 for the desiderata; `xu2018` for the experiments.
+    References: `borji2019` for the desiderata; `xu2018` for the experiments.
     """
     require(repeats >= 2, "audit.repeats", "be at least 2", repeats)
     x, y, labelled = _data(real, labels)
@@ -196,6 +196,7 @@ def _data(real: Array | None, labels: Array | None) -> tuple[Tensor, Tensor, boo
 
         digits: Any = load_digits()
         real, labels = digits.images, digits.target
+    assert real is not None
     x = tensor(real, "real", rows=150)
     if labels is not None:
         return x, class_labels(labels, len(x)), True

@@ -4,6 +4,7 @@ Letters: $c_i$ how many other samples lie within the tolerance of sample i, $\la
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from allometry.measure.inputs import (
     pair,
     require_spread,
     subset,
+    tensor,
     whole_seed,
 )
 
@@ -112,7 +114,8 @@ def vendi_score(
 
     References: `friedman2023`.
     """
-    y = matrix(samples if features is None else features(samples), "samples", rows=8).double()
+    y = tensor(samples, "samples", rows=8)
+    y = matrix(y if features is None else features(y), "samples", rows=8).double()
     rng = generator(rng)
     y = y if kernel is None else subset(y, most, rng)
     if kernel is None:
@@ -164,7 +167,7 @@ def different_bins(
         features: A map to features.
         rng: Draws halves and centres.
 
-    References: `richardson2018` section 3.
+    References: `richardson2018`
     """
     from sklearn.cluster import MiniBatchKMeans
 
@@ -173,7 +176,9 @@ def different_bins(
     rng = generator(rng)
     first, second = halves(x, rng)
     bins = max(2, min(bins, len(second) // 10, len(torch.unique(first, dim=0))))
-    model = MiniBatchKMeans(bins, n_init=3, random_state=whole_seed(rng), batch_size=1024)
+    model: Any = MiniBatchKMeans(
+        bins, n_init="auto", random_state=whole_seed(rng), batch_size=1024
+    )
     model.fit(first.numpy())
     a = np.bincount(model.predict(second.numpy()), minlength=bins)
     b = np.bincount(model.predict(y.numpy()), minlength=bins)

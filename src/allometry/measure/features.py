@@ -66,7 +66,7 @@ def pca(real: Array, k: int = 64) -> Features:
 def random_network(real: Array, width: int = 64, seed: int = 0) -> Features:
     """An untrained convolutional network (dense on rows): features nobody had to train.
 
-    References: `naeem2020` section 5 for random embeddings.
+    References: `naeem2020` for random embeddings.
     """
     x = tensor(real, "real")
     x = x[:, None] if x.ndim == 3 else x

@@ -80,7 +80,7 @@ def adversarial_metric(
     Differs from the paper: the logarithm, with one half added to each count, and discriminators
     trained here on finished samples.
 
-    References: `im2016` section 5.
+    References: `im2016`
     """
     rng = generator(rng)
     table = _seated(real, {"samples": samples, "rival": rival}, features, steps, rng)
@@ -105,7 +105,7 @@ def tournament_win_rates(
 ) -> dict[str, Estimate]:
     """Share of its games each player wins: a held-out sample against each discriminator.
 
-    References: `olsson2018` section 2.
+    References: `olsson2018`
     """
     table = _seated(real, players, features, steps, generator(rng))
     judges = range(len(table.judges))
@@ -131,7 +131,7 @@ def skill_ratings(
     In each period every player meets every discriminator with `games` held-out samples; those a
     discriminator takes for real are won. The standard error is Glicko's rating deviation.
 
-    References: `olsson2018` section 2.2; `glickman2013` for the system.
+    References: `olsson2018`; `glickman2013` for the system.
     """
     rng = generator(rng)
     table = _seated(real, players, features, steps, rng)
@@ -172,7 +172,7 @@ def relative_discriminative_scores(
 
     Differs from the paper: one discriminator for each player instead of one for all.
 
-    References: `zhang2018` section 3.
+    References: `zhang2018`
     """
     rng = generator(rng)
     # Two steps only stand the networks up; the curve is drawn below.

@@ -18,12 +18,20 @@ Array = Num[Tensor, "..."] | Num[ndarray, "..."]
 Map = Callable[[Tensor], Tensor]
 
 
+def as_tensor(data: Array) -> Num[Tensor, "..."]:
+    """`data` as a tensor that shares its memory where it may."""
+    if isinstance(data, ndarray):
+        # torch wants memory it could write to, in order; a copy is made only where it is not.
+        return torch.as_tensor(np.require(data, requirements=["C", "W"]))
+    return data
+
+
 def tensor(data: Array, name: str, *, rows: int = 2) -> Float[Tensor, "..."]:
     """`data` as a float tensor, checked: rows enough, no NaN, no infinity.
 
     float32 stays float32, so that its owner gets its speed; everything else becomes float64.
     """
-    x = torch.as_tensor(np.asarray(data) if isinstance(data, ndarray) else data).detach().cpu()
+    x = as_tensor(data).detach().cpu()
     require(
         x.ndim >= 1 and len(x) >= rows and x.numel() > 0,
         name,
@@ -101,7 +109,7 @@ def image_pair(
 
 def class_labels(labels: Array, n: int, name: str = "labels") -> Num[Tensor, " n"]:
     """One whole number from 0 for each row; other whole numbers are ranked into that range."""
-    y = torch.as_tensor(np.asarray(labels) if isinstance(labels, ndarray) else labels).reshape(-1)
+    y = as_tensor(labels).reshape(-1)
     require(len(y) == n, name, f"have one entry for each of the {n} rows", len(y))
     whole = bool((y == y.round()).all()) if y.is_floating_point() else True
     require(whole, name, "be whole numbers", y.dtype, "Number the classes 0, 1, 2, ...")
@@ -146,7 +154,7 @@ def load(path: Path | str, key: str | None = None) -> ndarray:
     with storage("read", path):
         try:
             if path.suffix == ".npy":
-                return np.load(path, mmap_mode="r", allow_pickle=False)
+                return np.load(path, mmap_mode="c", allow_pickle=False)
             if path.suffix == ".npz":
                 with np.load(path, allow_pickle=False) as archive:
                     return archive[_chosen(path, list(archive.files), key)]

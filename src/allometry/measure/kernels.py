@@ -39,7 +39,7 @@ def laplacian(bandwidth: float | int) -> Kernel:
 def rational_quadratic(scales: Sequence[float | int] = (0.2, 0.5, 1, 2, 5)) -> Kernel:
     r"""$\sum_\alpha (1 + \|a-b\|^2 / 2\alpha)^{-\alpha}$: many bandwidths at once.
 
-    References: `binkowski2018` section 4.
+    References: `binkowski2018`
     """
     require(min(scales) > 0, "rational_quadratic.scales", "be positive", scales)
 

@@ -112,7 +112,7 @@ def authenticity(training: Array, samples: Array, *, features: Map | None = None
     A sample is a copy where it is nearer to its nearest training row than that row's own nearest
     training neighbour is.
 
-    References: `alaa2022` section 4.
+    References: `alaa2022`
     """
     x, y = pair(training, samples, features=features)
     own = nearest(x, x, itself=True)[0][:, 0]

@@ -107,7 +107,7 @@ def bits_per_dimension(log_prob: Array, dim: int, *, bin_width: float | int = 1.
         bin_width: The data's step: 1 for densities over pixels 0..255, 1/256 where they were
             divided by 256.
 
-    References: `theis2016` section 3.1.
+    References: `theis2016`
     """
     require(dim >= 1, "bits_per_dimension.dim", "be at least 1", dim)
     require(bin_width > 0, "bits_per_dimension.bin_width", "be positive", bin_width)
@@ -138,7 +138,7 @@ def coverage_metric(
     modes are missing. The density is a Parzen estimate on one half of the samples; the other half
     sets bandwidth and threshold. Bootstrap over real rows and threshold samples.
 
-    References: `tolstikhin2017` section 4.
+    References: `tolstikhin2017`
     """
     require(0 < mass < 1, "coverage_metric.mass", "lie between 0 and 1", mass)
     x, y = pair(real, samples, rows=8, features=features)

@@ -37,7 +37,7 @@ def reconstruction_error(
         most: Rows that are used.
         rng: Draws rows and starts.
 
-    References: `xiang2017` section 3.
+    References: `xiang2017`
     """
     x = subset(tensor(real, "real"), most, generator(rng))
     require(z_dim >= 1, "z_dim", "be at least 1", z_dim)

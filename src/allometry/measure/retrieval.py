@@ -14,7 +14,7 @@ def retrieval_distance(
 ) -> Estimate:
     """Mean distance of a held-out real row to the k-th nearest sample.
 
-    References: `wang2016` section 4.
+    References: `wang2016`
     """
     x, y = pair(real, samples, features=features)
     found = nearest(x, y, k)[0][:, -1]
@@ -31,7 +31,7 @@ def retrieval_win_rate(
 ) -> Estimate:
     """Share of real rows whose nearest sample is nearer than the rival's, of as many samples.
 
-    References: `wang2016` section 4.
+    References: `wang2016`
     """
     ours, theirs = _distances(real, samples, rival, features, rng)
     wins = (ours < theirs).double() + 0.5 * (ours == theirs).double()
@@ -48,7 +48,7 @@ def retrieval_p_value(
 ) -> Estimate:
     """p-value of Wilcoxon's signed-rank test that neither model comes nearer to the real rows.
 
-    References: `wang2016` section 4.
+    References: `wang2016`
     """
     ours, theirs = _distances(real, samples, rival, features, rng)
     p = float(stats.wilcoxon((ours - theirs).double().numpy()).pvalue)

@@ -53,7 +53,7 @@ def modified_inception_score(probabilities: Array) -> Estimate:
     It asks for variety within a class: a class of identical samples scores 1. Rows belong to their
     likeliest class; classes of fewer than 3 rows are left out.
 
-    References: `gurumurthy2017` section 4.2.
+    References: `gurumurthy2017`
     """
     p = label_probabilities(probabilities).clamp(min=_TINY)
     label = p.argmax(1)
@@ -84,7 +84,7 @@ def mode_score(real_probabilities: Array, probabilities: Array) -> Estimate:
     As published it equals the inception score of the samples, whatever the real labels are: the
     terms in $\bar q$ cancel. `label_divergence` is the part that was meant to matter.
 
-    References: `che2017` Eq. (2).
+    References: `che2017`.
     """
     q = label_probabilities(real_probabilities, "real_probabilities")
     p = label_probabilities(probabilities)
@@ -117,7 +117,7 @@ def label_divergence(real_probabilities: Array, probabilities: Array) -> Estimat
 def am_score(real_probabilities: Array, probabilities: Array) -> Estimate:
     r"""$KL(\bar q \| \bar p) + \overline{H(p_i)}$ in nats; lower is better.
 
-    References: `zhou2018` Eq. (19).
+    References: `zhou2018`.
     """
     q = label_probabilities(real_probabilities, "real_probabilities")
     p = label_probabilities(probabilities)

@@ -76,7 +76,7 @@ def ms_ssim(real: Array, samples: Array, *, span: float | int) -> Estimate:
     Differs from the paper: on images too small for five halvings, the weights of the scales that
     fit, made to sum to 1; negative means of contrast count as 0.
 
-    References: `wang2003` Eq. (7).
+    References: `wang2003`.
     """
     x, y = _paired(real, samples)
     require(span > 0, "ms_ssim.span", "be positive", span)
@@ -122,7 +122,7 @@ def psnr(real: Array, samples: Array, *, span: float | int) -> Estimate:
 
     Equal images count as 100 dB. The mean of the pairs' ratios, not the ratio of a mean error.
 
-    References: `mathieu2016` Eq. (9).
+    References: `mathieu2016`.
     """
     x, y = _paired(real, samples)
     return interval.mean(_decibels((x - y).pow(2).flatten(1).mean(1), span), "independent pairs")
@@ -133,7 +133,7 @@ def sharpness_difference(real: Array, samples: Array, *, span: float | int) -> E
 
     $\nabla$ is the sum of absolute differences to the left and upper neighbours. Higher is nearer.
 
-    References: `mathieu2016` Eq. (10).
+    References: `mathieu2016`.
     """
     x, y = _paired(real, samples)
     gap = (_gradient(x) - _gradient(y)).abs().flatten(1).mean(1)

@@ -87,5 +87,7 @@ def found_modes(x: Float[Tensor, "n ..."], modes: int = 20) -> Int[Tensor, " n"]
     from sklearn.cluster import MiniBatchKMeans
 
     rows = np.ascontiguousarray(x.flatten(1).double().numpy())
-    model = MiniBatchKMeans(min(modes, len(rows) // 5), n_init=3, random_state=0, batch_size=1024)
+    model = MiniBatchKMeans(
+        min(modes, len(rows) // 5), n_init="auto", random_state=0, batch_size=1024
+    )
     return torch.as_tensor(model.fit_predict(rows)).long()

@@ -31,7 +31,7 @@ def relative_living_times(
     Landmarks are drawn at random, all rows are witnesses, and $\alpha$ runs from 0 to
     $\gamma$ times the largest distance between landmarks.
 
-    References: `khrulkov2018` Algorithm 1.
+    References: `khrulkov2018`
     """
     gudhi = require_extra("gudhi", "topology")
     rng = generator(rng)
