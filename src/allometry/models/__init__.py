@@ -4,6 +4,7 @@ from allometry.models.attention import Attention, Cache, hardmax
 from allometry.models.block import Block, FeedForward
 from allometry.models.convolution import CausalConvolution, FiniteMemory, PixelCNN
 from allometry.models.hidden import HiddenMarkov
+from allometry.models.linear_process import Autoregression
 from allometry.models.markov import AddConstant, Katz, KneserNey
 from allometry.models.recurrent import Recurrent
 from allometry.models.transformer import Transformer
@@ -13,6 +14,7 @@ __all__ = [
     "LZ78",
     "AddConstant",
     "Attention",
+    "Autoregression",
     "Block",
     "Cache",
     "CausalConvolution",

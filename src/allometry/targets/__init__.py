@@ -9,11 +9,13 @@ from allometry.targets.languages import (
     Tree,
 )
 from allometry.targets.machines import Configuration, TuringMachine
+from allometry.targets.series import AutoregressiveSeries
 from allometry.targets.text import Text
 from allometry.targets.vocabulary import Vocabulary, vocabulary_from_dict
 
 __all__ = [
     "Automaton",
+    "AutoregressiveSeries",
     "Configuration",
     "Dyck",
     "Grammar",

@@ -262,7 +262,7 @@ def rnn(
     seeds: int,
     context: int = 64,
     batch: int = 8,
-    lr: float = 0.02,
+    lr: float = 0.03,
 ) -> list[Spec]:
     """Requests for an Elman network of each size, number of tokens and seed.
 
@@ -279,7 +279,7 @@ def lstm(
     seeds: int,
     context: int = 64,
     batch: int = 8,
-    lr: float = 0.03,
+    lr: float = 0.04,
 ) -> list[Spec]:
     """Requests for an LSTM of each size, number of tokens and seed.
 
@@ -313,7 +313,7 @@ def convolution(
     seeds: int,
     context: int = 64,
     batch: int = 8,
-    lr: float = 0.015,
+    lr: float = 0.012,
 ) -> list[Spec]:
     """Requests for a dilated causal convolution of each size, number of tokens and seed.
 
