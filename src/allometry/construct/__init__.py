@@ -1,1 +1,7 @@
 """Models whose weights come from a proof."""
+
+from allometry.construct.attention import attention_maps
+from allometry.construct.dyck import DyckGenerator, DyckRecogniser, dyck
+from allometry.construct.exactness import Exactness
+
+__all__ = ["DyckGenerator", "DyckRecogniser", "Exactness", "attention_maps", "dyck"]

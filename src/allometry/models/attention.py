@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from allometry._core.errors import require
 from allometry.models.positions import rotate
+from allometry.models.sight import seen
 
 
 def hardmax(scores: Float[Tensor, "*b k"]) -> Float[Tensor, "*b k"]:
@@ -174,6 +175,9 @@ class Attention(nn.Module):
         hard: Hardmax instead of softmax.
         bias: Which of query, key, value, output have one.
 
+    Attributes:
+        sight: For each head one of `SIGHTS`, set by constructions; `None` lets all see alike.
+
     References:
         `vaswani2017` section 3.2; `yun2020` Eq. (1).
     """
@@ -183,6 +187,7 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         self.heads, self.size, self.scale, self.hard = heads, size, scale, hard
+        self.sight: tuple[str, ...] | None = None
         inner = heads * size
         self.query = nn.Parameter(torch.empty(inner, width))
         self.key = nn.Parameter(torch.empty(inner, width))
@@ -219,6 +224,9 @@ class Attention(nn.Module):
             q, k = rotate(q, turn), rotate(k, turn)
         if memory is None and cache is not None:
             k, v = cache.extend(layer, k, v)
+        if self.sight is not None:
+            mask = seen(self.sight, q.shape[2], mask, causal, q.device)
+            causal = False
         fetched = self._fetch(q, k, v, mask, causal)
         return F.linear(fetched.transpose(1, 2).flatten(2), self.output, self.output_bias)
 
