@@ -160,8 +160,13 @@ def check(
     while exhaustive < longest and time.monotonic() - start < seconds:
         sampled += take(next(try_random))
     return Exactness(
-        exhaustive=exhaustive, tried=tried, sampled=sampled, longest=longest,
-        wrong=wrong, example=example, margin=margin,
+        exhaustive=exhaustive,
+        tried=tried,
+        sampled=sampled,
+        longest=longest,
+        wrong=wrong,
+        example=example,
+        margin=margin,
         **sizes(model),
         seconds=time.monotonic() - start,
     )
