@@ -3,7 +3,8 @@
 Needs numpy and scipy only, and data that anyone has: a table of runs.
 """
 
-from allometry.laws.fitting import FORMS, extrapolate, fit
+from allometry.laws.catalogue import FORMS
+from allometry.laws.fitting import extrapolate, fit
 from allometry.laws.forms import Form
 from allometry.laws.law import Law
 from allometry.laws.plan import Plan

@@ -1,6 +1,6 @@
 """Rolling-origin backtests: fit on the small runs, predict the larger ones, see what happens.
 
-Letters: n runs, v variables, p parameters, k held-out runs.
+Letters: n runs, k held-out runs.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry.laws.forms import Form
-from allometry.laws.interval import Drift, drift, half_width, noise_of
-from allometry.laws.solve import search
+from allometry.laws.interval import Drift, drift, half_width
+from allometry.laws.member import fit_member
+from allometry.laws.objective import Objective
 from allometry.laws.table import Table
 
 
@@ -48,90 +49,80 @@ class Backtest:
         return {"error": self.error, "coverage": self.coverage, "folds": self.folds}
 
 
-def cuts(table: Table, need: int, limit: int = 8) -> list[ndarray]:
-    """Row masks of the runs to fit on, smallest first, each leaving larger runs to predict."""
+def cuts(table: Table, need: int, limit: int = 6) -> list[ndarray]:
+    """Row masks of the runs to fit on, smallest first, each leaving larger runs to predict.
+
+    The smallest fold must hold two fifths of the configurations: a law is not to be judged by
+    what it would have made of a small part of its runs.
+    """
     t = table.order()
-    configurations = np.array([t[table.cluster == c].max() for c in range(table.configurations)])
+    configurations = np.full(table.configurations, -np.inf)
+    np.maximum.at(configurations, table.cluster, t)
     levels = np.unique(np.round(configurations, 6))
-    fits = []
-    for level in levels[:-1]:
-        small = configurations <= level + 1e-6
-        if small.sum() >= need:
-            fits.append(small[table.cluster])
-    if len(fits) > limit:
-        fits = [
-            fits[i] for i in np.unique(np.linspace(0, len(fits) - 1, limit).round().astype(int))
-        ]
-    return fits
+    need = max(need, int(np.ceil(0.4 * len(configurations))))
+    counts = np.searchsorted(np.sort(configurations), levels + 1e-6)
+    levels = [level for level, count in zip(levels[:-1], counts, strict=False) if count >= need]
+    if len(levels) > limit:
+        picks = np.unique(np.linspace(0, len(levels) - 1, limit).round().astype(int))
+        levels = [levels[i] for i in picks]
+    return [(configurations <= level + 1e-6)[table.cluster] for level in levels]
 
 
 def distance(
     form: Form, logs: dict[str, ndarray], seen: dict[str, ndarray]
 ) -> Float[ndarray, " k"]:
-    """How far outside the fitted runs a point lies, in e-folds of the form's variables."""
-    far = 0.0
+    """How far outside the fitted runs a point lies, in e-folds of the form's variables.
+
+    A corner that no run has, large in both size and data, counts by its compute even where size
+    and data by themselves were seen.
+    """
+    far = np.zeros(len(next(iter(logs.values()))))
     for name in form.variables:
         x, s = logs[name], seen[name]
         far = far + np.maximum(0.0, np.maximum(x - s.max(), s.min() - x)) ** 2
-    return np.sqrt(np.asarray(far))
+    far = np.sqrt(far)
+    if len(form.variables) == 2 and "C" in logs and "C" in seen:
+        far = np.maximum(far, (logs["C"] - seen["C"].max()) / np.sqrt(2))
+    return far
 
 
 def run_folds(
     form: Form,
     table: Table,
     masks: list[ndarray],
-    *,
-    delta: float,
+    objective: Objective,
     rng: np.random.Generator,
-    weights: Float[ndarray, " n"] | None = None,
-    starts: int = 16,
+    starts: int = 12,
 ) -> list[Fold]:
     """Fit the form to each mask's runs and confront it with all runs beyond."""
     folds = []
     for mask in masks:
-        X = np.stack([table.logs[name] for name in form.variables])
-        centre = X[:, mask].mean(1, keepdims=True)
-        X = X - centre
-        w = None if weights is None else weights[mask]
-        theta0 = form.starts(X[:, mask], table.y[mask], starts, rng)
-        prior = weak_prior(form, theta0)
-        found = search(
-            form, X[:, mask], table.y[mask], theta0, weights=w, delta=delta, prior=prior
-        )
-        theta = found.theta[[found.objective.argmin()]]
-        f, J = form.evaluate(theta, X)
-        r = table.y - f[0]
-        noise, dof = noise_of(r[mask], form.p, w)
-        cov = covariance(J[0][:, mask], noise, w, prior)
-        ahead = ~mask
-        variance = np.einsum("pk,pq,qk->k", J[0][:, ahead], cov, J[0][:, ahead])
-        logs = {k: v[ahead] for k, v in table.logs.items()}
-        far = distance(form, logs, {k: v[mask] for k, v in table.logs.items()})
-        folds.append(Fold(r[ahead], variance, far, noise, dof, int(mask.sum())))
+        small, ahead = table.take(mask), table.take(~mask)
+        member = fit_member(form, small, objective, starts=starts, rng=rng)
+        error = ahead.y - form.value(member.theta[None], member.at(ahead.logs))[0]
+        variance = member.variance(small, objective, ahead.logs)
+        far = distance(form, ahead.logs, small.logs)
+        folds.append(Fold(error, variance, far, member.noise, member.dof, small.n))
     return folds
 
 
-def weak_prior(
-    form: Form, theta: Float[ndarray, "m p"]
-) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
-    """A penalty too weak to move a fit, strong enough to stop a flat direction at infinity."""
-    return theta.mean(0), np.full(form.p, 1e-9)
-
-
-def covariance(
-    J: Float[ndarray, "p n"],
-    noise: float,
-    weights: Float[ndarray, " n"] | None,
-    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None,
-) -> Float[ndarray, "p p"]:
-    """Delta-method covariance of the parameters, no wider than 3 in any of them.
-
-    The limit of 3 (a factor of 20 in a level) keeps a parameter that the runs don't determine
-    from claiming that anything may happen.
-    """
-    w = np.ones(J.shape[1]) if weights is None else weights
-    information = (J * w) @ J.T / max(noise, 1e-9) ** 2
-    return np.linalg.inv(information + np.eye(len(J)) / 9.0)
+def blend(parts: list[list[Fold]], weights: list[float]) -> list[Fold]:
+    """The folds of a weighted average of forms; where they differ, that adds variance."""
+    w = np.array(weights)[:, None]
+    folds = []
+    for same in zip(*parts, strict=True):
+        errors = np.stack([fold.error for fold in same])
+        mean = (w * errors).sum(0)
+        within = (w * np.stack([fold.variance for fold in same])).sum(0)
+        between = (w * (errors - mean) ** 2).sum(0)
+        far = np.stack([fold.distance for fold in same]).max(0)
+        noise = float(
+            np.sqrt(sum(u * fold.noise**2 for u, fold in zip(weights, same, strict=True)))
+        )
+        folds.append(
+            Fold(mean, within + between, far, noise, min(f.dof for f in same), same[0].trained)
+        )
+    return folds
 
 
 def drift_of(folds: list[Fold]) -> Drift:

@@ -3,58 +3,57 @@
 Letters: m draws, p parameters, n runs, v variables.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from numpy import ndarray
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
-from allometry.laws import forms
-from allometry.laws.backtest import cuts, drift_of, run_folds, summary, weak_prior
+from allometry.laws.backtest import cuts, drift_of, run_folds, summary
+from allometry.laws.catalogue import named
 from allometry.laws.cost import cost_of, path_of
 from allometry.laws.forms import Form
 from allometry.laws.identify import doubts
-from allometry.laws.interval import Resample, noise_of
-from allometry.laws.interval import bootstrap as resampled
+from allometry.laws.interval import Resample
 from allometry.laws.law import Law, Starts
+from allometry.laws.member import Member, draw, fit_member
+from allometry.laws.objective import FORECAST, PLAIN, Objective
 from allometry.laws.select import SPARE, Choice, choose, one_variable
-from allometry.laws.solve import search
 from allometry.laws.table import VARIABLES, Table, read
-
-FORMS = ("auto", "power", "floor", "chinchilla")
-"""Names that `fit(form=...)` takes."""
 
 
 def fit(
     data: Mapping[str, Any] | Any,
-    form: str | Form = "auto",
+    form: str | Form | Callable[..., Any] = "auto",
     *,
     x: str | None = None,
     bootstrap: int = 1000,
     resample: Resample = "auto",
     seed: int = 0,
     drop_highest: int = 0,
-    delta: float = 1e-3,
+    delta: float | None = None,
     weighted: bool = False,
     starts: int = 32,
 ) -> Law:
     r"""The law of some runs, with intervals and with what the runs can't tell.
 
-    Minimises $\sum_i \rho_\delta(\log L_i - \log \hat L_i)$, Huber's loss on the log, from many
-    starts at once.
+    A named form minimises $\sum_i \rho_\delta(\log L_i - \log \hat L_i)$, Huber's loss on the log,
+    from many starts at once. `auto` is for predicting larger runs: it averages forms by their
+    backtests, weighs large runs more and steadies few runs with habits (see
+    `allometry.laws.objective`); its `params` are those of the form that weighs most.
 
     Args:
         data: Mapping of columns or a data frame: `loss` and at least one of `N`, `D`, `C`.
-        form: `auto`, or a form's name, or a form.
+        form: `auto`, a form's name (`FORMS`), a form, or your own formula as a function.
         x: The variable of a one-variable law; by default compute, unless only one thing varies.
         bootstrap: Draws behind the intervals.
-        resample: Which bootstrap; see `allometry.laws.interval.bootstrap`.
+        resample: Which bootstrap; see `allometry.laws.interval.resampled`.
         seed: Of the starts and the draws.
         drop_highest: Leave out so many of the highest losses.
-        delta: Where Huber's loss turns linear; `math.inf` for least squares on the log.
+        delta: Where Huber's loss turns linear (1e-3; 0.03 for `auto`); infinity for least squares.
         weighted: Weigh each run by the inverse square of its `loss_se`.
         starts: Starting points tried.
 
@@ -74,20 +73,29 @@ def fit(
     """
     require(bootstrap >= 0, "fit.bootstrap", "be 0 or more", bootstrap)
     require(starts >= 1, "fit.starts", "be at least 1", starts)
-    require(delta > 0, "fit.delta", "be positive", delta)
+    require(delta is None or delta > 0, "fit.delta", "be positive", delta)
     require(x is None or x in VARIABLES, "fit.x", "be N, D or C", x)
-    table = read(data, drop_highest=drop_highest)
+    made = None if form == "auto" else named(form)
+    table = read(
+        data, drop_highest=drop_highest, extra=() if made is None else made("N").variables
+    )
     _check(table)
     if x is not None:
         require(x in table.logs, "fit.x", "be a column of the runs", x)
     rng = np.random.default_rng(seed)
-    weights = _weights(table) if weighted else None
-    chosen = (
-        choose(table, x=x, delta=delta, rng=rng)
-        if form == "auto"
-        else _given(table, form, x, delta, rng, weights)
-    )
-    return _law(table, chosen, rng, bootstrap, resample, delta, weights, starts)
+    objective = FORECAST if made is None else PLAIN
+    if delta is not None:
+        objective = replace(objective, delta=delta)
+    if weighted:
+        require(
+            table.se is not None, "fit.weighted", "have a positive loss_se for every run", None
+        )
+        objective = replace(objective, measured=True)
+    if made is None:
+        chosen = choose(table, x=x, objective=objective, rng=rng)
+    else:
+        chosen = _given(table, made(x or one_variable(table)), objective, rng)
+    return _law(table, chosen, objective, rng, bootstrap, resample, starts)
 
 
 def extrapolate(x: Any, y: Any, x_new: Any, **options: Any) -> ndarray:
@@ -118,31 +126,11 @@ def _check(table: Table) -> None:
         )
 
 
-def _weights(table: Table) -> Float[ndarray, " n"]:
-    if table.se is None:
-        raise InputError("fit.weighted must have a positive loss_se for every run; got none.")
-    w = 1 / table.se**2
-    return w / w.mean()
-
-
-def _given(
-    table: Table,
-    form: str | Form,
-    x: str | None,
-    delta: float,
-    rng: np.random.Generator,
-    weights: Float[ndarray, " n"] | None,
-) -> Choice:
+def _given(table: Table, form: Form, objective: Objective, rng: np.random.Generator) -> Choice:
     """The form asked for, with backtests where the runs allow them."""
-    if isinstance(form, str):
-        require(form in FORMS, "fit.form", f"be one of {', '.join(FORMS)}", form)
-        if form == "chinchilla":
-            form = forms.chinchilla()
-        else:
-            form = (forms.power if form == "power" else forms.floor)(x or one_variable(table))
     for name in form.variables:
         require(
-            table.varies(name),
+            name in table.logs and (table.varies(name) or name == "D_unique"),
             f"data.{name}",
             f"take several values for the form {form.name!r}",
             "a single value" if name in table.logs else "no such column",
@@ -155,73 +143,43 @@ def _given(
         table.configurations,
         "Choose a simpler form, or add runs.",
     )
-    masks = cuts(table, form.p + SPARE)
-    folds = run_folds(form, table, masks, delta=delta, rng=rng, weights=weights)
-    return Choice(form, folds, f"{form.name} was asked for.")
+    # Backtests of a named form use its habits: what they judge is the form, not its luck with few.
+    folds = run_folds(form, table, cuts(table, form.p + SPARE), objective, rng)
+    return Choice([form], [1.0], folds, f"{form.name} was asked for.")
 
 
 def _law(
     table: Table,
     chosen: Choice,
+    objective: Objective,
     rng: np.random.Generator,
     draws: int,
     resample: Resample,
-    delta: float,
-    weights: Float[ndarray, " n"] | None,
     starts: int,
 ) -> Law:
-    form = chosen.form
-    X = np.stack([table.logs[name] for name in form.variables])
-    centre = X.mean(1)
-    X = X - centre[:, None]
-    theta0 = form.starts(X, table.y, starts, rng)
-    prior = weak_prior(form, theta0)
-    found = search(form, X, table.y, theta0, weights=weights, delta=delta)
-    best = int(np.argmin(found.objective))
-    theta, objective = found.theta[best], float(found.objective[best])
-    agree = int((found.objective <= objective * (1 + 1e-6) + 1e-15).sum())
-    residual = table.y - form.value(theta[None], X)[0]
-    noise, dof = noise_of(residual, form.p, weights)
-    sample, how = np.empty((0, form.p)), "none"
-    if draws:
-        sample, how = resampled(
-            form,
-            X,
-            table.y,
-            theta,
-            draws=draws,
-            rng=rng,
-            cluster=table.cluster,
-            resample=resample,
-            weights=weights,
-            delta=delta,
-            prior=prior,
-        )
-    params = _estimates(form, theta, sample, centre, how, table.n)
-    warnings = list(table.notes)
-    if not found.converged[best]:
-        warnings.append("The fit did not converge: its optimum lies at a bound or at infinity.")
-    if agree < max(2, starts // 10) and starts > 1:
-        warnings.append(
-            f"Only {agree} of {starts} starts reached the best fit found: there may be better."
-        )
+    members = []
+    for form, weight in zip(chosen.forms, chosen.weights, strict=True):
+        member = fit_member(form, table, objective, starts=starts, rng=rng)
+        sample, how = np.empty((0, form.p)), "none"
+        if draws:
+            sample, how = draw(member, table, objective, draws=draws, resample=resample, rng=rng)
+        members.append(replace(member, draws=sample, how=how, weight=weight))
+    first = members[0]
+    params = _estimates(first, table.n)
     backtest = summary(chosen.folds)
-    warnings += doubts(form, params, table, backtest)
+    warnings = [*table.notes, *_trouble(first, starts)]
+    warnings += doubts(first.form, params, table, backtest)
     return Law(
-        form=form.name,
+        form=first.form.name,
         params=params,
         n=table.n,
-        objective=objective,
-        starts=Starts(starts, agree),
+        objective=first.objective,
+        starts=Starts(starts, first.agree),
         backtest=backtest,
         warnings=warnings,
         why=chosen.why,
-        shape=form,
-        theta=theta,
-        draws=sample,
-        centre=centre,
-        noise=noise,
-        dof=dof,
+        members=tuple(members),
+        folds=tuple(chosen.folds),
         drift=drift_of(chosen.folds),
         table=table,
         cost=cost_of(table),
@@ -229,29 +187,38 @@ def _law(
     )
 
 
-def _estimates(
-    form: Form,
-    theta: Float[ndarray, " p"],
-    draws: Float[ndarray, "m p"],
-    centre: Float[ndarray, " v"],
-    how: str,
-    n: int,
-) -> dict[str, Estimate]:
+def _trouble(member: Member, starts: int) -> list[str]:
+    """Sentences on a search that did not end as it should."""
+    best = int(np.argmin(member.solution.objective))
+    said = []
+    if not member.solution.converged[best]:
+        said.append("The fit did not converge: its optimum lies at a bound or at infinity.")
+    if member.agree < max(2, starts // 10) and starts > 1:
+        said.append(
+            f"Only {member.agree} of {starts} starts reached the best fit found: "
+            "there may be better."
+        )
+    return said
+
+
+def _estimates(member: Member, n: int) -> dict[str, Estimate]:
     """Each parameter's value, with standard error and interval from the draws."""
-    values = form.public(theta[None], centre)
-    if len(draws) < 20:
+    values = member.form.public(member.theta[None], member.centre)
+    if len(member.draws) < 20:
         return {
             k: Estimate(float(v[0]), n=n, method="no bootstrap draws") for k, v in values.items()
         }
-    spread = form.public(draws, centre)
-    return {
-        k: Estimate(
+    spread = member.form.public(member.draws, member.centre)
+    out = {}
+    for k, v in values.items():
+        finite = spread[k][np.isfinite(spread[k])]
+        lo, hi = np.quantile(spread[k], [0.025, 0.975])
+        out[k] = Estimate(
             float(v[0]),
-            se=float(spread[k].std(ddof=1)),
-            lo=float(np.quantile(spread[k], 0.025)),
-            hi=float(np.quantile(spread[k], 0.975)),
+            se=float(finite.std(ddof=1)) if len(finite) > 1 else None,
+            lo=float(lo),
+            hi=float(hi),
             n=n,
-            method=f"{how} bootstrap",
+            method=f"{member.how} bootstrap",
         )
-        for k, v in values.items()
-    }
+    return out

@@ -13,6 +13,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+WIDE = 3.0
+"""Standard deviation of the log of a level: a factor of twenty, so hardly a statement."""
+
 Draws = dict[str, Float[ndarray, " m"]]
 
 
@@ -23,6 +26,8 @@ class Form(ABC):
     variables: tuple[str, ...]
     letters: tuple[str, ...]
     equation: str
+    centred: bool = True
+    """Whether the logs of the variables are shifted to mean zero before the form sees them."""
 
     @property
     @final
@@ -51,6 +56,16 @@ class Form(ABC):
         rng: np.random.Generator,
     ) -> Float[ndarray, "m p"]:
         """Spread-out starting points, drawn from what the data allow."""
+
+    @abstractmethod
+    def habits(
+        self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
+    ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
+        """What parameters are like before a run is seen: means and standard deviations.
+
+        Forecasts shrink towards these, which matters only where runs are few; a fit of a named
+        form does not use them.
+        """
 
     @abstractmethod
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
@@ -148,6 +163,16 @@ class Additive(Form):
         for v in range(len(X)):
             columns += [level[:, v + int(self.floor)], slopes[:, v]]
         return np.stack(columns, 1)
+
+    def habits(
+        self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
+    ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
+        """A floor at some three fifths of the lowest loss, exponents of a few tenths."""
+        mean, sd = ([y.min() - 0.5], [0.7]) if self.floor else ([], [])
+        for _ in X:
+            mean += [float(np.median(y)) - 1.0 * self.floor, 0.4]
+            sd += [WIDE, 0.4]
+        return np.array(mean), np.array(sd)
 
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
         """The parameters under the paper's letters, in the data's own units."""

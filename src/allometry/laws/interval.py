@@ -20,7 +20,7 @@ FEW = 40
 """Below this many configurations a pairs bootstrap often draws too few distinct runs to fit."""
 
 
-def bootstrap(
+def resampled(
     form: Form,
     X: Float[ndarray, "v n"],
     y: Float[ndarray, " n"],
@@ -31,21 +31,29 @@ def bootstrap(
     cluster: Int[ndarray, " n"],
     resample: Resample = "auto",
     weights: Float[ndarray, " n"] | None = None,
+    scale: Float[ndarray, " n"] | None = None,
     delta: float = 1e-3,
     prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None = None,
+    noise: float = 0.0,
 ) -> tuple[Float[ndarray, "m p"], str]:
     """Refitted parameters of resampled runs, and the name of the resampling.
 
     `pairs` draws runs, `cluster` whole configurations (all their seeds together), `residual` puts
     resampled, leverage-corrected residuals on the fitted curve. `auto` takes residuals when there
     are few configurations, clusters when some have several seeds, and pairs otherwise.
+
+    Where habits pull on the parameters, each draw is pulled towards its own draw of them, so that
+    a direction in which the runs are silent is as uncertain as the habits, not certain.
     """
     groups = int(cluster.max()) + 1
     if resample == "auto":
         resample = "residual" if groups < FEW else "cluster" if groups < len(y) else "pairs"
     starts = np.repeat(theta[None], draws, 0)
+    if prior is not None:
+        sd = noise / np.sqrt(prior[1])
+        prior = prior[0] + sd * rng.standard_normal((draws, form.p)), prior[1]
     if resample == "residual":
-        noisy = _noisy(form, X, y, theta, draws, rng, weights)
+        noisy = _noisy(form, X, y, theta, draws, rng, weights, scale)
         found = minimise(form, X, noisy, starts, weights=weights, delta=delta, prior=prior)
     else:
         if resample == "pairs":
@@ -54,7 +62,8 @@ def bootstrap(
             counts = rng.multinomial(groups, np.full(groups, 1 / groups), size=draws)[:, cluster]
         w = counts.astype(float) * (1.0 if weights is None else weights)
         found = minimise(form, X, y, starts, weights=w, delta=delta, prior=prior)
-    return found.theta[np.isfinite(found.objective)], resample
+    bad = ~np.isfinite(found.objective)
+    return np.where(bad[:, None], theta, found.theta), resample
 
 
 def _noisy(
@@ -65,28 +74,32 @@ def _noisy(
     draws: int,
     rng: np.random.Generator,
     weights: Float[ndarray, " n"] | None,
+    scale: Float[ndarray, " n"] | None,
 ) -> Float[ndarray, "m n"]:
+    """Log losses on the fitted curve with resampled errors, each run's own scale kept."""
     f, J = form.evaluate(theta[None], X)
-    r = y - f[0]
+    own = np.ones(len(y)) if scale is None else scale / scale.mean()
     root = np.ones(len(y)) if weights is None else np.sqrt(weights)
     # Residuals are smaller than errors by sqrt(1 - h), h being the run's pull on its own fit.
     q, _ = np.linalg.qr((J[0] * root).T)
     pull = np.minimum((q**2).sum(1), 0.9)
-    errors = r * root / np.sqrt(1 - pull)
+    errors = (y - f[0]) / own / np.sqrt(1 - pull)
     errors -= errors.mean()
-    return f[0] + rng.choice(errors, (draws, len(y))) / root
+    return f[0] + rng.choice(errors, (draws, len(y))) * own
 
 
 def noise_of(
     r: Float[ndarray, " n"], p: int, weights: Float[ndarray, " n"] | None = None
 ) -> tuple[float, int]:
     """Standard deviation of the residuals with few outliers' say, and its degrees of freedom."""
-    dof = max(len(r) - p, 1)
-    r = r if weights is None else r * np.sqrt(weights / weights.mean())
+    w = np.ones(len(r)) if weights is None else weights / weights.mean()
+    effective = float(w.sum() ** 2 / (w**2).sum())
+    dof = max(round(effective - p), 2)
     spread = 1.4826 * float(np.median(np.abs(r)))
-    if spread > 0:
-        r = np.clip(r, -3.5 * spread, 3.5 * spread) if len(r) >= 10 else r
-    return float(np.sqrt((r**2).sum() / dof)), dof
+    if spread > 0 and len(r) >= 10:
+        r = np.clip(r, -3.5 * spread, 3.5 * spread)
+    mean = float((w * r**2).sum() / w.sum())
+    return float(np.sqrt(mean * effective / max(effective - p, 0.25 * effective))), dof
 
 
 @final

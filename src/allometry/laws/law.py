@@ -12,10 +12,11 @@ from numpy import ndarray
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
-from allometry.laws.backtest import Backtest, distance
+from allometry.laws.backtest import Backtest, Fold, distance
 from allometry.laws.cost import Cost, Path
 from allometry.laws.forms import Form
 from allometry.laws.interval import Drift, half_width
+from allometry.laws.member import Member
 from allometry.laws.table import Table
 
 Values = float | int | list[Any] | tuple[Any, ...] | ndarray
@@ -61,23 +62,54 @@ class Law:
     backtest: Backtest
     warnings: list[str]
     why: str
-    shape: Form = field(repr=False)
-    theta: Float[ndarray, " p"] = field(repr=False)
-    draws: Float[ndarray, "m p"] = field(repr=False)
-    centre: Float[ndarray, " v"] = field(repr=False)
-    noise: float = field(repr=False)
-    dof: int = field(repr=False)
+    members: tuple[Member, ...] = field(repr=False)
+    folds: tuple[Fold, ...] = field(repr=False)
     drift: Drift = field(repr=False)
     table: Table = field(repr=False)
     cost: Cost = field(repr=False)
     path: Path | None = field(repr=False)
 
+    @property
+    def shape(self) -> Form:
+        """The form with the largest weight."""
+        return self.members[0].form
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables that some member of the law needs."""
+        return tuple(dict.fromkeys(v for m in self.members for v in m.form.variables))
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of a run's log loss around the law."""
+        return float(np.sqrt(sum(m.weight * m.noise**2 for m in self.members)))
+
+    @property
+    def dof(self) -> int:
+        """Degrees of freedom behind the noise."""
+        return min(m.dof for m in self.members)
+
+    def curves(self, logs: dict[str, ndarray]) -> Float[ndarray, "m k"]:
+        """Log loss of the law (first row) and of each bootstrap draw at points given as logs."""
+        total = self.members[0].weight * self.members[0].curves(logs)
+        for member in self.members[1:]:
+            total = total + member.weight * member.curves(logs)
+        return total
+
     def __call__(
-        self, *, N: Values | None = None, D: Values | None = None, C: Values | None = None
+        self,
+        *,
+        N: Values | None = None,
+        D: Values | None = None,
+        C: Values | None = None,
+        D_unique: Values | None = None,
     ) -> Float[ndarray, "..."]:
         """The law's value at the sizes, data or compute given (two of them, or the path's one)."""
-        X, shape = self._points(N, D, C)
-        return np.exp(self.shape.value(self.theta[None], X)[0]).reshape(shape)
+        logs, shape = self._points(N, D, C, D_unique)
+        total = np.zeros(len(next(iter(logs.values()))))
+        for m in self.members:
+            total += m.weight * m.form.value(m.theta[None], m.at(logs))[0]
+        return np.exp(total).reshape(shape)
 
     def band(
         self,
@@ -85,28 +117,32 @@ class Law:
         N: Values | None = None,
         D: Values | None = None,
         C: Values | None = None,
+        D_unique: Values | None = None,
         level: float = 0.95,
     ) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."], Float[ndarray, "..."]]:
         """Lower end, value and upper end of the prediction interval, as arrays for charts."""
-        X, shape = self._points(N, D, C)
-        mid = self.shape.value(self.theta[None], X)[0]
-        below, above = self._spread(X, mid)
-        logs = {v: X[i] + self.centre[i] for i, v in enumerate(self.shape.variables)}
-        far = distance(self.shape, logs, self.table.logs)
+        logs, shape = self._points(N, D, C, D_unique)
+        far = np.stack([distance(m.form, logs, self.table.logs) for m in self.members]).max(0)
+        mid, below, above = self._spread(logs)
         lo = mid - half_width(below, self.noise, self.dof, far, self.drift, level)
         hi = mid + half_width(above, self.noise, self.dof, far, self.drift, level)
         lo, mid, hi = (np.exp(a).reshape(shape) for a in (lo, mid, hi))
         return lo, mid, hi
 
     def predict(
-        self, *, N: Values | None = None, D: Values | None = None, C: Values | None = None
+        self,
+        *,
+        N: Values | None = None,
+        D: Values | None = None,
+        C: Values | None = None,
+        D_unique: Values | None = None,
     ) -> ndarray:
         """95 % prediction intervals for the loss of a new run, as an array of `Estimate`.
 
         The interval holds what one more run would give: the parameters' uncertainty, the noise
         from run to run, and what the form gets wrong further out, as its backtests show.
         """
-        lo, mid, hi = self.band(N=N, D=D, C=C)
+        lo, mid, hi = self.band(N=N, D=D, C=C, D_unique=D_unique)
         out = np.empty(mid.shape, dtype=object)
         for i in np.ndindex(mid.shape):
             out[i] = Estimate(
@@ -145,6 +181,7 @@ class Law:
             "backtest": self.backtest.to_dict(),
             "warnings": list(self.warnings),
             "why": self.why,
+            "members": {m.form.name: m.weight for m in self.members},
         }
 
     def __str__(self) -> str:
@@ -155,24 +192,35 @@ class Law:
         return "\n".join(lines)
 
     def _spread(
-        self, X: Float[ndarray, "v k"], mid: Float[ndarray, " k"]
-    ) -> tuple[Float[ndarray, " k"], Float[ndarray, " k"]]:
-        """Variance of the draws below and above the law, from their outer quantiles."""
-        if not len(self.draws):
-            return np.zeros(len(mid)), np.zeros(len(mid))
-        curves = self.shape.value(self.draws, X)
-        low, high = np.quantile(curves, [0.025, 0.975], axis=0)
+        self, logs: dict[str, ndarray]
+    ) -> tuple[Float[ndarray, " k"], Float[ndarray, " k"], Float[ndarray, " k"]]:
+        """The law's log loss, and its variance below and above.
+
+        The variance is that of the draws, from their outer quantiles so that it may be lopsided,
+        and that between the members, which is how much the choice of form matters there.
+        """
+        each = np.stack([m.form.value(m.theta[None], m.at(logs))[0] for m in self.members])
+        weight = np.array([m.weight for m in self.members])[:, None]
+        mid = (weight * each).sum(0)
+        between = (weight * (each - mid) ** 2).sum(0)
+        if not len(self.members[0].draws):
+            return mid, between, between
+        low, high = np.quantile(self.curves(logs)[1:], [0.025, 0.975], axis=0)
         below, above = np.maximum(mid - low, 0) / 1.96, np.maximum(high - mid, 0) / 1.96
         # The bootstrap's bias is not believed: neither side may be less than half the mean width.
         least = (high - low) / (4 * 1.96)
-        return np.maximum(below, least) ** 2, np.maximum(above, least) ** 2
+        return (
+            mid,
+            np.maximum(below, least) ** 2 + between,
+            np.maximum(above, least) ** 2 + between,
+        )
 
     def _points(
-        self, N: Values | None, D: Values | None, C: Values | None
-    ) -> tuple[Float[ndarray, "v k"], tuple[int, ...]]:
-        """Centred logs of the form's variables at the points asked for."""
+        self, N: Values | None, D: Values | None, C: Values | None, U: Values | None
+    ) -> tuple[dict[str, ndarray], tuple[int, ...]]:
+        """Logs of the law's variables at the points asked for, and the shape of the answer."""
         given: dict[str, ndarray] = {}
-        for name, value in (("N", N), ("D", D), ("C", C)):
+        for name, value in (("N", N), ("D", D), ("C", C), ("D_unique", U)):
             if value is not None:
                 array = np.asarray(value, dtype=float)
                 require(
@@ -186,8 +234,10 @@ class Law:
         given = dict(zip(given, arrays, strict=True))
         shape = arrays[0].shape if given else ()
         given = {name: np.atleast_1d(array) for name, array in given.items()}
-        rows = [self.coordinate(name, given) for name in self.shape.variables]
-        return np.stack([r.reshape(-1) for r in rows]) - self.centre[:, None], shape
+        logs = {name: self.coordinate(name, given) for name in self.variables}
+        if "C" not in logs and {"N", "D"} <= set(logs):
+            logs["C"] = self.cost.compute(logs["N"], logs["D"])
+        return logs, shape
 
     def coordinate(self, name: str, given: dict[str, ndarray]) -> ndarray:
         """Log of a variable from whichever of N, D and C (as logs) are given."""
@@ -199,6 +249,8 @@ class Law:
             return self.cost.data(given["C"], given["N"])
         if name == "N" and {"D", "C"} <= set(given):
             return self.cost.size(given["C"], given["D"])
+        if name == "D_unique":
+            return self.coordinate("D", given)  # nothing repeated unless said
         if self.path is not None and len(given) == 1:
             other, value = next(iter(given.items()))
             if other != "C" and abs(self.path.of[other][1]) < 1e-6:
@@ -208,7 +260,7 @@ class Law:
                 )
             c = value if other == "C" else self.path.compute(other, value)
             return c if name == "C" else self.path.at(name, c)
-        needs = " and ".join(self.shape.variables)
+        needs = " and ".join(self.variables)
         raise InputError(
             f"law must be given {needs} (or two of N, D, C); got {', '.join(given) or 'none'}."
         )

@@ -77,7 +77,7 @@ def plan(law: Law, compute: float) -> Plan:
     require(compute > 0 and math.isfinite(compute), "plan.compute", "be positive", compute)
     warnings = list(law.warnings) + _beyond(law, compute)
     c = float(np.log(compute))
-    if set(law.shape.variables) == {"N", "D"}:
+    if {"N", "D"} <= set(law.variables):
         N, D, said = _optimum(law, c)
         loss = law.predict(N=[float(N)], D=[float(D)])[0]
         return Plan(compute, N, D, loss, law.form, warnings + said, "least loss at that compute")
@@ -92,7 +92,7 @@ def plan(law: Law, compute: float) -> Plan:
         N, D = (Estimate(float(np.exp(v[0])), method="the runs' own path") for v in (n, d))
         loss = law.predict(N=[float(N)], D=[float(D)])[0]
         return Plan(compute, N, D, loss, law.form, warnings, "path")
-    if law.shape.variables == ("C",):
+    if law.variables == ("C",):
         warnings.append(
             "The law is in compute alone, so it says what to expect but not how to split the "
             "budget into N and D."
@@ -104,7 +104,7 @@ def plan(law: Law, compute: float) -> Plan:
         False,
         "law",
         "know N and D, or C, to plan for a budget of compute",
-        law.shape.variables,
+        law.variables,
         "Give the runs a C column, or both N and D.",
     )
     raise AssertionError
@@ -130,10 +130,7 @@ def _optimum(law: Law, c: float) -> tuple[Estimate, Estimate, list[str]]:
     middle = float(seen.mean()) + 0.5 * (c - float(law.table.logs["C"].mean()))
     n = np.linspace(middle - 12.0, middle + 12.0, GRID)
     d = law.cost.data(np.full_like(n, c), n)
-    rows = {"N": n, "D": d}
-    X = np.stack([rows[v] for v in law.shape.variables]) - law.centre[:, None]
-    theta = np.concatenate([law.theta[None], law.draws])
-    best, edge = lowest(n, law.shape.value(theta, X))
+    best, edge = lowest(n, law.curves({"N": n, "D": d, "C": np.full_like(n, c)}))
     warnings = []
     share = float(edge[1:].mean()) if len(edge) > 1 else 0.0
     if edge[0] or share > 0.025:
@@ -197,19 +194,17 @@ def reach(law: Law, loss: float, variable: str, fixed: dict[str, float]) -> Esti
         )
     start = float(np.log(1.0))
     x = np.linspace(start, np.log(1e40), 4 * GRID)
-    given = {variable: x} | {k: np.full_like(x, np.log(v)) for k, v in fixed.items()}
-    theta = np.concatenate([law.theta[None], law.draws])
-    if variable == "C" and len(law.shape.variables) == 2 and not fixed:
+    if variable == "C" and {"N", "D"} <= set(law.variables) and not fixed:
         # Each point of the frontier is a search over splits: look coarsely, then where it counts.
         x = x[:: len(x) // 80]
-        rough = crossing(x, _frontier(law, theta, x), float(np.log(loss)))
+        rough = crossing(x, _frontier(law, x), float(np.log(loss)))
         near = rough[np.isfinite(rough)]
         if len(near):
             x = np.linspace(near.min() - (x[1] - x[0]), near.max() + (x[1] - x[0]), 80)
-        curves = _frontier(law, theta, x)
+        curves = _frontier(law, x)
     else:
-        rows = [law.coordinate(v, given) for v in law.shape.variables]
-        curves = law.shape.value(theta, np.stack(rows) - law.centre[:, None])
+        given = {variable: x} | {k: np.full_like(x, np.log(v)) for k, v in fixed.items()}
+        curves = law.curves({v: law.coordinate(v, given) for v in law.variables})
     found = crossing(x, curves, float(np.log(loss)))
     never = float(np.isinf(found[1:]).mean()) if len(found) > 1 else float(np.isinf(found[0]))
     lo, hi = (
@@ -230,18 +225,15 @@ def reach(law: Law, loss: float, variable: str, fixed: dict[str, float]) -> Esti
     )
 
 
-def _frontier(
-    law: Law, theta: Float[ndarray, "m p"], c: Float[ndarray, " g"]
-) -> Float[ndarray, "m g"]:
+def _frontier(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
     """The least log loss at each log compute, over a grid of splits."""
-    seen = law.table.logs["N"]
-    middle = float(seen.mean()) + 0.5 * (c - float(law.table.logs["C"].mean()))
-    best = np.full((len(theta), len(c)), np.inf)
+    middle = float(law.table.logs["N"].mean()) + 0.5 * (c - float(law.table.logs["C"].mean()))
+    best = None
     for away in np.linspace(-12.0, 12.0, 121):
         n = middle + away
-        rows = {"N": n, "D": law.cost.data(c, n)}
-        X = np.stack([rows[v] for v in law.shape.variables]) - law.centre[:, None]
-        np.minimum(best, law.shape.value(theta, X), out=best)
+        curves = law.curves({"N": n, "D": law.cost.data(c, n), "C": c})
+        best = curves if best is None else np.minimum(best, curves)
+    assert best is not None
     return best
 
 

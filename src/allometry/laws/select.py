@@ -1,4 +1,4 @@
-"""Choice of form by how well each would have predicted the larger runs from the smaller.
+"""Choice of forms by how well each would have predicted the larger runs from the smaller.
 
 Letters: n runs.
 """
@@ -10,21 +10,31 @@ import numpy as np
 
 from allometry._core.errors import InputError
 from allometry.laws import forms
-from allometry.laws.backtest import Fold, cuts, run_folds
+from allometry.laws.backtest import Fold, blend, cuts, run_folds
 from allometry.laws.cost import path_of
+from allometry.laws.coupled import Coupled
+from allometry.laws.curves import Broken, Sigmoid
 from allometry.laws.forms import Form
+from allometry.laws.objective import Objective
 from allometry.laws.table import Table
 
 SPARE = 2
 """Configurations a fit must have beyond its parameters before a backtest may use it."""
 
+UNSEEN = 0.01
+"""Relative error that backtests can't tell from another: their scores are softened by it."""
+
+LEAST = 0.05
+"""A form with less than this share of the average is left out."""
+
 
 @final
 @dataclass(frozen=True)
 class Choice:
-    """The form chosen, its backtest folds, and the reason in a sentence."""
+    """The forms to average with their weights, best first; their folds; the reason in words."""
 
-    form: Form
+    forms: list[Form]
+    weights: list[float]
     folds: list[Fold]
     why: str
 
@@ -46,62 +56,77 @@ def one_variable(table: Table) -> str:
 def candidates(table: Table, x: str | None = None) -> list[Form]:
     """The forms that the runs could determine, simplest first."""
     name = x or one_variable(table)
-    found: list[Form] = [forms.power(name)]
     distinct = len(np.unique(np.round(table.logs[name], 6)))
-    if distinct >= 4:
-        found.append(forms.floor(name))
-    if x is None and path_of(table) is None and table.varies("N") and table.varies("D"):
+    both = x is None and path_of(table) is None and table.varies("N") and table.varies("D")
+    if both:
         levels = [len(np.unique(np.round(table.logs[v], 3))) for v in ("N", "D")]
         if min(levels) >= 3 and table.configurations >= 7:
-            found.append(forms.chinchilla())
+            return [forms.floor(name), forms.chinchilla(), Coupled()]
+    found: list[Form] = [forms.power(name)]
+    if distinct >= 4:
+        found.append(forms.floor(name))
+    if distinct >= 6:
+        found += [Broken(name, flat=True), Sigmoid(name), Broken(name)]
     return found
 
 
 def choose(
-    table: Table,
-    *,
-    x: str | None,
-    delta: float,
-    rng: np.random.Generator,
+    table: Table, *, x: str | None, objective: Objective, rng: np.random.Generator
 ) -> Choice:
-    """The form with the least penalised extrapolation error in backtests shared by all."""
-    options = candidates(table, x)
+    """The forms that did best in backtests shared by all, averaged by how well they did.
+
+    A form's weight is the inverse fourth power of its error beyond `UNSEEN`, with the penalty of
+    the final prediction error, p / (n - p), for its parameters.
+    """
     if table.configurations < 3:
         raise InputError(
             f"data must have at least 3 different sizes; got {table.configurations}. "
             "Two points fit any law: add runs."
         )
-    # A form too rich for any backtest is only kept if none is simple enough.
-    able = [f for f in options if cuts(table, f.p + SPARE)] or options[:1]
-    masks = cuts(table, max(f.p for f in able) + SPARE)
+    options = candidates(table, x)
+    # Habits steady a rich form, so that it may be tried with as many runs as it has parameters.
+    able = [f for f in options if table.configurations >= f.p + 1] or options[:1]
+    masks = cuts(table, 4)
     if not masks:
-        form = able[0]
-        return Choice(
-            form, [], f"{_called(form)} is all that {table.configurations} sizes can support."
-        )
-    results = {f: run_folds(f, table, masks, delta=delta, rng=rng) for f in able}
-    scores = {f: _score(f, folds, table.configurations) for f, folds in results.items()}
-    best = min(able, key=lambda f: scores[f][1])
-    said = ", ".join(f"{_called(f)} {scores[f][0]:.2%}" for f in able)
-    why = (
-        f"{_called(best)} was chosen: in {len(masks)} backtests on larger runs the mean error was "
-        f"{said}, judged with a penalty for parameters."
-        if len(able) > 1
-        else f"{_called(best)} is the one form that {table.configurations} sizes can support."
+        weights = [1 / len(able)] * len(able)
+        why = f"{table.configurations} sizes are too few to backtest: {_listed(able, weights)}."
+        return Choice(able[::-1], weights, [], why)
+    results = [run_folds(f, table, masks, objective, rng) for f in able]
+    scores = [_score(folds) for folds in results]
+    n = table.configurations
+    cost = np.array(
+        [
+            (s**2 + UNSEEN**2) * (1 + f.p / max(n - f.p, 1))
+            for f, s in zip(able, scores, strict=True)
+        ]
     )
-    return Choice(best, results[best], why)
+    weight = cost**-2.0 / (cost**-2.0).sum()
+    weight = np.where(weight < LEAST, 0.0, weight)
+    order = [int(i) for i in np.argsort(-weight) if weight[i] > 0]
+    weights = [float(weight[i] / weight.sum()) for i in order]
+    said = ", ".join(f"{called(able[i])} {scores[i]:.2%}" for i in np.argsort(scores))
+    picked = [able[i] for i in order]
+    why = (
+        f"{_listed(picked, weights)}: in {len(masks)} backtests on larger runs the errors were "
+        f"{said}."
+    )
+    return Choice(picked, weights, blend([results[i] for i in order], weights), why)
 
 
-def _score(form: Form, folds: list[Fold], configurations: int) -> tuple[float, float]:
-    """Mean backtest error, bare and with the penalty that keeps small data simple.
-
-    Folds that saw more runs are more like the fit to come and weigh more. The penalty is that of
-    the final prediction error: p more parameters cost a share p / (n - p).
-    """
+def _score(folds: list[Fold]) -> float:
+    """Root mean square backtest error; folds that saw more runs are more like the fit to come."""
     weight = [fold.trained for fold in folds]
-    error = float(np.average([fold.size for fold in folds], weights=weight))
-    return error, error * (1 + form.p / max(configurations - form.p, 1))
+    return float(np.sqrt(np.average([fold.size**2 for fold in folds], weights=weight)))
 
 
-def _called(form: Form) -> str:
+def _listed(picked: list[Form], weights: list[float]) -> str:
+    if len(picked) == 1:
+        return f"{called(picked[0])} was chosen"
+    return "An average of " + ", ".join(
+        f"{called(f)} ({w:.0%})" for f, w in zip(picked, weights, strict=True)
+    )
+
+
+def called(form: Form) -> str:
+    """A form's name, with its variable where it has one."""
     return form.name + (f" in {form.variables[0]}" if len(form.variables) == 1 else "")

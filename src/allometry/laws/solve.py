@@ -16,6 +16,10 @@ CHUNK = 60_000
 """Elements of an (m, n) array worked on at once: what fits the cache, and bounds the memory."""
 
 
+FLAT = 0.01
+"""Damping of directions in which the curve hardly moves, relative to the steepest direction."""
+
+
 @final
 @dataclass(frozen=True)
 class Solution:
@@ -39,7 +43,7 @@ def minimise(
     *,
     weights: Float[ndarray, "..."] | None = None,
     delta: float = 1e-3,
-    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None = None,
+    prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None = None,
     iterations: int = 300,
 ) -> Solution:
     r"""Minimise $\sum_i w_i \rho_\delta(y_i - f_\theta(x_i))$ for every row of `theta` as start.
@@ -57,7 +61,7 @@ def minimise(
         theta: Starts.
         weights: One per run, or one row per problem (bootstrap counts).
         delta: Where Huber's loss turns from square to linear; infinity for least squares.
-        prior: Means and precisions of a quadratic penalty on the parameters.
+        prior: Means (shared or one row per problem) and precisions of a quadratic penalty.
         iterations: Limit on the steps; what is not done by then is reported as not converged.
     """
     m, n = len(theta), X.shape[1]
@@ -73,7 +77,7 @@ def minimise(
                 if weights is not None and weights.ndim == 2
                 else weights,
                 delta=delta,
-                prior=prior,
+                prior=_rows(prior, i, i + rows),
                 iterations=iterations,
             )
             for i in range(0, m, rows)
@@ -87,6 +91,14 @@ def minimise(
     return _minimise(form, X, y, theta, weights, delta, prior, iterations)
 
 
+def _rows(
+    prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None, start: int, stop: int
+) -> tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None:
+    if prior is None or prior[0].ndim == 1:
+        return prior
+    return prior[0][start:stop], prior[1]
+
+
 def search(
     form: Form,
     X: Float[ndarray, "v n"],
@@ -95,7 +107,7 @@ def search(
     *,
     weights: Float[ndarray, " n"] | None = None,
     delta: float = 1e-3,
-    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None = None,
+    prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None = None,
 ) -> Solution:
     """Minimise from spread-out starts: a few steps of least squares first, then Huber's loss.
 
@@ -116,7 +128,7 @@ def _minimise(
     theta: Float[ndarray, "m p"],
     weights: Float[ndarray, "..."] | None,
     delta: float,
-    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None,
+    prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None,
     iterations: int,
 ) -> Solution:
     m = len(theta)
@@ -132,11 +144,10 @@ def _minimise(
         objective, gradient, newton, reweighted = state
         H = newton + damping[:, None, None] * reweighted
         # A touch of the diagonal keeps flat directions solvable without moving the optimum.
-        ridge = 1e-12 * np.einsum("mii->mi", reweighted) + 1e-300
-        np.einsum("mii->mi", H)[:] += ridge
+        widest = np.einsum("mii->mi", reweighted).max(1)
+        np.einsum("mii->mi", H)[:] += ((FLAT * damping + 1e-12) * widest + 1e-300)[:, None]
         step = -_solve(H, gradient)
-        # Shortened whole, for clipping entry by entry could turn a step uphill.
-        step *= np.minimum(1.0, 1.0 / np.maximum(np.abs(step).max(1), 1e-300))[:, None]
+        step = _shorten(step, gradient)
         trial = _linearise(form, X, y, w, here + step, delta, prior)
         better = trial[0] < objective
         promised = -(gradient * step).sum(1) / np.maximum(objective, 1e-300)
@@ -156,10 +167,26 @@ def _minimise(
             live, here, damping, idle = live[keep], here[keep], damping[keep], idle[keep]
             state = tuple(a[keep] for a in state)
             y, w = y[keep], None if w is None else w[keep]
+            if prior is not None and prior[0].ndim == 2:
+                prior = prior[0][keep], prior[1]
             if not len(live):
                 break
     converged = decrement < 1e-6
     return Solution(theta, best, decrement, converged & np.isfinite(best))
+
+
+def _shorten(
+    step: Float[ndarray, "m p"], gradient: Float[ndarray, "m p"]
+) -> Float[ndarray, "m p"]:
+    """Steps of at most 1 in any parameter that still point downhill.
+
+    Clipping each entry lets the rest move on when one parameter is nearly free (a floor near
+    zero); where that would turn the step uphill, the whole step is shortened instead.
+    """
+    clipped = np.clip(step, -1.0, 1.0)
+    scaled = step / np.maximum(np.abs(step).max(1), 1.0)[:, None]
+    downhill = (clipped * gradient).sum(1) < 0.1 * (scaled * gradient).sum(1)
+    return np.where(downhill[:, None], clipped, scaled)
 
 
 def _linearise(
@@ -169,7 +196,7 @@ def _linearise(
     w: Float[ndarray, "m n"] | None,
     theta: Float[ndarray, "m p"],
     delta: float,
-    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None,
+    prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None,
 ) -> tuple[ndarray, ndarray, ndarray, ndarray]:
     """Objective, gradient, Newton's and the reweighted matrix at `theta`."""
     with np.errstate(over="ignore", invalid="ignore"):

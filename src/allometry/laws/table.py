@@ -69,15 +69,19 @@ class Table:
         )
 
 
-def read(data: Mapping[str, Any] | Any, *, drop_highest: int = 0) -> Table:
+def read(
+    data: Mapping[str, Any] | Any, *, drop_highest: int = 0, extra: tuple[str, ...] = ()
+) -> Table:
     """The runs in a mapping of columns or a data frame, with what was left out said in words.
 
     Args:
         data: Columns `loss` and at least one of `N`, `D`, `C`; optionally `loss_se`, `status` and
             `family`. Others are ignored.
         drop_highest: How many of the highest losses to leave out.
+        extra: Further columns that a form needs.
     """
-    present = [name for name in VARIABLES if name in data]
+    wanted = dict.fromkeys((*VARIABLES, *extra))
+    present = [name for name in wanted if name in data]
     require(
         "loss" in data,
         "data",

@@ -1,0 +1,99 @@
+"""Is the 95 % interval true? Coverage, width and error on real and on made-up larger runs.
+
+Each real hold-out (see `bench/holdouts.py`) fits the small runs of a public data set with `auto`
+and predicts runs of at least three times the compute. Every hold-out counts once, whatever its
+number of runs. Beside ours stands a pairs bootstrap with residual noise, as is usual.
+
+Run: `python bench/coverage.py [--draws 300] [--json FILE]`
+"""
+
+import argparse
+import json
+import time
+
+import holdouts
+import numpy as np
+import pandas as pd
+
+import allometry as al
+
+
+def usual(small, large, draws, rng):
+    """Lower and upper ends by the usual way: one form, pairs bootstrap, normal residuals."""
+    form = "chinchilla" if {"N", "D"} <= set(small) else "floor"
+    law = al.laws.fit(small, form, bootstrap=draws, resample="pairs")
+    points = {k: large[k].to_numpy(float) for k in ("N", "D", "C") if k in large}
+    logs, _ = law._points(points.get("N"), points.get("D"), points.get("C"), None)
+    curves = law.curves(logs)
+    noisy = curves[1:] + law.noise * rng.standard_normal(curves[1:].shape)
+    lo, hi = np.quantile(noisy, [0.025, 0.975], axis=0)
+    return np.exp(lo), np.exp(curves[0]), np.exp(hi)
+
+
+def judge(ends, truth):
+    """Coverage, median relative width and mean relative error of one hold-out."""
+    lo, mid, hi = ends
+    return {
+        "coverage": float(((lo <= truth) & (truth <= hi)).mean()),
+        "width": float(np.median((hi - lo) / mid)),
+        "error": float(np.abs(mid / truth - 1).mean()),
+    }
+
+
+def made_up(seed):
+    """A well-specified ladder: the additive law with noise of half a percent."""
+    rng = np.random.default_rng(seed)
+    ratios = [(20.0,), (10.0, 40.0), (5.0, 20.0, 80.0)][seed % 3]
+    sizes = int(rng.integers(7, 11))
+    N = np.repeat(np.geomspace(1e3, 5e5, sizes), 2 * len(ratios))
+    D = N * np.tile(np.repeat(ratios, 2), sizes)
+    E, alpha, beta = rng.uniform(1.0, 2.0), rng.uniform(0.25, 0.45), rng.uniform(0.25, 0.45)
+    A, B = rng.uniform(0.5, 2) * 1e3**alpha, rng.uniform(0.5, 2) * 2e4**beta
+    loss = (E + A / N**alpha + B / D**beta) * np.exp(0.005 * rng.standard_normal(len(N)))
+    frame = pd.DataFrame({"N": N, "D": D, "loss": loss})
+    small = frame.N * frame.D <= (frame.N * frame.D).max() / 9
+    return frame[small], frame[~small & (frame.N > frame.N[small].max())]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--draws", type=int, default=300)
+    parser.add_argument("--made-up", type=int, default=100)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    rng = np.random.default_rng(0)
+    rows, clock = [], time.process_time()
+    jobs = [(n, a, b) for n, a, b in holdouts.cases()]
+    jobs += [(f"made-up {s}", *made_up(s)) for s in range(options.made_up)]
+    for name, small, large in jobs:
+        if options.only and not name.startswith(options.only):
+            continue
+        truth = large.loss.to_numpy(float)
+        law = al.laws.fit(small, bootstrap=options.draws)
+        points = {k: large[k].to_numpy(float) for k in ("N", "D", "C") if k in large}
+        row = {"name": name, "kind": name.split()[0], "n": len(small), **judge(law.band(**points), truth)}
+        row |= {f"usual {k}": v for k, v in judge(usual(small, large, options.draws, rng), truth).items()}
+        row["form"] = "+".join(m.form.name for m in law.members)
+        row["tau"] = law.drift.typical
+        rows.append(row)
+    frame = pd.DataFrame(rows)
+    if options.json:
+        frame.to_json(options.json, orient="records", lines=True)
+    numbers = ["coverage", "width", "error", "usual coverage", "usual width", "usual error"]
+    real = frame[frame.kind != "made-up"]
+    for kind, part in [*frame.groupby("kind"), ("all real", real)]:
+        if not len(part):
+            continue
+        mean = part[numbers].mean()
+        print(
+            f"{kind:10s} {len(part):4d} hold-outs: coverage {mean.coverage:.3f}, median width "
+            f"{part.width.median():.3f}, mean error {mean.error:.4f}, median error "
+            f"{part.error.median():.4f}; usual: coverage {mean['usual coverage']:.3f}, width "
+            f"{part['usual width'].median():.3f}, error {mean['usual error']:.4f}"
+        )
+    print(json.dumps({"cpu seconds": round(time.process_time() - clock, 1)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Real hold-outs: fit the small runs of a public data set, predict runs of three times the compute.
+
+Used by `bench/coverage.py`. Each case is (set, columns to fit, columns to predict).
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+FACTOR = 3.0
+
+
+def cut(frame, by="C", fractions=(0.5, 0.65, 0.8), least=12):
+    """Frames below each quantile of compute, with what lies at three times as much or more."""
+    seen = set()
+    for q in fractions:
+        top = np.quantile(frame[by], q)
+        small = frame[frame[by] <= top * 1.0001]
+        if len(small) < least:
+            continue
+        large = frame[frame[by] >= FACTOR * small[by].max() * 0.9999]
+        if len(large) == 0 or len(small) in seen:
+            continue
+        seen.add(len(small))
+        yield small, large
+
+
+def grids():
+    """Grids in N and D."""
+    e = pd.read_csv(DATA / "epoch_chinchilla/svg_extracted_data.csv")
+    e = e.rename(columns={"Model Size": "N", "Training FLOP": "C"}).nsmallest(240, "loss")
+    e["D"] = e.C / 6 / e.N
+    yield "epoch", e[["N", "D", "C", "loss"]]
+    yield "kyo", pd.read_csv(DATA / "kyo_takano_chinchilla/df.csv")[["N", "D", "loss"]]
+    g = pd.read_csv(DATA / "gadre_overtraining/runs_104.csv").rename(columns={"flops": "C"})
+    for name, part in g.groupby("dataset_name"):
+        for loss in ("loss_c4_val", "loss_openlm", "loss_paloma_redpajama"):
+            yield (
+                f"gadre {name} {loss[5:]}",
+                part.assign(loss=part[loss])[["N", "D", "C", "loss"]].dropna(),
+            )
+    a = pd.read_csv(DATA / "openathena_isoflops/isoflops_extract.csv")
+    a = a.rename(columns={"params": "N", "tokens": "D", "budget": "C"})
+    for name in ("llama_3__raw_loss", "misfitting__fineweb_c4__transformer"):
+        yield f"openathena {name}", a[a.experiment == name][["N", "D", "C", "loss"]]
+    m = pd.read_csv(DATA / "misfitting/scaling_results_last_ckpt_only.csv")
+    m = m.sort_values("loss").groupby(["N", "D"], as_index=False).first()  # best learning rate
+    yield "misfitting best", m[["N", "D", "C", "loss"]]
+    yield "olmo", olmo()
+
+
+def olmo():
+    """Final C4 loss of each ladder run, size and tokens from its name and config."""
+    sizes = {
+        "190M": 190_354_176,
+        "370M": 371_262_464,
+        "760M": 758_220_288,
+        "1B": 1_279_395_840,
+        "3B": 3_169_537_280,
+    }
+    rows = []
+    for path in sorted((DATA / "olmo_ladder/ladder-runs").glob("*xC.csv")):
+        size = path.name.split("-")[0]
+        frame = pd.read_csv(path)
+        loss = [c for c in frame.columns if "c4_en-validation/CrossEntropyLoss" in c]
+        if not loss:
+            continue
+        last = frame.dropna(subset=loss[:1]).iloc[-1]
+        tokens = last.get("throughput/total_tokens", np.nan)
+        rows.append({"N": sizes[size], "D": tokens, "loss": last[loss[0]]})
+    return pd.DataFrame(rows)
+
+
+def ladders():
+    """Ladders of dense and routed models at one number of steps: few sizes each."""
+    r = pd.read_csv(DATA / "routing_unified/curves.csv.gz")
+    r = r[r.step == 249_000]
+    r = r[(r.k == 1) & (r.routing_frequency.isin([0.5, 1.0]))]
+    for (router, experts), part in r.groupby(["router_type", "num_experts"]):
+        part = part.groupby("dense_parameter_count", as_index=False).loss_validation.mean()
+        part = part.rename(columns={"dense_parameter_count": "N", "loss_validation": "loss"})
+        part["C"] = part.N
+        if len(part) >= 5:
+            yield f"routing {router} {experts}", part[["N", "loss", "C"]]
+
+
+def curves():
+    """The training parts of learning curves, cut so that a third of the way is seen."""
+    folder = DATA / "google_learning_curves"
+    both = pd.concat([pd.read_csv(p) for p in sorted(folder.glob("benchmark.*.csv"))])
+    for key, part in both[both.Training == 1].groupby(["Domain", "Task", "Model"]):
+        part = part.rename(columns={"Seen Examples": "D", "Loss": "loss"})[["D", "loss"]]
+        yield " ".join(key), part.sort_values("D").assign(C=lambda f: f.D)
+
+
+def cases():
+    """Every hold-out with its name."""
+    for name, frame in grids():
+        frame = frame.copy()
+        if "C" not in frame:
+            frame["C"] = 6.0 * frame.N * frame.D  # floats: the integers overflow
+        given = [c for c in ("N", "D", "C") if c in frame]
+        for small, large in cut(frame):
+            yield f"grid {name} n={len(small)}", small[[*given, "loss"]], large[[*given, "loss"]]
+    for name, frame in ladders():
+        for keep in (len(frame) - 2, len(frame) - 1):
+            small = frame.nsmallest(keep, "N")
+            large = frame[FACTOR * small.N.max() ** 2 <= frame.N * frame.N]
+            if keep >= 4 and len(large):
+                yield f"ladder {name} n={keep}", small[["N", "loss"]], large[["N", "loss"]]
+    for name, frame in curves():
+        small = frame[frame.D.max() / 6 >= frame.D]
+        large = frame[FACTOR * small.D.max() <= frame.D] if len(small) else small
+        if len(small) >= 5 and len(large):
+            yield f"curve {name} n={len(small)}", small[["D", "loss"]], large[["D", "loss"]]
+
+
+if __name__ == "__main__":
+    counts = {}
+    for name, small, large in cases():
+        kind = " ".join(name.split()[:2])
+        counts.setdefault(kind, []).append((len(small), len(large)))
+    print(json.dumps({k: v[:8] for k, v in counts.items()}, indent=0))

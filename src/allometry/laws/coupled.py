@@ -1,0 +1,163 @@
+"""Forms in which size and data are coupled: one short of the other costs more than the sum.
+
+Letters: m parameter vectors at once, p parameters, n runs; within `evaluate`, x and z are the
+centred logs of size and data.
+"""
+
+from typing import final
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from allometry.laws.forms import Additive, Draws, Form
+
+_PLAIN = Additive("chinchilla", ("N", "D"))
+
+
+def _bottleneck(
+    first: Float[ndarray, "m n"], second: Float[ndarray, "m n"], gamma: Float[ndarray, "m 1"]
+) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m n"], Float[ndarray, "m n"]]:
+    """`gamma log(exp(first/gamma) + exp(second/gamma))`, its slope in the first and in gamma."""
+    t, s = first / gamma, second / gamma
+    both = np.logaddexp(t, s)
+    share = np.exp(t - both)
+    return gamma * both, share, both - share * t - (1 - share) * s
+
+
+@final
+class Coupled(Form):
+    r"""$L(N, D) = E + (A/N^\alpha + B/D^\beta)^\gamma$.
+
+    $\gamma = 1$ is the additive law; $\gamma < 1$ makes the scarcer of size and data matter more.
+    Inside, the two terms are carried as $(A/N^\alpha)^\gamma$ and $(B/D^\beta)^\gamma$, so that
+    $\gamma$ moves only how they combine and can be drawn towards 1 by itself.
+
+    References:
+        `rosenfeld2020` (joint forms of size and data), `hoffmann2022` Eq. (2) for $\gamma = 1$.
+    """
+
+    name = "coupled"
+    variables = ("N", "D")
+    letters = ("E", "A", "alpha", "B", "beta", "gamma")
+    equation = "L = E + (A/N^alpha + B/D^beta)^gamma"
+
+    def evaluate(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
+        """Log loss and its derivative."""
+        e, a, alpha, b, beta, g = (theta[:, i, None] for i in range(6))
+        gamma = np.exp(g)
+        rest, share, bend = _bottleneck(a - alpha * X[0], b - beta * X[1], gamma)
+        f = np.logaddexp(e, rest)
+        w = np.exp(rest - f)
+        J = np.empty((len(theta), 6, X.shape[1]))
+        J[:, 0] = 1 - w
+        J[:, 1] = w * share
+        J[:, 2] = -J[:, 1] * X[0]
+        J[:, 3] = w * (1 - share)
+        J[:, 4] = -J[:, 3] * X[1]
+        J[:, 5] = w * gamma * bend
+        return f, J
+
+    def value(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> Float[ndarray, "m n"]:
+        """Log loss alone."""
+        e, a, alpha, b, beta, g = (theta[:, i, None] for i in range(6))
+        return np.logaddexp(e, _bottleneck(a - alpha * X[0], b - beta * X[1], np.exp(g))[0])
+
+    def starts(
+        self,
+        X: Float[ndarray, "v n"],
+        y: Float[ndarray, " n"],
+        count: int,
+        rng: np.random.Generator,
+    ) -> Float[ndarray, "m p"]:
+        """The additive law's starts, with couplings around one."""
+        plain = _PLAIN.starts(X, y, count, rng)
+        return np.concatenate([plain, rng.normal(0.0, 0.4, (count, 1))], 1)
+
+    def habits(
+        self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
+    ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
+        """The additive law's, and a coupling within a third or so of one."""
+        mean, sd = _PLAIN.habits(X, y)
+        return np.append(mean, 0.0), np.append(sd, 0.4)
+
+    def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
+        """The parameters under the paper's letters, in the data's own units."""
+        e, a, alpha, b, beta, g = theta.T
+        gamma = np.exp(g)
+        with np.errstate(over="ignore"):
+            return {
+                "E": np.exp(e),
+                "A": np.exp((a + alpha * centre[0]) / gamma),
+                "alpha": alpha / gamma,
+                "B": np.exp((b + beta * centre[1]) / gamma),
+                "beta": beta / gamma,
+                "gamma": gamma,
+            }
+
+
+@final
+class Kaplan(Form):
+    r"""$L(N, D) = [(N_c/N)^{\alpha_N/\alpha_D} + D_c/D]^{\alpha_D}$, without a floor.
+
+    References:
+        `kaplan2020` Eq. (1.5).
+    """
+
+    name = "kaplan"
+    variables = ("N", "D")
+    letters = ("alpha_N", "alpha_D", "N_c", "D_c")
+    equation = "L = ((N_c/N)^(alpha_N/alpha_D) + D_c/D)^alpha_D"
+
+    def evaluate(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
+        """Log loss and its derivative with respect to (alpha_N, log alpha_D, levels)."""
+        alpha, log_gamma, a, b = (theta[:, i, None] for i in range(4))
+        gamma = np.exp(log_gamma)
+        f, share, bend = _bottleneck(a - alpha * X[0], b - gamma * X[1], gamma)
+        turned = gamma * (bend - (1 - share) * X[1])
+        return f, np.stack([-share * X[0], turned, share, 1 - share], 1)
+
+    def value(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> Float[ndarray, "m n"]:
+        """Log loss alone."""
+        alpha, log_gamma, a, b = (theta[:, i, None] for i in range(4))
+        gamma = np.exp(log_gamma)
+        return _bottleneck(a - alpha * X[0], b - gamma * X[1], gamma)[0]
+
+    def starts(
+        self,
+        X: Float[ndarray, "v n"],
+        y: Float[ndarray, " n"],
+        count: int,
+        rng: np.random.Generator,
+    ) -> Float[ndarray, "m p"]:
+        """Exponents from 0.02 to 0.5, each term a random part of the median loss."""
+        slopes = rng.uniform(np.log(0.02), np.log(0.5), (count, 2))
+        level = float(np.median(y)) + np.log(rng.uniform(0.2, 0.9, (count, 2)))
+        return np.stack([np.exp(slopes[:, 0]), slopes[:, 1], level[:, 0], level[:, 1]], 1)
+
+    def habits(
+        self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
+    ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
+        """Exponents around a tenth, as without a floor they are small."""
+        level = float(np.median(y))
+        return np.array([0.1, np.log(0.1), level, level]), np.array([0.2, 1.0, 5.0, 5.0])
+
+    def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
+        """The parameters under the paper's letters, in the data's own units."""
+        alpha, log_gamma, a, b = theta.T
+        gamma = np.exp(log_gamma)
+        with np.errstate(over="ignore"):
+            return {
+                "alpha_N": alpha,
+                "alpha_D": gamma,
+                "N_c": np.exp(a / alpha + centre[0]),
+                "D_c": np.exp(b / gamma + centre[1]),
+            }

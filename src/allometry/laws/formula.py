@@ -1,0 +1,110 @@
+"""A user's own formula as a form.
+
+Letters: m parameter vectors at once, p parameters, n runs, v variables.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from allometry._core.errors import InputError, require
+from allometry.laws.forms import Draws, Form
+
+_VARIABLES = ("N", "D", "C", "D_unique")
+
+
+@final
+class Formula(Form):
+    """A law given as a Python function of N, D or C and of parameters with default values.
+
+    The defaults say where to start and what is positive: a parameter whose default is above zero
+    stays above zero. Derivatives are central differences.
+
+    Args:
+        function: Takes arrays, gives the loss (not its log), by broadcasting.
+
+    Example:
+        >>> import numpy as np
+        >>> from allometry import laws
+        >>> def mine(N, E=1.0, k=0.1):
+        ...     return E + k * np.log(1e9 / N)
+        >>> N = np.logspace(3, 6, 8)
+        >>> law = laws.fit({"N": N, "loss": 1.5 + 0.2 * np.log(1e9 / N)}, mine, bootstrap=0)
+        >>> round(law.params["k"].value, 3)
+        0.2
+    """
+
+    centred = False
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.name = getattr(function, "__name__", "formula")
+        signature = inspect.signature(function).parameters
+        self.variables = tuple(name for name in signature if name in _VARIABLES)
+        self.letters = tuple(name for name in signature if name not in _VARIABLES)
+        self.equation = f"L = {self.name}({', '.join(signature)})"
+        require(bool(self.variables), "formula", "take N, D or C", list(signature))
+        require(bool(self.letters), "formula", "take a parameter beside N, D and C", "none")
+        defaults = [signature[name].default for name in self.letters]
+        for name, value in zip(self.letters, defaults, strict=True):
+            if value is inspect.Parameter.empty or not np.isfinite(float(value)):
+                raise InputError(
+                    f"formula.{name} must have a finite default to start from; got none. "
+                    f"Write {name}=1.0 in the function."
+                )
+        self.defaults = np.array(defaults, dtype=float)
+        self.positive = self.defaults > 0
+
+    def _natural(self, theta: Float[ndarray, "m p"]) -> Float[ndarray, "m p"]:
+        return np.where(self.positive, np.exp(np.where(self.positive, theta, 0.0)), theta)
+
+    def value(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> Float[ndarray, "m n"]:
+        """Log loss alone; not finite where the formula gives no positive number."""
+        at = dict(zip(self.variables, np.exp(X), strict=True))
+        columns = self._natural(theta).T[:, :, None]
+        with np.errstate(all="ignore"):
+            loss = self.function(**at, **dict(zip(self.letters, columns, strict=True)))
+            return np.log(np.broadcast_to(loss, (len(theta), X.shape[1])))
+
+    def evaluate(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
+        """Log loss and its derivative by central differences of a millionth."""
+        J = np.empty((len(theta), self.p, X.shape[1]))
+        for j in range(self.p):
+            step = np.zeros(self.p)
+            step[j] = 1e-6
+            J[:, j] = (self.value(theta + step, X) - self.value(theta - step, X)) / 2e-6
+        return self.value(theta, X), J
+
+    def starts(
+        self,
+        X: Float[ndarray, "v n"],
+        y: Float[ndarray, " n"],
+        count: int,
+        rng: np.random.Generator,
+    ) -> Float[ndarray, "m p"]:
+        """The defaults, and others spread around them."""
+        mean, sd = self.habits(X, y)
+        return mean + sd * np.where(
+            np.arange(count)[:, None] == 0, 0, rng.normal(size=(count, self.p))
+        )
+
+    def habits(
+        self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
+    ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
+        """The defaults, give or take a factor of e (or one)."""
+        mean = np.where(
+            self.positive, np.log(np.where(self.positive, self.defaults, 1)), self.defaults
+        )
+        return mean, np.ones(self.p)
+
+    def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
+        """The parameters under the function's own names."""
+        return dict(zip(self.letters, self._natural(theta).T, strict=True))

@@ -1,0 +1,150 @@
+"""One fitted form: its optimum, its bootstrap draws, its weight among others.
+
+Letters: m draws, p parameters, n runs, v variables, k points asked for.
+"""
+
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from allometry.laws.forms import Form
+from allometry.laws.interval import Resample, noise_of, resampled
+from allometry.laws.objective import Objective, Prior
+from allometry.laws.solve import Solution, minimise, search
+from allometry.laws.table import Table
+
+
+@final
+@dataclass(frozen=True)
+class Member:
+    """A form fitted to runs."""
+
+    form: Form
+    theta: Float[ndarray, " p"]
+    centre: Float[ndarray, " v"]
+    noise: float
+    dof: int
+    solution: Solution = field(repr=False)
+    prior: Prior | None = field(repr=False)
+    draws: Float[ndarray, "m p"] = field(repr=False)
+    weight: float = 1.0
+    how: str = "none"
+
+    @property
+    def objective(self) -> float:
+        """The least objective found."""
+        return float(self.solution.objective.min())
+
+    @property
+    def agree(self) -> int:
+        """How many starts reached the optimum, to a millionth of the objective."""
+        return int((self.solution.objective <= self.objective * (1 + 1e-6) + 1e-15).sum())
+
+    def at(self, logs: dict[str, ndarray]) -> Float[ndarray, "v k"]:
+        """The form's variables at some points, centred as the fit was."""
+        return np.stack([logs[name] for name in self.form.variables]) - self.centre[:, None]
+
+    def curves(self, logs: dict[str, ndarray]) -> Float[ndarray, "m k"]:
+        """Log loss of the optimum (first row) and of each draw at some points."""
+        theta = np.concatenate([self.theta[None], self.draws])
+        return self.form.value(theta, self.at(logs))
+
+    def variance(self, table: Table, objective: Objective, logs: dict[str, ndarray]) -> ndarray:
+        """Delta-method variance of the log loss at some points."""
+        X = self.at(table.logs)
+        _, J = self.form.evaluate(self.theta[None], X)
+        cov = covariance(J[0], self.noise, objective.weights(table), self.prior)
+        _, K = self.form.evaluate(self.theta[None], self.at(logs))
+        return np.einsum("pk,pq,qk->k", K[0], cov, K[0])
+
+
+def fit_member(
+    form: Form,
+    table: Table,
+    objective: Objective,
+    *,
+    starts: int,
+    rng: np.random.Generator,
+) -> Member:
+    """The best of many starts."""
+    X = np.stack([table.logs[name] for name in form.variables])
+    centre = X.mean(1) if form.centred else np.zeros(len(X))
+    X = X - centre[:, None]
+    weights = objective.weights(table)
+    prior = objective.prior(form, X, table.y, 0.0)
+    begin = form.starts(X, table.y, starts, rng)
+    found = search(
+        form, X, table.y, begin, weights=weights, delta=objective.delta, prior=prior
+    )
+    theta, noise, dof = _best(form, X, table.y, found, weights)
+    if prior is not None:
+        # The noise is known only now, and with it how much the habits weigh.
+        prior = objective.prior(form, X, table.y, noise)
+        found = minimise(
+            form, X, table.y, found.theta, weights=weights, delta=objective.delta, prior=prior
+        )
+        theta, noise, dof = _best(form, X, table.y, found, weights)
+    return Member(form, theta, centre, noise, dof, found, prior, np.empty((0, form.p)))
+
+
+def _best(
+    form: Form,
+    X: Float[ndarray, "v n"],
+    y: Float[ndarray, " n"],
+    found: Solution,
+    weights: Float[ndarray, " n"] | None,
+) -> tuple[Float[ndarray, " p"], float, int]:
+    theta = found.theta[int(np.argmin(found.objective))]
+    noise, dof = noise_of(y - form.value(theta[None], X)[0], form.p, weights)
+    return theta, noise, dof
+
+
+def draw(
+    member: Member,
+    table: Table,
+    objective: Objective,
+    *,
+    draws: int,
+    resample: Resample,
+    rng: np.random.Generator,
+) -> tuple[Float[ndarray, "m p"], str]:
+    """Refitted parameters of resampled runs, and the name of the resampling."""
+    X = member.at(table.logs)
+    return resampled(
+        member.form,
+        X,
+        table.y,
+        member.theta,
+        draws=draws,
+        rng=rng,
+        cluster=table.cluster,
+        resample=resample,
+        weights=objective.weights(table),
+        scale=table.se if objective.measured else None,
+        delta=objective.delta,
+        prior=member.prior,
+        noise=member.noise,
+    )
+
+
+def covariance(
+    J: Float[ndarray, "p n"],
+    noise: float,
+    weights: Float[ndarray, " n"] | None,
+    prior: Prior | None,
+) -> Float[ndarray, "p p"]:
+    """Delta-method covariance of the parameters, with the habits' spread where runs are silent.
+
+    Without habits no parameter is let wider than 3 (a factor of 20 in a level), so that one the
+    runs don't determine can't claim that anything may happen.
+    """
+    w = np.ones(J.shape[1]) if weights is None else weights
+    sigma2 = max(noise, 1e-4) ** 2
+    loose = np.full(len(J), sigma2 / 9.0) if prior is None else prior[1]
+    bread = np.linalg.inv((J * w) @ J.T + np.diag(loose))
+    # Weights that are not inverse variances: a sandwich, with each run's noise in the middle.
+    meat = (J * w**2) @ J.T + np.diag(loose)
+    return sigma2 * bread @ meat @ bread

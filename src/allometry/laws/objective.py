@@ -1,0 +1,70 @@
+"""What a fit minimises: the loss on residuals, the weights of the runs, the pull of habits.
+
+Letters: n runs, p parameters, v variables.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from allometry.laws.forms import Form
+from allometry.laws.table import Table
+
+Prior = tuple[Float[ndarray, "..."], Float[ndarray, " p"]]
+"""Means (shared, or one row per problem) and precisions of a quadratic penalty."""
+
+
+@final
+@dataclass(frozen=True)
+class Objective:
+    r"""$\sum_i w_i \rho_\delta(r_i) + \frac{\sigma^2}{2} \sum_j ((\theta_j - \mu_j)/s_j)^2$.
+
+    Args:
+        delta: Where Huber's loss turns from square to linear, in log loss.
+        shrink: $\sigma$ in units of the noise, kept within `SIGMA`. At 1 the habits
+            $\mu_j \pm s_j$ of a form's parameters are a Bayesian's prior; more than 1 allows for
+            a form that is wrong, whose residuals are alike from run to run. 0 for no habits.
+        recency: A run with a share c of the largest compute weighs $c^\mathrm{recency}$.
+        measured: Weigh by the inverse square of the runs' own standard errors.
+    """
+
+    delta: float = 1e-3
+    shrink: float = 0.0
+    recency: float = 0.0
+    measured: bool = False
+
+    def prior(
+        self, form: Form, X: Float[ndarray, "v n"], y: Float[ndarray, " n"], noise: float
+    ) -> Prior | None:
+        """The penalty on a form's parameters when runs have so much noise."""
+        if not self.shrink:
+            return None
+        mean, sd = form.habits(X, y)
+        sigma = float(np.clip(self.shrink * noise, *SIGMA))
+        return mean, (sigma / sd) ** 2
+
+    def weights(self, table: Table) -> Float[ndarray, " n"] | None:
+        """The runs' weights, or None where all weigh 1."""
+        w = None
+        if self.recency:
+            t = table.order()
+            # In a table without compute, the one variable stands for the root of it.
+            power = self.recency * (1.0 if "C" in table.logs else 2.0)
+            w = np.exp(power * (t - t.max()))
+        if self.measured and table.se is not None:
+            own = 1 / table.se**2
+            w = own / own.mean() if w is None else w * own / own.mean()
+        return w
+
+
+SIGMA = (0.003, 0.03)
+"""Least and greatest log error per run that habits are weighed against."""
+
+PLAIN = Objective()
+"""The published practice: Huber's loss with delta 1e-3 on the log, all runs alike, no habits."""
+
+FORECAST = Objective(delta=0.03, shrink=3.0, recency=0.5)
+"""For predictions of larger runs: the large runs weigh more, and weak habits steady few runs."""
