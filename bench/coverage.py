@@ -51,8 +51,8 @@ def made_up(seed):
     A, B = rng.uniform(0.5, 2) * 1e3**alpha, rng.uniform(0.5, 2) * 2e4**beta
     loss = (E + A / N**alpha + B / D**beta) * np.exp(0.005 * rng.standard_normal(len(N)))
     frame = pd.DataFrame({"N": N, "D": D, "loss": loss})
-    small = frame.N * frame.D <= (frame.N * frame.D).max() / 9
-    return frame[small], frame[~small & (frame.N > frame.N[small].max())]
+    small = (frame.N * frame.D).max() / 9 >= frame.N * frame.D
+    return frame[small], frame[~small & (frame.N[small].max() < frame.N)]
 
 
 def main():
@@ -72,8 +72,16 @@ def main():
         truth = large.loss.to_numpy(float)
         law = al.laws.fit(small, bootstrap=options.draws)
         points = {k: large[k].to_numpy(float) for k in ("N", "D", "C") if k in large}
-        row = {"name": name, "kind": name.split()[0], "n": len(small), **judge(law.band(**points), truth)}
-        row |= {f"usual {k}": v for k, v in judge(usual(small, large, options.draws, rng), truth).items()}
+        row = {
+            "name": name,
+            "kind": name.split()[0],
+            "n": len(small),
+            **judge(law.band(**points), truth),
+        }
+        row |= {
+            f"usual {k}": v
+            for k, v in judge(usual(small, large, options.draws, rng), truth).items()
+        }
         row["form"] = "+".join(m.form.name for m in law.members)
         row["tau"] = law.drift.typical
         rows.append(row)

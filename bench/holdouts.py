@@ -1,4 +1,4 @@
-"""Real hold-outs: fit the small runs of a public data set, predict runs of three times the compute.
+"""Real hold-outs: small runs of a public data set to fit, runs of three times the compute to hit.
 
 Used by `bench/coverage.py`. Each case is (set, columns to fit, columns to predict).
 """

@@ -36,18 +36,24 @@ class Allometry:
     method: str
 
     def __call__(self, x: Any) -> ndarray:
-        """k x^a."""
+        """K x^a."""
         return np.asarray(self.coefficient.value * np.asarray(x, float) ** self.exponent.value)
 
     def words(self, isometry: float = 1.0) -> str:
         """A plain sentence on how y grows with x."""
         lo, hi = self.exponent.interval
         if lo <= isometry <= hi:
-            how = "can't be told from in proportion" if isometry == 1 else "agrees with the expected"
+            how = (
+                "can't be told from in proportion" if isometry == 1 else "agrees with the expected"
+            )
         elif self.exponent.value > isometry:
-            how = "superlinear: y grows faster than x" if isometry == 1 else "steeper than expected"
+            how = (
+                "superlinear: y grows faster than x" if isometry == 1 else "steeper than expected"
+            )
         else:
-            how = "sublinear: y grows slower than x" if isometry == 1 else "shallower than expected"
+            how = (
+                "sublinear: y grows slower than x" if isometry == 1 else "shallower than expected"
+            )
         return f"exponent {self.exponent.value:.3f} ({lo:.3f} to {hi:.3f}): {how}"
 
 
@@ -95,9 +101,13 @@ def allometry(x: Any, y: Any, *, method: Method = "ols", ratio: float = 1.0) -> 
         a = _deming(u, v, ratio)
         left = np.array([_deming(np.delete(u, i), np.delete(v, i), ratio) for i in range(n)])
         se = math.sqrt((n - 1) / n * float(((left - left.mean()) ** 2).sum()))
-        exponent = Estimate(a, se=se, lo=a - q * se, hi=a + q * se, n=n, method="Deming, jackknife")
+        exponent = Estimate(
+            a, se=se, lo=a - q * se, hi=a + q * se, n=n, method="Deming, jackknife"
+        )
     else:
-        require(method == "theil-sen", "allometry.method", "be ols, sma, deming or theil-sen", method)
+        require(
+            method == "theil-sen", "allometry.method", "be ols, sma, deming or theil-sen", method
+        )
         exponent = _theil_sen(u, v)
     level = (
         float(np.median(v - exponent.value * u))
@@ -111,7 +121,7 @@ def allometry(x: Any, y: Any, *, method: Method = "ols", ratio: float = 1.0) -> 
 def _coefficient(
     u: Float[ndarray, " n"], v: Float[ndarray, " n"], a: Estimate, level: float, q: float
 ) -> Estimate:
-    """k with its interval: that of the line's height at log x = 0."""
+    """K with its interval: that of the line's height at log x = 0."""
     n = len(u)
     rest = v - a.value * u - level
     s2 = float((rest**2).sum()) / (n - 2)
@@ -174,7 +184,7 @@ def isometry(x: Any, y: Any, *, exponent: float = 1.0, method: Method = "ols") -
 
 
 def common_exponent(groups: Mapping[str, tuple[Any, Any]]) -> tuple[Estimate, float]:
-    """One exponent for several groups (each with its own k), and the probability that they share it.
+    """One exponent for several groups (each with its own k), and how probable it is that they do.
 
     Analysis of covariance: the F test of parallel lines on logs.
     """
@@ -235,7 +245,14 @@ def compare(
         kind = "superlinear" if a.value > 1 else "sublinear" if a.value < 1 else "linear"
         said = "agree" if agree else f"differ by a factor of {ratio:.2f}"
         rows.append(
-            Comparison(name, a, b, ratio, agree, f"{name}: {a.value:.3f} ({kind}) against {b.value:.3f}: {said}")
+            Comparison(
+                name,
+                a,
+                b,
+                ratio,
+                agree,
+                f"{name}: {a.value:.3f} ({kind}) against {b.value:.3f}: {said}",
+            )
         )
     return rows
 

@@ -92,13 +92,13 @@ def run_folds(
     masks: list[ndarray],
     objective: Objective,
     rng: np.random.Generator,
-    starts: int = 12,
+    starts: int = 6,
 ) -> list[Fold]:
     """Fit the form to each mask's runs and confront it with all runs beyond."""
     folds = []
     for mask in masks:
         small, ahead = table.take(mask), table.take(~mask)
-        member = fit_member(form, small, objective, starts=starts, rng=rng)
+        member = fit_member(form, small, objective, starts=starts, rng=rng, tolerance=1e-7)
         error = ahead.y - form.value(member.theta[None], member.at(ahead.logs))[0]
         variance = member.variance(small, objective, ahead.logs)
         far = distance(form, ahead.logs, small.logs)

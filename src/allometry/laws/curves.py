@@ -101,7 +101,9 @@ class Shifted(Form):
 
 @final
 class Sigmoid(Form):
-    r"""M4: $(\varepsilon_x - \varepsilon_\infty) / (\varepsilon_0 - \varepsilon_x)^\alpha = \beta x^c$.
+    r"""M4, the sigmoid-like form of Alabdulmohsin et al.
+
+    $(\varepsilon_x - \varepsilon_\infty) / (\varepsilon_0 - \varepsilon_x)^\alpha = \beta x^c$.
 
     With $s = (\varepsilon_x - \varepsilon_\infty)/(\varepsilon_0 - \varepsilon_\infty)$ this reads
     $\log s - \alpha \log(1 - s) = q$, linear in $\log x$ on the right; it is solved for the logit
@@ -135,7 +137,7 @@ class Sigmoid(Form):
     def evaluate(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
-        """Log loss and its derivative with respect to (log floor, log gap, log alpha, log beta, c)."""
+        """Log loss and its derivative: by log floor, log gap, log alpha, log beta and c."""
         v, slope = self._share(theta, X)
         f, share = with_floor(theta[:, 0, None], theta[:, 1, None] - softplus(-v))
         pull = share / (1 + np.exp(v)) / slope  # d f / d q
@@ -232,7 +234,7 @@ class Broken(Form):
     def evaluate(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
-        """Log loss and its derivative with respect to (log a, log b, c0, c_i, log d_i, log f_i)."""
+        """Log loss and its derivative: by log a, log b, c0, then c_i, log d_i, log f_i."""
         z, bends = self._rest(theta, X)
         f, share = with_floor(theta[:, 0, None], z)
         rows = [1 - share, share]

@@ -36,6 +36,7 @@ def fit(
     drop_highest: int = 0,
     delta: float | None = None,
     weighted: bool = False,
+    raw: bool = False,
     starts: int = 32,
 ) -> Law:
     r"""The law of some runs, with intervals and with what the runs can't tell.
@@ -53,8 +54,10 @@ def fit(
         resample: Which bootstrap; see `allometry.laws.interval.resampled`.
         seed: Of the starts and the draws.
         drop_highest: Leave out so many of the highest losses.
-        delta: Where Huber's loss turns linear (1e-3; 0.03 for `auto`); infinity for least squares.
+        delta: Where Huber's loss turns linear (1e-3; 0.03 for `auto`); 0 for absolute deviations
+            (a Laplace likelihood), infinity for least squares.
         weighted: Weigh each run by the inverse square of its `loss_se`.
+        raw: Meet the losses themselves rather than their logs.
         starts: Starting points tried.
 
     Raises:
@@ -73,7 +76,7 @@ def fit(
     """
     require(bootstrap >= 0, "fit.bootstrap", "be 0 or more", bootstrap)
     require(starts >= 1, "fit.starts", "be at least 1", starts)
-    require(delta is None or delta > 0, "fit.delta", "be positive", delta)
+    require(delta is None or delta >= 0, "fit.delta", "be 0 or more", delta)
     require(x is None or x in VARIABLES, "fit.x", "be N, D or C", x)
     made = None if form == "auto" else named(form)
     table = read(
@@ -86,6 +89,8 @@ def fit(
     objective = FORECAST if made is None else PLAIN
     if delta is not None:
         objective = replace(objective, delta=delta)
+    if raw:
+        objective = replace(objective, raw=True)
     if weighted:
         require(
             table.se is not None, "fit.weighted", "have a positive loss_se for every run", None

@@ -35,6 +35,7 @@ def resampled(
     delta: float = 1e-3,
     prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None = None,
     noise: float = 0.0,
+    raw: bool = False,
 ) -> tuple[Float[ndarray, "m p"], str]:
     """Refitted parameters of resampled runs, and the name of the resampling.
 
@@ -54,14 +55,18 @@ def resampled(
         prior = prior[0] + sd * rng.standard_normal((draws, form.p)), prior[1]
     if resample == "residual":
         noisy = _noisy(form, X, y, theta, draws, rng, weights, scale)
-        found = minimise(form, X, noisy, starts, weights=weights, delta=delta, prior=prior)
+        noisy = np.exp(noisy) if raw else noisy
+        found = minimise(
+            form, X, noisy, starts, weights=weights, delta=delta, prior=prior, raw=raw
+        )
     else:
         if resample == "pairs":
             counts = rng.multinomial(len(y), np.full(len(y), 1 / len(y)), size=draws)
         else:
             counts = rng.multinomial(groups, np.full(groups, 1 / groups), size=draws)[:, cluster]
         w = counts.astype(float) * (1.0 if weights is None else weights)
-        found = minimise(form, X, y, starts, weights=w, delta=delta, prior=prior)
+        goal = np.exp(y) if raw else y
+        found = minimise(form, X, goal, starts, weights=w, delta=delta, prior=prior, raw=raw)
     bad = ~np.isfinite(found.objective)
     return np.where(bad[:, None], theta, found.theta), resample
 

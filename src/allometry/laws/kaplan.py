@@ -139,9 +139,9 @@ def overfitting(
     N_c: float = 6.4e13,
     D_c: float = 1.8e13,
 ) -> ndarray:
-    r"""$\delta L = L(N, D)/L(N, \infty) - 1 = (1 + (N/N_c)^{\alpha_N/\alpha_D} D_c/D)^{\alpha_D} - 1$.
+    r"""$\delta L = (1 + (N/N_c)^{\alpha_N/\alpha_D} D_c/D)^{\alpha_D} - 1$.
 
-    A function of $N^{\alpha_N/\alpha_D}/D = N^{0.74}/D$ alone.
+    The share by which $L(N, D)$ exceeds $L(N, \infty)$: a function of $N^{\alpha_N/\alpha_D}/D = N^{0.74}/D$ alone.
 
     References:
         `kaplan2020` Eqs. (4.2) and (4.3).
@@ -150,7 +150,9 @@ def overfitting(
     return np.asarray((1 + (n / N_c) ** (alpha_N / alpha_D) * D_c / d) ** alpha_D - 1)
 
 
-def compute_exponent(alpha_N: float = 0.077, alpha_S: float = 0.76, alpha_B: float = 0.21) -> float:
+def compute_exponent(
+    alpha_N: float = 0.077, alpha_S: float = 0.76, alpha_B: float = 0.21
+) -> float:
     r"""$\alpha_C^{min} = 1 / (1/\alpha_S + 1/\alpha_B + 1/\alpha_N)$.
 
     References:

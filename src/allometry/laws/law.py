@@ -160,7 +160,7 @@ class Law:
         `hi` is infinite where the floor of more than 2.5 % of the draws lies above `loss`; the
         share is in `.method`.
         """
-        from allometry.laws.plan import reach
+        from allometry.laws.reach import reach
 
         return reach(self, loss, variable, fixed)
 

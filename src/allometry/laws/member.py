@@ -68,6 +68,7 @@ def fit_member(
     *,
     starts: int,
     rng: np.random.Generator,
+    tolerance: float = 1e-13,
 ) -> Member:
     """The best of many starts."""
     X = np.stack([table.logs[name] for name in form.variables])
@@ -76,15 +77,32 @@ def fit_member(
     weights = objective.weights(table)
     prior = objective.prior(form, X, table.y, 0.0)
     begin = form.starts(X, table.y, starts, rng)
+    goal = objective.goal(table.y)
     found = search(
-        form, X, table.y, begin, weights=weights, delta=objective.delta, prior=prior
+        form,
+        X,
+        goal,
+        begin,
+        weights=weights,
+        delta=objective.delta,
+        prior=prior,
+        tolerance=tolerance,
+        raw=objective.raw,
     )
     theta, noise, dof = _best(form, X, table.y, found, weights)
     if prior is not None:
         # The noise is known only now, and with it how much the habits weigh.
         prior = objective.prior(form, X, table.y, noise)
         found = minimise(
-            form, X, table.y, found.theta, weights=weights, delta=objective.delta, prior=prior
+            form,
+            X,
+            goal,
+            found.theta,
+            weights=weights,
+            delta=objective.delta,
+            prior=prior,
+            tolerance=tolerance,
+            raw=objective.raw,
         )
         theta, noise, dof = _best(form, X, table.y, found, weights)
     return Member(form, theta, centre, noise, dof, found, prior, np.empty((0, form.p)))
@@ -127,6 +145,7 @@ def draw(
         delta=objective.delta,
         prior=member.prior,
         noise=member.noise,
+        raw=objective.raw,
     )
 
 

@@ -23,18 +23,21 @@ class Objective:
     r"""$\sum_i w_i \rho_\delta(r_i) + \frac{\sigma^2}{2} \sum_j ((\theta_j - \mu_j)/s_j)^2$.
 
     Args:
-        delta: Where Huber's loss turns from square to linear, in log loss.
+        delta: Where Huber's loss turns from square to linear, in log loss; 0 for absolute
+            deviations (a Laplace likelihood), infinity for least squares.
         shrink: $\sigma$ in units of the noise, kept within `SIGMA`. At 1 the habits
             $\mu_j \pm s_j$ of a form's parameters are a Bayesian's prior; more than 1 allows for
             a form that is wrong, whose residuals are alike from run to run. 0 for no habits.
         recency: A run with a share c of the largest compute weighs $c^\mathrm{recency}$.
         measured: Weigh by the inverse square of the runs' own standard errors.
+        raw: Residuals of the loss itself, not of its log.
     """
 
     delta: float = 1e-3
     shrink: float = 0.0
     recency: float = 0.0
     measured: bool = False
+    raw: bool = False
 
     def prior(
         self, form: Form, X: Float[ndarray, "v n"], y: Float[ndarray, " n"], noise: float
@@ -45,6 +48,10 @@ class Objective:
         mean, sd = form.habits(X, y)
         sigma = float(np.clip(self.shrink * noise, *SIGMA))
         return mean, (sigma / sd) ** 2
+
+    def goal(self, y: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+        """What is to be met: log losses, or losses."""
+        return np.exp(y) if self.raw else y
 
     def weights(self, table: Table) -> Float[ndarray, " n"] | None:
         """The runs' weights, or None where all weigh 1."""

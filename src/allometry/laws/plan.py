@@ -1,6 +1,6 @@
-"""Plans: what a law says to do with a budget, and what it takes to reach a loss.
+"""Plans: what a law says to do with a budget, and what being wrong would cost.
 
-Letters: m draws, g grid points, v variables.
+Letters: m draws, g grid points.
 """
 
 import math
@@ -11,11 +11,17 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from allometry._core.errors import require
+from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry.laws.law import Law
+from allometry.laws.reach import crossing, from_draws, frontier, lowest
 
 GRID = 600
+INFERENCE = 2.0
+"""FLOPs per parameter and token of a forward pass."""
+
+WORTH = 15.39
+"""R*_D of Muennighoff et al.: repetitions after which data have lost most of their worth."""
 
 
 @final
@@ -31,6 +37,8 @@ class Plan:
         form: The law's form.
         warnings: What to doubt about the plan.
         method: How N and D were found.
+        lost: FLOPs wasted because the law is uncertain: what the plan spends beyond what the
+            best split would need for the same loss, in the mean over draws and at the 97.5 % end.
     """
 
     compute: float
@@ -40,6 +48,7 @@ class Plan:
     form: str
     warnings: list[str] = field(default_factory=list)
     method: str = ""
+    lost: Estimate | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, ready for JSON."""
@@ -52,16 +61,27 @@ class Plan:
             "form": self.form,
             "warnings": list(self.warnings),
             "method": self.method,
+            "lost": None if self.lost is None else self.lost.to_dict(),
         }
 
     def __str__(self) -> str:
         lines = [f"with {self.compute:.3g} FLOPs ({self.form}):"]
         lines += [f"  {k} = {v}" for k, v in (("N", self.N), ("D", self.D), ("loss", self.loss))]
+        if self.lost is not None:
+            lines.append(f"  FLOPs lost to doubt about the split = {self.lost}")
         return "\n".join(lines + [f"  warning: {sentence}" for sentence in self.warnings])
 
 
-def plan(law: Law, compute: float) -> Plan:
-    """The plan that a law makes of a budget.
+def plan(
+    law: Law,
+    compute: float,
+    *,
+    N: float | None = None,
+    D: float | None = None,
+    unique: float | None = None,
+    inference_tokens: float = 0.0,
+) -> Plan:
+    r"""The plan that a law makes of a budget.
 
     For a law in N and D: the split of the budget between them with the least loss, found on each
     bootstrap draw as well, so that N and D carry intervals. For a law in one variable: the point
@@ -69,45 +89,45 @@ def plan(law: Law, compute: float) -> Plan:
 
     Args:
         law: A fitted law.
-        compute: The budget in FLOPs.
+        compute: The budget in FLOPs, inference included where it is asked for.
+        N: Fix the size; the budget then buys data.
+        D: Fix the data; the budget then buys size.
+        unique: How much unique data there is; beyond it data are repeated, and a repetition is
+            worth less (Muennighoff et al.; by the law's own $R_D^*$ where it has one).
+        inference_tokens: Tokens to be generated over the model's life at 2N FLOPs each, paid from
+            the same budget.
 
     References:
-        `hoffmann2022` Eq. (4), approach 3.
+        `hoffmann2022` Eq. (4), approach 3; `muennighoff2023` Eq. (5); `sardana2024` section 2.
     """
     require(compute > 0 and math.isfinite(compute), "plan.compute", "be positive", compute)
-    warnings = list(law.warnings) + _beyond(law, compute)
-    c = float(np.log(compute))
+    for name, value in (("N", N), ("D", D), ("unique", unique)):
+        require(value is None or value > 0, f"plan.{name}", "be positive", value)
+    require(inference_tokens >= 0, "plan.inference_tokens", "be 0 or more", inference_tokens)
+    require(N is None or D is None, "plan", "fix N or D, not both", (N, D))
+    warnings = [*law.warnings, *_beyond(law, compute)]
+    c = math.log(compute)
     if {"N", "D"} <= set(law.variables):
-        N, D, said = _optimum(law, c)
-        loss = law.predict(N=[float(N)], D=[float(D)])[0]
-        return Plan(compute, N, D, loss, law.form, warnings + said, "least loss at that compute")
-    if law.path is not None:
-        n, d = (law.path.at(name, np.array([c])) for name in ("N", "D"))
-        if law.path.of["D"][1] == 0.0:
-            n = law.cost.size(np.array([c]), d)
-        warnings.append(
-            "The runs lie on one path of N and D, so the plan follows that path; whether another "
-            "split of the budget would be better can't be told from them."
+        return _split(law, c, N, D, unique, inference_tokens, warnings)
+    if N is not None or D is not None or unique is not None or inference_tokens:
+        raise InputError(
+            "plan must have a law in both N and D for a fixed N or D, unique data or inference "
+            f"tokens; got a law in {' and '.join(law.variables)}. Fit the form 'chinchilla'."
         )
-        N, D = (Estimate(float(np.exp(v[0])), method="the runs' own path") for v in (n, d))
-        loss = law.predict(N=[float(N)], D=[float(D)])[0]
-        return Plan(compute, N, D, loss, law.form, warnings, "path")
+    if law.path is not None:
+        return _along(law, c, warnings)
     if law.variables == ("C",):
         warnings.append(
             "The law is in compute alone, so it says what to expect but not how to split the "
             "budget into N and D."
         )
-        N, D, said = _trend(law, c)
+        n, d = _trend(law, c)
         loss = law.predict(C=[compute])[0]
-        return Plan(compute, N, D, loss, law.form, warnings + said, "trend of runs")
-    require(
-        False,
-        "law",
-        "know N and D, or C, to plan for a budget of compute",
-        law.variables,
-        "Give the runs a C column, or both N and D.",
+        return Plan(compute, n, d, loss, law.form, warnings, "trend of runs")
+    raise InputError(
+        f"law must know N and D, or C, to plan for a budget of compute; got a law in "
+        f"{' and '.join(law.variables)}. Give the runs a C column, or both N and D."
     )
-    raise AssertionError
 
 
 def _beyond(law: Law, compute: float) -> list[str]:
@@ -124,127 +144,167 @@ def _beyond(law: Law, compute: float) -> list[str]:
     return []
 
 
-def _optimum(law: Law, c: float) -> tuple[Estimate, Estimate, list[str]]:
-    """Compute-optimal N and D at log compute `c`, with intervals from the draws."""
-    seen = law.table.logs["N"]
-    middle = float(seen.mean()) + 0.5 * (c - float(law.table.logs["C"].mean()))
-    n = np.linspace(middle - 12.0, middle + 12.0, GRID)
-    d = law.cost.data(np.full_like(n, c), n)
-    best, edge = lowest(n, law.curves({"N": n, "D": d, "C": np.full_like(n, c)}))
-    warnings = []
-    share = float(edge[1:].mean()) if len(edge) > 1 else 0.0
-    if edge[0] or share > 0.025:
-        warnings.append(
-            f"The split between N and D is not determined: in {max(share, float(edge[0])):.0%} of "
-            "the fits the best size lies at no finite value."
-        )
-    data = law.cost.data(np.full_like(best, c), best)
-    return from_draws(best), from_draws(data), warnings
+def _split(
+    law: Law,
+    c: float,
+    N: float | None,
+    D: float | None,
+    unique: float | None,
+    tokens: float,
+    warnings: list[str],
+) -> Plan:
+    """The best split of the budget, or the one that a fixed size or fixed data leave."""
+    if N is not None:
+        n = np.array([math.log(N)])
+        how = "size fixed"
+    elif D is not None:
+        n = law.cost.size(np.array([c]), np.array([math.log(D)]))
+        if tokens:
+            n = n + np.log(1 / (1 + INFERENCE * tokens / (np.exp(law.cost.log_ratio(n)) * D)))
+        how = "data fixed"
+    else:
+        middle = float(law.table.logs["N"].mean())
+        middle += 0.5 * (c - float(law.table.logs["C"].mean()))
+        n = np.linspace(middle - 12.0, middle + 12.0, GRID)
+        how = "least loss at that compute"
+    curves, d = _losses(law, c, n, unique, tokens)
+    lost = None
+    if len(n) > 1:
+        best, edge = lowest(n, curves)
+        share = float(edge[1:].mean()) if len(edge) > 1 else 0.0
+        if edge[0] or share > 0.025:
+            warnings = [
+                *warnings,
+                "The split between N and D is not determined: in "
+                f"{max(share, float(edge[0])):.0%} of the fits the best size lies at no finite "
+                "value.",
+            ]
+        lost = _lost(law, c, n, curves, best) if not (unique or tokens) else None
+        n_at, d_at = from_draws(best), from_draws(np.interp(best, n, d))
+    else:
+        n_at, d_at = (Estimate(float(np.exp(v[0])), exact=True, method=how) for v in (n, d))
+        require(math.isfinite(d_at.value), "plan.compute", "buy some training beside inference", c)
+    at = {"N": [n_at.value], "D": [_worth(law, d_at.value, unique)]}
+    if unique and "D_unique" in law.variables:
+        at = {"N": [n_at.value], "D": [d_at.value], "D_unique": [unique]}
+    if unique and d_at.value > unique:
+        warnings = [*warnings, f"Data are repeated {d_at.value / unique:.2g} times."]
+    loss = law.predict(**at)[0]
+    return Plan(math.exp(c), n_at, d_at, loss, law.form, warnings, how, lost)
 
 
-def lowest(
-    x: Float[ndarray, " g"], curves: Float[ndarray, "m g"]
-) -> tuple[Float[ndarray, " m"], ndarray]:
-    """Where each curve is lowest (by a parabola through three points), and whether at an edge."""
-    i = curves.argmin(1)
-    edge = (i == 0) | (i == len(x) - 1)
-    j = np.clip(i, 1, len(x) - 2)
-    rows = np.arange(len(curves))
-    a, b, c = curves[rows, j - 1], curves[rows, j], curves[rows, j + 1]
-    bend = a - 2 * b + c
-    shift = np.where(bend > 0, 0.5 * (a - c) / np.where(bend > 0, bend, 1.0), 0.0)
-    return np.where(edge, x[i], x[j] + np.clip(shift, -1, 1) * (x[1] - x[0])), edge
+def _losses(
+    law: Law, c: float, n: Float[ndarray, " g"], unique: float | None, tokens: float
+) -> tuple[Float[ndarray, "m g"], Float[ndarray, " g"]]:
+    """Log loss of the law and each draw at log sizes `n`, and the log data each leaves."""
+    left = np.full_like(n, c)
+    if tokens:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            left = c + np.log(np.maximum(1 - INFERENCE * tokens * np.exp(n - c), 0.0))
+    d = law.cost.data(left, n)
+    logs = {"N": n, "D": d, "C": left}
+    if unique is not None:
+        logs["D_unique"] = np.minimum(np.full_like(n, math.log(unique)), d)
+        if "D_unique" not in law.variables:
+            logs["D"] = np.log([_worth(law, float(np.exp(x)), unique) for x in d])
+    usable = np.isfinite(d)
+    curves = np.full((len(law.members[0].draws) + 1, len(n)), np.inf)
+    curves[:, usable] = law.curves({k: v[usable] for k, v in logs.items()})
+    return curves, d
 
 
-def from_draws(logs: Float[ndarray, " m"]) -> Estimate:
-    """The exponential of the first entry, with an interval from the others."""
-    value = float(np.exp(logs[0]))
-    if len(logs) < 20:
-        return Estimate(value, method="no bootstrap draws")
-    lo, hi = np.exp(np.quantile(logs[1:], [0.025, 0.975]))
+def _worth(law: Law, data: float, unique: float | None) -> float:
+    """How much unique data so much repeated data are worth."""
+    if unique is None or data <= unique or "D_unique" in law.variables:
+        return data
+    return unique * (1 - WORTH * math.expm1(-(data / unique - 1) / WORTH))
+
+
+def _lost(
+    law: Law,
+    c: float,
+    n: Float[ndarray, " g"],
+    curves: Float[ndarray, "m g"],
+    best: Float[ndarray, " m"],
+) -> Estimate | None:
+    """FLOPs that the plan's split wastes where a draw is the truth."""
+    if len(curves) < 20:
+        return None
+    reached = np.array([np.interp(best[0], n, curve) for curve in curves[1:]])
+    grid = np.linspace(c - 3.0, c, 61)
+    least = frontier(law, grid)[1:]
+    # Where on its own frontier each draw has the loss that the plan reaches.
+    at = np.array([np.interp(-r, -row, grid) for r, row in zip(reached, least, strict=True)])
+    wasted = math.exp(c) * (1 - np.exp(np.minimum(at - c, 0.0)))
     return Estimate(
-        value,
-        lo=float(min(lo, value)),
-        hi=float(max(hi, value)),
-        n=len(logs) - 1,
-        method="bootstrap",
+        float(wasted.mean()),
+        lo=0.0,
+        hi=float(np.quantile(wasted, 0.975)),
+        method="draws of the law as truths",
     )
 
 
-def _trend(law: Law, c: float) -> tuple[Estimate | None, Estimate | None, list[str]]:
+def _along(law: Law, c: float, warnings: list[str]) -> Plan:
+    """The point with that compute on the path that the runs took."""
+    assert law.path is not None
+    n, d = (law.path.at(name, np.array([c])) for name in ("N", "D"))
+    if law.path.of["D"][1] == 0.0:
+        n = law.cost.size(np.array([c]), d)
+    warnings = [
+        *warnings,
+        "The runs lie on one path of N and D, so the plan follows that path; whether another "
+        "split of the budget would be better can't be told from them.",
+    ]
+    N, D = (Estimate(float(np.exp(v[0])), method="the runs' own path") for v in (n, d))
+    loss = law.predict(N=[float(N)], D=[float(D)])[0]
+    return Plan(math.exp(c), N, D, loss, law.form, warnings, "path")
+
+
+def _trend(law: Law, c: float) -> tuple[Estimate | None, Estimate | None]:
     """Where the runs' own trend of N and D goes at that compute: a habit, not an optimum."""
     if not {"N", "D"} <= set(law.table.logs):
-        return None, None, []
-    x = law.table.logs["C"]
-    n = law.table.logs["N"]
+        return None, None
+    x, n = law.table.logs["C"], law.table.logs["N"]
     slope = float(np.cov(x, n)[0, 1] / x.var(ddof=1))
     at = float(n.mean() + slope * (c - x.mean()))
     d = float(law.cost.data(np.array([c]), np.array([at]))[0])
     how = "the runs' own trend, not an optimum"
-    return Estimate(float(np.exp(at)), method=how), Estimate(float(np.exp(d)), method=how), []
+    return Estimate(float(np.exp(at)), method=how), Estimate(float(np.exp(d)), method=how)
 
 
-def reach(law: Law, loss: float, variable: str, fixed: dict[str, float]) -> Estimate:
-    """Where the law reaches `loss` along `variable`, with an interval from the draws."""
-    require(loss > 0, "solve.loss", "be positive", loss)
-    require(variable in ("N", "D", "C"), "solve.variable", "be N, D or C", variable)
-    for name, value in fixed.items():
-        require(
-            name in ("N", "D", "C") and value > 0, f"solve.{name}", "be N, D or C, positive", value
-        )
-    start = float(np.log(1.0))
-    x = np.linspace(start, np.log(1e40), 4 * GRID)
-    if variable == "C" and {"N", "D"} <= set(law.variables) and not fixed:
-        # Each point of the frontier is a search over splits: look coarsely, then where it counts.
-        x = x[:: len(x) // 80]
-        rough = crossing(x, _frontier(law, x), float(np.log(loss)))
-        near = rough[np.isfinite(rough)]
-        if len(near):
-            x = np.linspace(near.min() - (x[1] - x[0]), near.max() + (x[1] - x[0]), 80)
-        curves = _frontier(law, x)
-    else:
-        given = {variable: x} | {k: np.full_like(x, np.log(v)) for k, v in fixed.items()}
-        curves = law.curves({v: law.coordinate(v, given) for v in law.variables})
-    found = crossing(x, curves, float(np.log(loss)))
-    never = float(np.isinf(found[1:]).mean()) if len(found) > 1 else float(np.isinf(found[0]))
-    lo, hi = (
-        (np.exp(np.quantile(found[1:], [0.025, 0.975], method="nearest")))
-        if len(found) > 20
-        else (None, None)
-    )
+def crossing_of(first: Law, second: Law, variable: str = "C") -> Estimate:
+    """Where the second law becomes better than the first, with an interval from both's draws.
+
+    Both laws are read along `variable`: compute by their frontiers (or paths), or N or D where
+    both are laws in it alone. `hi` is infinite where it never happens in some of the draws.
+    """
+    require(variable in ("N", "D", "C"), "crossing_of.variable", "be N, D or C", variable)
+    both = []
+    for law in (first, second):
+        seen = law.table.logs.get(variable)
+        require(seen is not None, "crossing_of", f"be given laws whose runs have {variable}", None)
+        both.append((law, seen))
+    low = min(float(seen.min()) for _, seen in both)
+    high = max(float(seen.max()) for _, seen in both)
+    x = np.linspace(low, high + 1.5 * (high - low), 160)
+    a, b = (read_along(law, variable, x) for law, _ in both)
+    m = min(len(a), len(b))
+    gap = b[:m] - a[:m]
+    # Before the crossing the second is worse; where it is better from the start, that is it.
+    found = crossing(x, gap, 0.0)
+    never = float(np.isinf(found[1:]).mean()) if m > 1 else float(np.isinf(found[0]))
     value = float(np.exp(found[0]))
-    method = "bootstrap"
-    if never > 0:
-        method += f"; {never:.1%} of the fits never reach {loss:g}"
+    ends = np.exp(np.quantile(found[1:], [0.025, 0.975], method="nearest")) if m > 20 else None
+    method = "bootstrap of both" + (f"; never in {never:.1%} of the draws" if never else "")
+    if ends is None:
+        return Estimate(value, method=method)
     return Estimate(
-        value,
-        lo=None if lo is None else float(min(lo, value)),
-        hi=None if hi is None else float(max(hi, value)),
-        n=law.n,
-        method=method,
+        value, lo=float(min(ends[0], value)), hi=float(max(ends[1], value)), method=method
     )
 
 
-def _frontier(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
-    """The least log loss at each log compute, over a grid of splits."""
-    middle = float(law.table.logs["N"].mean()) + 0.5 * (c - float(law.table.logs["C"].mean()))
-    best = None
-    for away in np.linspace(-12.0, 12.0, 121):
-        n = middle + away
-        curves = law.curves({"N": n, "D": law.cost.data(c, n), "C": c})
-        best = curves if best is None else np.minimum(best, curves)
-    assert best is not None
-    return best
-
-
-def crossing(
-    x: Float[ndarray, " g"], curves: Float[ndarray, "m g"], target: float
-) -> Float[ndarray, " m"]:
-    """First place where each falling curve is at or below `target`; infinity where it never is."""
-    below = curves <= target
-    reached = below.any(1)
-    i = np.clip(below.argmax(1), 1, len(x) - 1)
-    rows = np.arange(len(curves))
-    a, b = curves[rows, i - 1], curves[rows, i]
-    part = np.clip((a - target) / np.where(a > b, a - b, 1.0), 0, 1)
-    return np.where(reached, x[i - 1] + part * (x[i] - x[i - 1]), np.inf)
+def read_along(law: Law, variable: str, x: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
+    """Log loss of the law and its draws along one variable given as logs."""
+    if variable == "C" and {"N", "D"} <= set(law.variables):
+        return frontier(law, x)
+    return law.curves({v: law.coordinate(v, {variable: x}) for v in law.variables})

@@ -42,7 +42,7 @@ class Repeated(Form):
         e, a, log_alpha, b, log_beta, rd, rn = (theta[:, i, None] for i in range(7))
         alpha, beta = np.exp(log_alpha), np.exp(log_beta)
         n, d, u = X[0], X[1], np.minimum(X[2], X[1])
-        # The optimum for unique data has both terms' slopes alike: alpha A/N^alpha = beta B/D^beta.
+        # At the optimum for unique data both terms fall alike: alpha A/N^alpha = beta B/D^beta.
         best = (log_alpha - log_beta + a - b + beta * u) / alpha
         own = np.minimum(n, best)
         size = own + np.log1p(_worth(np.expm1(np.minimum(n - own, 50.0)), np.exp(rn)))

@@ -21,7 +21,7 @@ from allometry.laws.table import Table
 SPARE = 2
 """Configurations a fit must have beyond its parameters before a backtest may use it."""
 
-UNSEEN = 0.01
+UNSEEN = 0.003
 """Relative error that backtests can't tell from another: their scores are softened by it."""
 
 LEAST = 0.05

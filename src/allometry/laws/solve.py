@@ -3,7 +3,7 @@
 Letters: m problems (starts or bootstrap draws), p parameters, n runs, v variables.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -45,6 +45,8 @@ def minimise(
     delta: float = 1e-3,
     prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None = None,
     iterations: int = 300,
+    tolerance: float = 1e-13,
+    raw: bool = False,
 ) -> Solution:
     r"""Minimise $\sum_i w_i \rho_\delta(y_i - f_\theta(x_i))$ for every row of `theta` as start.
 
@@ -63,7 +65,11 @@ def minimise(
         delta: Where Huber's loss turns from square to linear; infinity for least squares.
         prior: Means (shared or one row per problem) and precisions of a quadratic penalty.
         iterations: Limit on the steps; what is not done by then is reported as not converged.
+        tolerance: Promised relative decrease of the objective at which a problem is done.
+        raw: Whether `y` holds losses rather than their logs, to be met as they are.
     """
+    if delta == 0:
+        return _absolute(form, X, y, theta, weights, prior, iterations, raw)
     m, n = len(theta), X.shape[1]
     rows = max(1, CHUNK // n)
     if m > rows:
@@ -79,6 +85,8 @@ def minimise(
                 delta=delta,
                 prior=_rows(prior, i, i + rows),
                 iterations=iterations,
+                tolerance=tolerance,
+                raw=raw,
             )
             for i in range(0, m, rows)
         ]
@@ -88,7 +96,37 @@ def minimise(
                 for name in ("theta", "objective", "decrement", "converged")
             )
         )
-    return _minimise(form, X, y, theta, weights, delta, prior, iterations)
+    return _minimise(form, X, y, theta, weights, delta, prior, iterations, tolerance, raw)
+
+
+def _absolute(
+    form: Form,
+    X: Float[ndarray, "v n"],
+    y: Float[ndarray, "..."],
+    theta: Float[ndarray, "m p"],
+    weights: Float[ndarray, "..."] | None,
+    prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None,
+    iterations: int,
+    raw: bool,
+) -> Solution:
+    """Least absolute deviations, the limit of Huber's loss over delta, by ever smaller deltas."""
+    found = None
+    for delta in (1e-3, 1e-4, 1e-5, 1e-6, 1e-7):
+        found = minimise(
+            form,
+            X,
+            y,
+            theta,
+            weights=weights,
+            delta=delta,
+            prior=prior,
+            iterations=iterations,
+            raw=raw,
+        )
+        theta = found.theta
+        found = replace(found, objective=found.objective / delta)
+    assert found is not None
+    return found
 
 
 def _rows(
@@ -108,6 +146,8 @@ def search(
     weights: Float[ndarray, " n"] | None = None,
     delta: float = 1e-3,
     prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None = None,
+    tolerance: float = 1e-13,
+    raw: bool = False,
 ) -> Solution:
     """Minimise from spread-out starts: a few steps of least squares first, then Huber's loss.
 
@@ -116,9 +156,11 @@ def search(
     """
     if np.isfinite(delta):
         starts = minimise(
-            form, X, y, starts, weights=weights, delta=np.inf, prior=prior, iterations=15
+            form, X, y, starts, weights=weights, delta=np.inf, prior=prior, iterations=15, raw=raw
         ).theta
-    return minimise(form, X, y, starts, weights=weights, delta=delta, prior=prior)
+    return minimise(
+        form, X, y, starts, weights=weights, delta=delta, prior=prior, tolerance=tolerance, raw=raw
+    )
 
 
 def _minimise(
@@ -130,6 +172,8 @@ def _minimise(
     delta: float,
     prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None,
     iterations: int,
+    tolerance: float,
+    raw: bool,
 ) -> Solution:
     m = len(theta)
     theta = theta.astype(float, copy=True)
@@ -139,7 +183,7 @@ def _minimise(
     w = None if weights is None else np.broadcast_to(weights, (m, X.shape[1]))
     y = np.broadcast_to(y, (m, X.shape[1]))
     damping, idle = np.ones(m), np.zeros(m, int)
-    state = _linearise(form, X, y, w, here, delta, prior)
+    state = _linearise(form, X, y, w, here, delta, prior, raw)
     for _ in range(iterations):
         objective, gradient, newton, reweighted = state
         H = newton + damping[:, None, None] * reweighted
@@ -148,7 +192,7 @@ def _minimise(
         np.einsum("mii->mi", H)[:] += ((FLAT * damping + 1e-12) * widest + 1e-300)[:, None]
         step = -_solve(H, gradient)
         step = _shorten(step, gradient)
-        trial = _linearise(form, X, y, w, here + step, delta, prior)
+        trial = _linearise(form, X, y, w, here + step, delta, prior, raw)
         better = trial[0] < objective
         promised = -(gradient * step).sum(1) / np.maximum(objective, 1e-300)
         gain = np.where(better, 1 - trial[0] / np.maximum(objective, 1e-300), 0.0)
@@ -159,8 +203,8 @@ def _minimise(
         )
         damping = np.where(better, damping * 0.2, damping * 6.0)
         damping = np.clip(damping, 1e-7, 1e12)
-        idle = np.where(gain > 1e-11, 0, idle + 1)
-        done = ((promised < 1e-13) & (damping < 10)) | (idle >= 12)
+        idle = np.where(gain > 100 * tolerance, 0, idle + 1)
+        done = ((promised < tolerance) & (damping < 10)) | (idle >= 12)
         if done.any() or _ == iterations - 1:
             theta[live], best[live], decrement[live] = here, state[0], promised
             keep = ~done
@@ -197,10 +241,14 @@ def _linearise(
     theta: Float[ndarray, "m p"],
     delta: float,
     prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None,
+    raw: bool,
 ) -> tuple[ndarray, ndarray, ndarray, ndarray]:
     """Objective, gradient, Newton's and the reweighted matrix at `theta`."""
     with np.errstate(over="ignore", invalid="ignore"):
         f, J = form.evaluate(theta, X)
+        if raw:
+            f = np.exp(f)
+            J = J * f[:, None]
         r = y - f
     size = np.abs(r)
     psi = np.clip(r, -delta, delta)

@@ -1,0 +1,103 @@
+"""Inverse questions: where a law reaches a loss; and the frontier of best splits.
+
+Letters: m draws, g grid points.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from allometry._core.errors import require
+from allometry._core.estimate import Estimate
+from allometry.laws.law import Law
+
+GRID = 2400
+
+
+def reach(law: Law, loss: float, variable: str, fixed: dict[str, float]) -> Estimate:
+    """Where the law reaches `loss` along `variable`, with an interval from the draws."""
+    require(loss > 0, "solve.loss", "be positive", loss)
+    require(variable in ("N", "D", "C"), "solve.variable", "be N, D or C", variable)
+    for name, value in fixed.items():
+        require(
+            name in ("N", "D", "C") and value > 0, f"solve.{name}", "be N, D or C, positive", value
+        )
+    x = np.linspace(0.0, np.log(1e40), GRID)
+    target = float(np.log(loss))
+    if variable == "C" and {"N", "D"} <= set(law.variables) and not fixed:
+        # Each point of the frontier is a search over splits: look coarsely, then where it counts.
+        x = x[:: len(x) // 80]
+        rough = crossing(x, frontier(law, x), target)
+        near = rough[np.isfinite(rough)]
+        if len(near):
+            x = np.linspace(near.min() - (x[1] - x[0]), near.max() + (x[1] - x[0]), 80)
+        curves = frontier(law, x)
+    else:
+        given = {variable: x} | {k: np.full_like(x, np.log(v)) for k, v in fixed.items()}
+        curves = law.curves({v: law.coordinate(v, given) for v in law.variables})
+    found = crossing(x, curves, target)
+    never = float(np.isinf(found[1:]).mean()) if len(found) > 1 else float(np.isinf(found[0]))
+    value = float(np.exp(found[0]))
+    method = "bootstrap" + (f"; {never:.1%} of the fits never reach {loss:g}" if never else "")
+    if len(found) <= 20:
+        return Estimate(value, n=law.n, method=method)
+    lo, hi = np.exp(np.quantile(found[1:], [0.025, 0.975], method="nearest"))
+    return Estimate(
+        value, lo=float(min(lo, value)), hi=float(max(hi, value)), n=law.n, method=method
+    )
+
+
+def frontier(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
+    """The least log loss at each log compute over all splits, for the law and each draw."""
+    middle = float(law.table.logs["N"].mean()) + 0.5 * (c - float(law.table.logs["C"].mean()))
+    best = None
+    for away in np.linspace(-12.0, 12.0, 121):
+        n = middle + away
+        curves = law.curves({"N": n, "D": law.cost.data(c, n), "C": c})
+        best = curves if best is None else np.minimum(best, curves)
+    assert best is not None
+    return best
+
+
+def crossing(
+    x: Float[ndarray, " g"], curves: Float[ndarray, "m g"], target: float
+) -> Float[ndarray, " m"]:
+    """First place where each falling curve is at or below `target`; infinity where it never is."""
+    below = curves <= target
+    reached = below.any(1)
+    i = np.clip(below.argmax(1), 1, len(x) - 1)
+    rows = np.arange(len(curves))
+    a, b = curves[rows, i - 1], curves[rows, i]
+    part = np.clip((a - target) / np.where(a > b, a - b, 1.0), 0, 1)
+    return np.where(reached, x[i - 1] + part * (x[i] - x[i - 1]), np.inf)
+
+
+def lowest(
+    x: Float[ndarray, " g"], curves: Float[ndarray, "m g"]
+) -> tuple[Float[ndarray, " m"], Bool[ndarray, " m"]]:
+    """Where each curve is lowest (by a parabola through three points), and whether at an edge."""
+    i = curves.argmin(1)
+    edge = (i == 0) | (i == len(x) - 1)
+    j = np.clip(i, 1, len(x) - 2)
+    rows = np.arange(len(curves))
+    a, b, c = curves[rows, j - 1], curves[rows, j], curves[rows, j + 1]
+    with np.errstate(invalid="ignore"):
+        bend = a - 2 * b + c
+    fine = np.isfinite(bend) & (bend > 0)
+    shift = np.where(fine, 0.5 * (a - c) / np.where(fine, bend, 1.0), 0.0) if fine.any() else 0.0
+    return np.where(edge, x[i], x[j] + np.clip(shift, -1, 1) * (x[1] - x[0])), edge
+
+
+def from_draws(logs: Float[ndarray, " m"]) -> Estimate:
+    """The exponential of the first entry, with an interval from the others."""
+    value = float(np.exp(logs[0]))
+    if len(logs) < 20:
+        return Estimate(value, method="no bootstrap draws")
+    lo, hi = np.exp(np.quantile(logs[1:], [0.025, 0.975]))
+    return Estimate(
+        value,
+        lo=float(min(lo, value)),
+        hi=float(max(hi, value)),
+        n=len(logs) - 1,
+        method="bootstrap",
+    )

@@ -1,0 +1,112 @@
+"""Importers: anyone's runs as columns that a law can be fitted to.
+
+CSV, TSV, JSON lines, Parquet, a study's folder, W&B exports, TensorBoard events, Hugging Face
+trainer states and MLflow stores, told apart by what they are.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from allometry._core.errors import InputError
+from allometry.study.importers import logs, tables
+from allometry.study.importers.columns import Bad, Imported, clean, number, recognise
+
+__all__ = ["Bad", "Imported", "load", "number"]
+
+
+def load(
+    path: Path | str,
+    *,
+    N: str | None = None,
+    D: str | None = None,
+    C: str | None = None,
+    loss: str | None = None,
+    family: str | None = None,
+) -> Imported:
+    """The runs in a file or folder, with how their columns were recognised and what is bad.
+
+    Args:
+        path: A file or folder of any kind named above.
+        N: Column of parameters, where the guess is not wanted.
+        D: Column of data.
+        C: Column of FLOPs.
+        loss: Column of the loss.
+        family: Only the runs of this family.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path} must be a file or folder of runs; got no such path.")
+    cells, lines, source = _cells(path)
+    found = recognise(list(cells), {"N": N, "D": D, "C": C, "loss": loss})
+    if "loss" not in found:
+        raise InputError(
+            f"{path} must have a column of losses; got {', '.join(list(cells)[:12])}. "
+            "Name it with --loss."
+        )
+    if not {"N", "D", "C"} & set(found):
+        step = next((s for s in ("_step", "step") if s in cells), None)
+        if step is None:
+            raise InputError(
+                f"{path} must have a column of parameters, tokens or FLOPs; got "
+                f"{', '.join(list(cells)[:12])}. Name it with --n, --d or --c."
+            )
+        found["D"] = (step, 1.0)
+    made = clean(cells, lines, found, source)
+    if found.get("D", ("",))[0] in ("_step", "step"):
+        made.notes.append("D is counted in steps, as no column of tokens was recognised.")
+    return _only(made, family)
+
+
+def _cells(path: Path) -> tuple[tables.Cells, list[int], str]:
+    """The cells of whatever `path` is."""
+    if path.is_dir():
+        return _folder(path)
+    if path.name == "trainer_state.json":
+        return logs.trainer_state(path)
+    if "tfevents" in path.name:
+        return logs.tensorboard(path)
+    kind = path.suffix.lower()
+    if kind in (".jsonl", ".ndjson"):
+        return (*tables.read_jsonl(path), "JSON lines")
+    if kind == ".parquet":
+        return (*tables.read_parquet(path), "Parquet")
+    cells, lines = tables.read_csv(path)
+    return cells, lines, "W&B history" if logs.is_history(cells) and "_step" in cells else "CSV"
+
+
+def _folder(path: Path) -> tuple[tables.Cells, list[int], str]:
+    if (path / "study.json").exists():
+        from allometry.study.runs import Runs
+
+        frame = Runs(path).frame()
+        frame = frame[frame["status"] == "done"]
+        if len(frame) and frame["C"].notna().any():
+            frame = frame[frame["C"].notna()]  # models that only count have no compute
+        if frame.empty:
+            raise InputError(f"{path} must hold finished runs; got none. See `allometry status`.")
+        cells: dict[str, Any] = {str(c): frame[c].tolist() for c in frame.columns}
+        return cells, list(range(1, len(frame) + 1)), "study"
+    if (path / "trainer_state.json").exists():
+        return logs.trainer_state(path / "trainer_state.json")
+    if any(path.rglob("events.out.tfevents.*")):
+        return logs.tensorboard(path)
+    if any(p.is_dir() for p in path.rglob("metrics")):
+        return logs.mlflow(path)
+    if any(path.glob("*.csv")):
+        return logs.histories(path)
+    raise InputError(
+        f"{path} must hold a study, CSV histories, trainer_state.json, TensorBoard events or an "
+        "MLflow store; got none of these."
+    )
+
+
+def _only(made: Imported, family: str | None) -> Imported:
+    """The rows of one family; families without compute leave themselves out of a mixed study."""
+    if family is None or "family" not in made.columns:
+        return made
+    keep = made.columns["family"] == family
+    if not keep.any():
+        there = ", ".join(sorted(set(map(str, made.columns["family"]))))
+        raise InputError(f"--family must be one of {there}; got {family!r}.")
+    columns = {k: v[keep] for k, v in made.columns.items()}
+    return Imported(columns, made.recognised, made.bad, made.notes, made.source)

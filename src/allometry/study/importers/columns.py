@@ -1,0 +1,276 @@
+"""Which column means what: by name, unit and suffix; and which rows can't be used, by line.
+
+Letters: n rows.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy import ndarray
+
+from allometry._core.errors import InputError
+
+_SUFFIX = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.01}
+_NUMBER = re.compile(r"^([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([kKmMbBgGtT%]?)$")
+
+_UNITS = {
+    "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "billion": 1e9,
+    "t": 1e12, "trillion": 1e12, "pfdays": 8.64e19, "pflopsdays": 8.64e19, "pflopdays": 8.64e19,
+    "gflops": 1e9, "tflops": 1e12, "pflops": 1e15, "eflops": 1e18, "zflops": 1e21,
+}  # fmt: skip
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "N": (
+        "n", "params", "parameters", "nparams", "nparameters", "numparams", "numparameters",
+        "paramcount", "parametercount", "modelsize", "modelparams", "totalparams",
+        "totalparameters", "totalparametercount", "nonembeddingparams", "nnoemb", "size",
+    ),
+    "D": (
+        "d", "tokens", "ntokens", "numtokens", "traintokens", "trainingtokens", "totaltokens",
+        "tokensseen", "numinputtokensseen", "throughputtotaltokens", "traintokensseen",
+        "seenexamples", "examples", "samples", "dataset", "datasetsize", "data", "trainsize",
+    ),
+    "C": (
+        "c", "flops", "flop", "compute", "totalflops", "trainingflops", "trainingflop",
+        "trainflops", "totalflos", "budget", "c6nd",
+    ),
+    "loss": (
+        "loss", "valloss", "evalloss", "validationloss", "lossvalidation", "testloss", "finalloss",
+        "valcrossentropy", "crossentropy", "crossentropyloss", "evalcrossentropyloss", "nll",
+        "logperplexity", "bpb", "trainloss",
+    ),
+    "loss_se": ("lossse", "lossstderr", "losssd", "lossstd"),
+    "seed": ("seed", "torchseed", "randomseed"),
+    "family": ("family", "architecture", "arch"),
+    "status": ("status", "state"),
+    "D_unique": ("dunique", "uniquetokens", "uniquedata"),
+}  # fmt: skip
+"""Names that a quantity goes by, letters and digits only, likeliest first."""
+
+
+@final
+@dataclass(frozen=True)
+class Bad:
+    """A row that can't be used: its line in the file and why."""
+
+    line: int
+    why: str
+
+
+@final
+@dataclass(frozen=True)
+class Imported:
+    """Columns ready for `allometry.laws.fit`, with how they were recognised and what was not.
+
+    Args:
+        columns: N, D, C, loss and what else was found, one value per usable row.
+        recognised: For each, the column of the file and the unit it was read in.
+        bad: Rows left out, by line number.
+        notes: Sentences on what was derived or assumed.
+        source: What kind of file it was.
+    """
+
+    columns: dict[str, ndarray]
+    recognised: dict[str, str]
+    bad: list[Bad] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    source: str = ""
+
+    def words(self) -> list[str]:
+        """What was guessed, derived and left out, one sentence each."""
+        said = [", ".join(f"{k} from {v!r}" for k, v in self.recognised.items()) + "."]
+        said += self.notes
+        for bad in self.bad[:20]:
+            said.append(f"line {bad.line}: {bad.why}")
+        if len(self.bad) > 20:
+            said.append(f"and {len(self.bad) - 20} more bad rows")
+        return said
+
+
+def number(text: Any) -> float:
+    """The number in a cell, with K, M, B, T suffixes and thousands separators; NaN if none.
+
+    Example:
+        >>> number("1.3B"), number("2,048"), number("70 m")
+        (1300000000.0, 2048.0, 70000000.0)
+    """
+    if text is None or isinstance(text, bool):
+        return math.nan
+    if isinstance(text, (int, float)):
+        return float(text)
+    cleaned = str(text).strip().replace(",", "").replace("_", "")
+    match = _NUMBER.match(cleaned)
+    if match:
+        return float(match.group(1)) * _SUFFIX[match.group(2).lower()]
+    try:
+        return float(cleaned)
+    except ValueError:
+        return math.nan
+
+
+def plain(name: str) -> tuple[str, float]:
+    """A column's name reduced to letters and digits, and the factor of its unit in brackets."""
+    factor = 1.0
+    unit = re.search(r"[(\[]\s*([^)\]]+)\s*[)\]]", name)
+    if unit:
+        key = re.sub(r"[^a-z]", "", unit.group(1).lower())
+        if key in _UNITS:
+            factor = _UNITS[key]
+            name = name[: unit.start()] + name[unit.end() :]
+    return re.sub(r"[^a-z0-9]", "", name.lower()), factor
+
+
+def recognise(names: Sequence[str], chosen: dict[str, str | None]) -> dict[str, tuple[str, float]]:
+    """For each quantity the column that holds it, with its unit's factor.
+
+    Args:
+        names: The columns there are.
+        chosen: Columns that the user named; None to guess.
+    """
+    found: dict[str, tuple[str, float]] = {}
+    taken: set[str] = set()
+    for quantity, column in chosen.items():
+        if column is None:
+            continue
+        if column not in names:
+            raise InputError(
+                f"--{quantity.lower()} must name a column; got {column!r}. "
+                f"There are {', '.join(map(str, names[:12]))}."
+            )
+        found[quantity] = (column, plain(column)[1])
+        taken.add(column)
+    for quantity, known in NAMES.items():
+        if quantity in found:
+            continue
+        simple = {name: plain(name) for name in names if name not in taken}
+        if quantity in names and quantity not in taken:
+            found[quantity] = (quantity, 1.0)
+        else:
+            best = _nearest(simple, known, contain=quantity == "loss")
+            if best is not None:
+                found[quantity] = (best, simple[best][1])
+        if quantity in found:
+            taken.add(found[quantity][0])
+    return found
+
+
+def _nearest(
+    simple: dict[str, tuple[str, float]], known: tuple[str, ...], *, contain: bool
+) -> str | None:
+    """The column with the likeliest exact name; for losses, else one that contains it."""
+    for name in known:
+        for column, (short, _) in simple.items():
+            if short == name:
+                return column
+    if contain:
+        for part in ("valloss", "evalloss", "validationloss", "crossentropyloss", "evalloss"):
+            for column, (short, _) in simple.items():
+                if part in short or short.endswith(part):
+                    return column
+    return None
+
+
+def clean(
+    cells: dict[str, Sequence[Any]],
+    lines: Sequence[int],
+    found: dict[str, tuple[str, float]],
+    source: str,
+) -> Imported:
+    """Numbers from cells, with each row that can't be used listed by its line and reason."""
+    keep = np.ones(len(lines), bool)
+    bad: dict[int, str] = {}
+    columns: dict[str, ndarray] = {}
+    for quantity, (column, factor) in found.items():
+        values = cells[column]
+        if quantity in ("family", "status"):
+            columns[quantity] = np.array([str(v) for v in values], dtype=object)
+            continue
+        numbers = _numbers(values) * factor
+        columns[quantity] = numbers
+        if quantity in ("N", "D", "C", "loss"):
+            _judge(quantity, column, values, numbers, bad)
+    for quantity in ("N", "D", "C"):
+        # A column that is empty throughout says nothing and spoils no row.
+        if quantity in columns and not np.isfinite(columns[quantity]).any():
+            del columns[quantity]
+            bad = {i: why for i, why in bad.items() if not why.startswith(f"{quantity} ")}
+    for i, first in _duplicates(columns, bad):
+        bad[i] = f"the same run as line {lines[first]}"
+    keep[list(bad)] = False
+    listed = [Bad(lines[i], why) for i, why in sorted(bad.items())]
+    columns = {k: v[keep] for k, v in columns.items()}
+    recognised = {
+        q: column + (f" x {factor:g}" if factor != 1 else "")
+        for q, (column, factor) in found.items()
+        if q in columns
+    }
+    return Imported(columns, recognised, listed, _notes(columns), source)
+
+
+def _numbers(values: Sequence[Any]) -> ndarray:
+    try:
+        return np.array(values, dtype=float)
+    except (TypeError, ValueError):
+        return np.array([number(v) for v in values])
+
+
+def _judge(
+    quantity: str, column: str, values: Sequence[Any], numbers: ndarray, bad: dict[int, str]
+) -> None:
+    """Note the first thing wrong with each row."""
+    with np.errstate(invalid="ignore"):
+        wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers > 0)))
+    for i in wrong.tolist():
+        if i in bad:
+            continue
+        value = values[i]
+        if value is None or (isinstance(value, float) and math.isnan(value)) or str(value) == "":
+            bad[i] = f"{quantity} ({column}) is missing"
+        elif np.isnan(numbers[i]):
+            bad[i] = f"{quantity} ({column}) is not a number: {str(value)[:30]!r}"
+        else:
+            bad[i] = f"{quantity} ({column}) is not positive and finite: {numbers[i]:g}"
+
+
+def _duplicates(columns: dict[str, ndarray], bad: dict[int, str]) -> list[tuple[int, int]]:
+    """Rows that repeat an earlier one in every number, with that one."""
+    keys = [k for k in ("N", "D", "C", "loss", "seed") if k in columns]
+    if len(keys) < 2:
+        return []
+    rows = np.stack([columns[k] for k in keys], 1)
+    seen: dict[bytes, int] = {}
+    out = []
+    for i, row in enumerate(rows):
+        if i in bad:
+            continue
+        key = row.tobytes()
+        if key in seen:
+            out.append((i, seen[key]))
+        else:
+            seen[key] = i
+    return out
+
+
+def _notes(columns: dict[str, ndarray]) -> list[str]:
+    """What is derived, and units that look mixed."""
+    notes = []
+    have = {k for k in ("N", "D", "C") if k in columns}
+    if len(have) == 2:
+        missing = next(iter({"N", "D", "C"} - have))
+        notes.append(f"{missing} follows from C = 6 N D.")
+    for name in ("N", "D"):
+        if name in columns and len(columns[name]) >= 4:
+            logs = np.sort(np.log10(columns[name]))
+            gaps = np.diff(logs)
+            # Units mixed in one column leave a gap of decades with clusters on both sides.
+            if gaps.max(initial=0) > 2.5 and gaps.max() > 5 * np.median(gaps[gaps > 0], axis=None):
+                at = int(gaps.argmax())
+                notes.append(
+                    f"{name} jumps from {10 ** logs[at]:.3g} to {10 ** logs[at + 1]:.3g} with "
+                    "nothing between: check that one unit was used throughout."
+                )
+    return notes

@@ -1,0 +1,76 @@
+"""Tables of runs: CSV, TSV, JSON lines and Parquet, each row with its line in the file."""
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from allometry._core.errors import InputError, require_extra
+from allometry._core.files import storage
+
+Cells = dict[str, Sequence[Any]]
+
+
+def read_csv(path: Path) -> tuple[Cells, list[int]]:
+    """Columns of a CSV or TSV file; the separator is told by its first line."""
+    with storage("read", path), path.open(encoding="utf-8-sig", newline="") as file:
+        head = file.readline()
+        if not head.strip():
+            raise InputError(f"{path} must have a header line; got an empty file.")
+        separator = max("\t;,", key=head.count)
+        file.seek(0)
+        try:
+            reader = csv.reader(file, delimiter=separator)
+            names = [name.strip() for name in next(reader)]
+            rows, lines = [], []
+            for row in reader:
+                if any(cell.strip() for cell in row):
+                    rows.append(row + [""] * (len(names) - len(row)))
+                    lines.append(reader.line_num)
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise InputError(f"{path} must be a CSV file; got {error}.") from error
+    if not rows:
+        raise InputError(f"{path} must hold runs; got a header and no rows.")
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}, lines
+
+
+def read_jsonl(path: Path) -> tuple[Cells, list[int]]:
+    """Columns of a file of JSON objects, one per line; nested objects become `a/b`."""
+    rows: list[dict[str, Any]] = []
+    lines: list[int] = []
+    with storage("read", path), path.open(encoding="utf-8-sig") as file:
+        for line, text in enumerate(file, 1):
+            if not text.strip():
+                continue
+            try:
+                row = json.loads(text)
+            except ValueError:
+                row = {}
+            rows.append(_flat(row) if isinstance(row, dict) else {})
+            lines.append(line)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if not names:
+        raise InputError(f"{path} must hold a JSON object on each line; got none.")
+    return {name: [row.get(name) for row in rows] for name in names}, lines
+
+
+def read_parquet(path: Path) -> tuple[Cells, list[int]]:
+    """Columns of a Parquet file; row numbers from 1 stand for lines."""
+    require_extra("pyarrow", "parquet")
+    import pandas as pd
+
+    with storage("read", path):
+        frame = pd.read_parquet(path)
+    cells: Cells = {str(name): frame[name].tolist() for name in frame.columns}
+    return cells, list(range(1, len(frame) + 1))
+
+
+def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            out |= _flat(value, f"{prefix}{name}/")
+        else:
+            out[prefix + name] = value
+    return out
