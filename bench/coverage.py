@@ -67,7 +67,7 @@ def main():
     jobs = [(n, a, b) for n, a, b in holdouts.cases()]
     jobs += [(f"made-up {s}", *made_up(s)) for s in range(options.made_up)]
     for name, small, large in jobs:
-        if options.only and not name.startswith(options.only):
+        if options.only and name.split()[0] not in options.only.split(","):
             continue
         truth = large.loss.to_numpy(float)
         law = al.laws.fit(small, bootstrap=options.draws)

@@ -3,10 +3,49 @@
 Needs numpy and scipy only, and data that anyone has: a table of runs.
 """
 
+from allometry.laws import kaplan
+from allometry.laws.allocate import allocations
+from allometry.laws.allometric import (
+    Allometry,
+    allometry,
+    common_exponent,
+    compare,
+    consistent,
+    isometry,
+)
 from allometry.laws.catalogue import FORMS
+from allometry.laws.design import Design, next_runs
+from allometry.laws.downstream import TaskCurve, task_curve
 from allometry.laws.fitting import extrapolate, fit
 from allometry.laws.forms import Form
+from allometry.laws.identify import identified, profile
 from allometry.laws.law import Law
-from allometry.laws.plan import Plan
+from allometry.laws.plan import Plan, crossing_of
+from allometry.laws.schedule import Curve, MultiPowerLaw, fit_schedule
 
-__all__ = ["FORMS", "Form", "Law", "Plan", "extrapolate", "fit"]
+__all__ = [
+    "FORMS",
+    "Allometry",
+    "Curve",
+    "Design",
+    "Form",
+    "Law",
+    "MultiPowerLaw",
+    "Plan",
+    "TaskCurve",
+    "allocations",
+    "allometry",
+    "common_exponent",
+    "compare",
+    "consistent",
+    "crossing_of",
+    "extrapolate",
+    "fit",
+    "fit_schedule",
+    "identified",
+    "isometry",
+    "kaplan",
+    "next_runs",
+    "profile",
+    "task_curve",
+]

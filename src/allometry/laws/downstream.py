@@ -10,7 +10,6 @@ from typing import Any, Literal, final
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy import optimize
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
@@ -25,7 +24,7 @@ def decay(L: ndarray, eps: float, k: float, gamma: float) -> ndarray:
     References:
         `gadre2024` Eq. (5).
     """
-    return eps - k * np.exp(-gamma * L)
+    return np.asarray(eps - k * np.exp(-gamma * L))
 
 
 def sigmoid(L: ndarray, a: float, x0: float, k: float, b: float) -> ndarray:
@@ -34,7 +33,7 @@ def sigmoid(L: ndarray, a: float, x0: float, k: float, b: float) -> ndarray:
     References:
         `bhagia2024` Eq. (3).
     """
-    return a / (1 + np.exp(-k * (L - x0))) + b
+    return np.asarray(a / (1 + np.exp(-k * (L - x0))) + b)
 
 
 _SHAPES: dict[str, tuple[Callable[..., ndarray], tuple[str, ...]]] = {
@@ -131,6 +130,8 @@ def _fitted(
     function: Callable[..., ndarray], shape: str, x: ndarray, y: ndarray, start: ndarray | None
 ) -> ndarray:
     """Least squares from several starts (or from one known to be near)."""
+    from scipy import optimize  # slow to import, and few need it
+
     if shape == "decay":
         starts = [[y.max() + 0.05, 1.0, g] for g in (0.3, 1.0, 2.0)]
         bounds = ([-np.inf] * 3, [np.inf] * 3)
@@ -138,7 +139,9 @@ def _fitted(
         low, high = float(y.min()), float(y.max())
         starts = [[low - high, c, k, high] for c in (0.7, 0.9, 1.2) for k in (3.0, 6.0)]
         bounds = ([-1.0, 0.0, 0.0, 0.0], [0.0, np.inf, np.inf, 1.0])
-        starts = [[min(max(s[0], -0.99), -0.01), *s[1:3], min(max(s[3], 0.01), 1.0)] for s in starts]
+        starts = [
+            [min(max(s[0], -0.99), -0.01), *s[1:3], min(max(s[3], 0.01), 1.0)] for s in starts
+        ]
     found = None
     for begin in starts if start is None else [start]:
         made = optimize.least_squares(

@@ -96,15 +96,19 @@ def _noisy(
 def noise_of(
     r: Float[ndarray, " n"], p: int, weights: Float[ndarray, " n"] | None = None
 ) -> tuple[float, int]:
-    """Standard deviation of the residuals with few outliers' say, and its degrees of freedom."""
-    w = np.ones(len(r)) if weights is None else weights / weights.mean()
+    """Standard deviation of the residuals with few outliers' say, and its degrees of freedom.
+
+    Where large runs weigh more, they do so here by the root of their weight: the noise of a large
+    run is asked for, but two or three runs can't tell it.
+    """
+    w = np.ones(len(r)) if weights is None else np.sqrt(weights / weights.max())
     effective = float(w.sum() ** 2 / (w**2).sum())
-    dof = max(round(effective - p), 2)
+    free = max(effective * (1 - p / len(r)), 1.0) if len(r) > p else 1.0
     spread = 1.4826 * float(np.median(np.abs(r)))
     if spread > 0 and len(r) >= 10:
         r = np.clip(r, -3.5 * spread, 3.5 * spread)
     mean = float((w * r**2).sum() / w.sum())
-    return float(np.sqrt(mean * effective / max(effective - p, 0.25 * effective))), dof
+    return float(np.sqrt(mean * effective / free)), max(round(free), 2)
 
 
 @final

@@ -10,7 +10,6 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy import optimize
 
 from allometry._core.errors import require
 
@@ -69,6 +68,8 @@ def fit_schedule(curves: Sequence[Curve], *, warmup: float | None = None) -> Mul
         warmup: Sum of learning rates before the first logged step; by default half the first
             learning rate times the first step (a linear warm-up).
     """
+    from scipy import optimize  # slow to import, and few need it
+
     require(len(curves) >= 1, "fit_schedule.curves", "hold at least one curve", len(curves))
     for curve in curves:
         require(curve.loss is not None, "fit_schedule.curves", "have losses", None)

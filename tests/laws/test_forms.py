@@ -1,0 +1,129 @@
+"""Every form: its Jacobian, its letters, recovery of its own curve."""
+
+import numpy as np
+import pytest
+
+import allometry as al
+from allometry.laws.catalogue import FORMS, MAKERS
+
+TRUTHS = {
+    "power": {"k": 8.0, "a": -0.2},
+    "floor": {"E": 1.5, "A": 30.0, "alpha": 0.4},
+    "chinchilla": {"E": 1.5, "A": 100.0, "alpha": 0.4, "B": 300.0, "beta": 0.3},
+    "coupled": {"E": 1.5, "A": 2e3, "alpha": 0.6, "B": 5e3, "beta": 0.5, "gamma": 0.7},
+    "kaplan": {"alpha_N": 0.076, "alpha_D": 0.103, "N_c": 6.4e13, "D_c": 1.8e13},
+    "m4": {"eps_inf": 0.3, "eps_0": 2.0, "alpha": 0.8, "beta": 1e3, "c": -0.6},
+    "logistic": {"a": 0.5, "b": 1.5, "c1": 0.5, "d1": 1e5, "f1": 0.6},
+    "broken": {"a": 0.5, "b": 6.0, "c0": 0.15, "c1": 0.3, "d1": 1e6, "f1": 0.5},
+}
+
+
+def made(name):
+    return MAKERS[name]("D" if name in ("m3", "m4", "logistic", "broken", "broken2") else "N")
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_jacobian_is_the_derivative(name):
+    form = made(name)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((len(form.variables), 11)) + (0 if form.centred else 15)
+    theta = form.starts(X, rng.standard_normal(11) * 0.1 + 1, 5, rng)
+    _, J = form.evaluate(theta, X)
+    for j in range(form.p):
+        step = np.zeros(form.p)
+        step[j] = 1e-6
+        slope = (form.value(theta + step, X) - form.value(theta - step, X)) / 2e-6
+        # Central differences of step h are right to h^2 and to rounding / h, both under 1e-7.
+        np.testing.assert_allclose(J[:, j], slope, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_habits_and_letters_have_one_entry_per_parameter(name):
+    form = made(name)
+    X = np.linspace(-1, 1, 9)[None].repeat(len(form.variables), 0)
+    mean, sd = form.habits(X, np.linspace(1, 0.5, 9))
+    assert mean.shape == sd.shape == (form.p,)
+    assert (sd > 0).all()
+    assert tuple(form.public(mean[None], np.zeros(len(form.variables)))) == form.letters
+
+
+def grid(name):
+    rng = np.random.default_rng(1)
+    if len(made(name).variables) == 1:
+        return {made(name).variables[0]: np.geomspace(1e3, 1e9, 40)}
+    return {"N": 10 ** rng.uniform(6, 9, 60), "D": 10 ** rng.uniform(8, 11, 60)}
+
+
+def truth(name, at):
+    t = TRUTHS[name]
+    x = next(iter(at.values()))
+    if name == "power":
+        return t["k"] * x ** t["a"]
+    if name == "floor":
+        return t["E"] + t["A"] / x ** t["alpha"]
+    if name == "chinchilla":
+        return t["E"] + t["A"] / at["N"] ** t["alpha"] + t["B"] / at["D"] ** t["beta"]
+    if name == "coupled":
+        both = t["A"] / at["N"] ** t["alpha"] + t["B"] / at["D"] ** t["beta"]
+        return t["E"] + both ** t["gamma"]
+    if name == "kaplan":
+        return al.laws.kaplan.loss(at["N"], at["D"])
+    if name == "m4":
+        from scipy.optimize import brentq
+
+        def gap(y, v):
+            return (y - t["eps_inf"]) / (t["eps_0"] - y) ** t["alpha"] - t["beta"] * v ** t["c"]
+
+        ends = t["eps_inf"] + 1e-12, t["eps_0"] - 1e-12
+        return np.array([brentq(gap, *ends, args=(v,), xtol=1e-14) for v in x])
+    y = t["b"] * x ** -t.get("c0", 0.0)
+    return t["a"] + y * (1 + (x / t["d1"]) ** (1 / t["f1"])) ** (-t["c1"] * t["f1"])
+
+
+@pytest.mark.parametrize("name", sorted(TRUTHS))
+def test_a_form_recovers_its_own_curve(name):
+    at = grid(name)
+    law = al.laws.fit(at | {"loss": truth(name, at)}, name, bootstrap=0, delta=float("inf"))
+    for letter, value in TRUTHS[name].items():
+        # Noiseless: what is left is how flat the optimum is, a thousandth in the flattest letter.
+        assert law.params[letter].value == pytest.approx(value, rel=2e-3), letter
+
+
+def test_every_form_is_listed_and_makes_itself():
+    assert FORMS[0] == "auto"
+    for name in FORMS[1:]:
+        assert made(name).equation.startswith(("L = ", "(L - "))
+
+
+def test_repeated_data_are_worth_less():
+    form = MAKERS["repeated"]("N")
+    # Muennighoff et al.'s fit to C4; the additive law holds where nothing is repeated.
+    theta = np.log([[1.87, 521.0, 0.353, 1488.0, 0.353, 15.39, 5.31]])
+
+    def loss(n, d, u):
+        return float(np.exp(form.value(theta, np.log([[n], [d], [u]])))[0, 0])
+
+    plain = 1.87 + 521 / 1e9**0.353 + 1488 / 2e10**0.353
+    assert loss(1e9, 2e10, 2e10) == pytest.approx(plain, rel=1e-12)
+    assert loss(1e9, 2e10, 1e10) > plain
+    worth = 1e10 + 1e10 * 15.39 * (1 - np.exp(-1 / 15.39))
+    own = 521 / 3e8**0.353 + 1.87  # below the size that is optimal for the unique data
+    assert loss(3e8, 2e10, 1e10) == pytest.approx(own + 1488 / worth**0.353, rel=1e-9)
+
+
+def test_a_users_formula_fits():
+    def mine(N, D, E=1.0, A=50.0, alpha=0.3, shift=0.0):
+        return E + A / N**alpha + shift / D**0.5
+
+    rng = np.random.default_rng(0)
+    N, D = 10 ** rng.uniform(3, 6, 30), 10 ** rng.uniform(4, 7, 30)
+    loss = 1.4 + 20 / N**0.4 - 3 / D**0.5
+    law = al.laws.fit({"N": N, "D": D, "loss": loss}, mine, bootstrap=20)
+    assert law.form == "mine"
+    assert law.params["shift"].value == pytest.approx(-3, rel=1e-3)
+    assert law.params["alpha"].value == pytest.approx(0.4, rel=1e-3)
+
+
+def test_a_formula_without_defaults_is_refused():
+    with pytest.raises(al.InputError, match="finite default"):
+        al.laws.fit({"N": [1, 2, 3], "loss": [3, 2, 1]}, lambda N, k: k * N)

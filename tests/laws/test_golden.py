@@ -1,0 +1,188 @@
+"""Published figures on public runs."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import allometry as al
+
+
+def test_likelihood_fit_of_the_chinchilla_points(epoch):
+    law = al.laws.fit(epoch, "chinchilla", drop_highest=5, bootstrap=0, delta=0.0)
+    printed = {"A": 482.01, "B": 2085.43, "E": 1.8169, "alpha": 0.34781, "beta": 0.36585}
+    for name, value in printed.items():
+        # Half a unit of the last digit printed is 2e-5 of most; the published optimiser stopped
+        # a hair before the optimum.
+        assert law.params[name].value == pytest.approx(value, rel=1e-4), name
+
+
+@pytest.mark.slow
+def test_bootstrap_of_the_chinchilla_points(epoch):
+    law = al.laws.fit(
+        epoch, "chinchilla", drop_highest=5, bootstrap=12000, delta=0.0, resample="pairs"
+    )
+    printed = {
+        "A": (124.52, 285.2, 743.6),
+        "E": (0.02566, 1.769, 1.871),
+        "alpha": (0.01540, 0.317, 0.373),
+        "beta": (0.02060, 0.331, 0.415),
+        "B": (1293.28, 1042.4, 5810.3),
+    }
+    for name, (se, lo, hi) in printed.items():
+        e = law.params[name]
+        # 4,000 draws know a standard error to 1.1 % (B's, with its long tail, to 5 %: over five
+        # seeds it came out at 1297 to 1427); the published optimiser stops short of the optimum
+        # of a kinked likelihood, which makes its draws a little less spread.
+        assert e.se == pytest.approx(se, rel=0.15 if name == "B" else 0.07), name
+        assert e.lo == pytest.approx(lo, rel=0.04), name
+        assert e.hi == pytest.approx(hi, rel=0.04), name
+
+
+def test_plan_for_chinchillas_budget(epoch):
+    law = al.laws.fit(epoch, "chinchilla", drop_highest=5, bootstrap=1000)
+    plan = law.plan(compute=5.76e23)
+    assert plan.N.value == pytest.approx(73.2e9, rel=0.01)
+    # "About 52 to 112B": a bootstrap's ends are good to a few percent.
+    assert plan.N.lo == pytest.approx(52e9, rel=0.1)
+    assert plan.N.hi == pytest.approx(112e9, rel=0.1)
+    assert 0 <= plan.lost.value < 0.05 * 5.76e23
+
+
+def tied(N, D, E=2.0, A=300.0, B=300.0, alpha=0.3):
+    return E + A / N**alpha + B / D**alpha
+
+
+def test_overtraining_figures(shared_data):
+    with (shared_data / "gadre_overtraining" / "runs_104.csv").open() as file:
+        runs = [r for r in csv.DictReader(file) if r["dataset_name"] == "rpj"]
+
+    def take(keep):
+        rows = [r for r in runs if keep(float(r["N"]), float(r["tok_mult"]))]
+        names = {"N": "N", "D": "D", "loss": "loss_c4_val", "error": "err_avg_subset"}
+        return {k: np.array([float(r[v]) for r in rows]) for k, v in names.items()}
+
+    small = take(lambda N, M: (M == 20 and N < 1e9) or (M == 320 and N < 2e7))
+    law = al.laws.fit(small, tied, bootstrap=0, raw=True, delta=float("inf"), starts=64)
+    six = take(lambda N, M: (M == 20 and N < 2e9) or (M == 320 and N < 2e7))
+    curve = al.laws.task_curve(six["loss"], six["error"], shape="decay", bootstrap=0)
+    for keep, loss_error, task_error in (
+        (lambda N, M: 1e9 < N < 2e9 and M == 640, 0.7103, 3.6365),
+        (lambda N, M: N > 2e9 and M == 20, 0.7320, 0.0464),
+    ):
+        big = take(keep)
+        at = law(N=big["N"], D=big["D"])
+        assert 100 * abs(at / big["loss"] - 1)[0] == pytest.approx(loss_error, abs=1e-3)
+        assert 100 * abs(curve(at) / big["error"] - 1)[0] == pytest.approx(task_error, abs=1e-3)
+
+
+OLMO = {
+    "mmlu": (0.18, 0.6704),
+    "hellaswag_val": (-1.17, 2.5399),
+    "arc_challenge_test": (9.44, 17.4506),
+    "arc_easy_test": (15.98, 11.3915),
+    "piqa_val": (-2.67, 1.0599),
+    "csqa_val": (-18.46, 4.7308),
+    "socialiqa_val": (3.63, 2.6763),
+    "openbookqa_test": (0.93, 7.7616),
+}
+WEIGHTS = {"stem": 0.215, "humanities": 0.335, "social_sciences": 0.219, "other": 0.231}
+
+
+def ladder_run(path, task):
+    """Tokens, bits per byte and accuracy of each row of a W&B export."""
+    names = [f"mmlu_{k}_test" for k in WEIGHTS] if task == "mmlu" else [task]
+    weights = list(WEIGHTS.values()) if task == "mmlu" else [1.0]
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+
+    def column(keys):
+        return np.array([np.average([float(r[k]) for k in keys], weights=weights) for r in rows])
+
+    if "throughput/total_tokens" in rows[0]:
+        tokens = np.array([float(r["throughput/total_tokens"]) for r in rows])
+    else:
+        tokens = np.array([float(r["_step"]) * float(r["batch_size_in_tokens"]) for r in rows])
+    bits = column([f"eval/downstream_bpb/{n}_rc_5shot_bpb" for n in names])
+    return tokens, bits, column([f"eval/downstream/{n}_rc_5shot_len_norm" for n in names])
+
+
+def smooth(a, n=5):
+    return np.array([a[max(0, i - n + 1) : i + 1].mean() for i in range(len(a))])
+
+
+@pytest.mark.parametrize("task", OLMO)
+def test_ladder_predicts_thirteen_billion_as_published(shared_data, task):
+    folder = shared_data / "olmo_ladder"
+    runs = {"N": [], "D": [], "loss": []}
+    bits, scores = [], []
+    target = None
+    for name, config in json.loads((folder / "config_final.json").read_text()).items():
+        for path in config["paths"]:
+            tokens, bpb, acc = ladder_run(folder / "ladder-runs" / path.split("/")[-1], task)
+            if config["mode"] == "train":
+                runs["N"].append(config["n"])
+                runs["D"].append(tokens[-1])
+                runs["loss"].append(bpb[-5:].mean())
+                skip = int(np.ceil(0.1 * len(bpb)))
+                bits += list(smooth(bpb[skip:]))
+                scores += list(smooth(acc[skip:]))
+            elif name.startswith("13B"):
+                target = (config["n"], tokens[-1], bpb[-5:].mean(), smooth(acc)[-1])
+    law = al.laws.fit(runs, "chinchilla", bootstrap=0)
+    at = float(law(N=target[0], D=target[1]))
+    loss_error, chained = OLMO[task]
+    assert 100 * (at / target[2] - 1) == pytest.approx(loss_error, abs=0.05)
+    curve = al.laws.task_curve(bits, scores, perfect=1.0, bootstrap=0)
+    assert 100 * abs(float(curve(at)) / target[3] - 1) == pytest.approx(chained, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "theirs"),
+    [("ml_scalefit__massivetext__chinchilla", 13.10), ("llama_3__exp_loss", 2.28)],
+)
+def test_isoflop_sets_fit_no_worse_than_variable_projection(shared_data, experiment, theirs):
+    path = shared_data / "openathena_isoflops" / "isoflops_extract.csv"
+    with path.open() as file:
+        rows = [r for r in csv.DictReader(file) if r["experiment"] == experiment]
+    names = {"N": "params", "D": "tokens", "loss": "loss"}
+    runs = {k: np.array([float(r[v]) for r in rows]) for k, v in names.items()}
+    law = al.laws.fit(runs, "chinchilla", bootstrap=0)
+    assert law.objective / law.n * 1e6 <= theirs * 1.005
+
+
+@pytest.mark.parametrize(("size", "published"), [(25, 0.9988), (100, 0.9983), (400, 0.9978)])
+def test_multi_power_law_predicts_other_schedules(shared_data, size, published):
+    folder = shared_data / "multipowerlaw" / "loss_curve_repo" / f"csv_{size}"
+
+    def load(name):
+        with (folder / f"{name}.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        return al.laws.Curve(
+            *(np.array([float(r[k]) for r in rows]) for k in ("step", "lr", "loss"))
+        )
+
+    seen = ["constant_24000", "cosine_24000", "wsdcon_9"]
+    law = al.laws.fit_schedule([load(name) for name in seen])
+    ahead = ["wsd_20000_24000", "wsdld_20000_24000", "wsdcon_3", "wsdcon_18", "constant_72000"]
+    scores = []
+    for name in ahead:
+        curve = load(name)
+        rest = law(curve.step, curve.lr) - curve.loss
+        scores.append(1 - (rest**2).sum() / ((curve.loss - curve.loss.mean()) ** 2).sum())
+    # Schedules of the length fitted, and a constant one three times as long; the long cosine,
+    # which decays where nothing was fitted, is predicted to R2 = 0.985 to 0.99.
+    assert np.mean(scores) > published - 0.002
+
+
+def test_broken_law_on_four_digit_addition(shared_data):
+    with (shared_data / "bnsl" / "four_digit_addition.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    x = np.array([float(r["train_size"]) for r in rows])
+    y = np.array([float(r["test_ce"]) for r in rows])
+    seen = np.array([r["train"] == "1" for r in rows])
+    law = al.laws.fit({"D": x[seen], "loss": y[seen]}, "broken", bootstrap=0, delta=float("inf"))
+    error = np.log(law(D=x[~seen]) / y[~seen])
+    # The reference extrapolates with a root mean square log error of 0.0109 after a long search.
+    assert np.sqrt((error**2).mean()) < 0.1
