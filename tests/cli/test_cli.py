@@ -232,7 +232,9 @@ def test_stopping_is_said_in_words_and_leaves_a_checkpoint(tmp_path, asked):
     with start("run", "text.txt", *long, cwd=tmp_path) as process:
         assert "runs on text" in process.stderr.readline()
         deadline = time.monotonic() + 120
-        while not list((tmp_path / "runs/text/weights").glob("*")):  # the n-grams, beside the long run
+        while not list(
+            (tmp_path / "runs/text/weights").glob("*")
+        ):  # the n-grams, beside the long run
             assert time.monotonic() < deadline
             time.sleep(0.1)
         process.send_signal(asked)

@@ -7,7 +7,7 @@ from allometry.laws import kaplan
 
 
 def test_eight_times_the_size_needs_about_five_times_the_data():
-    assert 8 ** (0.076 / 0.103) == pytest.approx(4.66, abs=0.03)  # the paper rounds to 0.74
+    assert pytest.approx(4.66, abs=0.03) == 8 ** (0.076 / 0.103)  # the paper rounds to 0.74
     ratio = kaplan.data_against_overfitting(8.0) / kaplan.data_against_overfitting(1.0)
     assert float(ratio) == pytest.approx(4.66, abs=0.01)
 

@@ -33,8 +33,8 @@ class MultiPowerLaw:
 
     $S_1(t) = \sum_{\tau \le t} \eta_\tau$ and
     $LD(t) = B \sum_k (\eta_{k-1} - \eta_k)\, G(\eta_k^{-\gamma} S_k(t))$ with
-    $G(x) = 1 - (C x + 1)^{-\beta}$ and $S_k(t) = \sum_{\tau=k}^t \eta_\tau$: a power law in the sum
-    of learning rates, less what each fall of the learning rate has gained since.
+    $G(x) = 1 - (C x + 1)^{-\beta}$ and $S_k(t) = \sum_{\tau=k}^t \eta_\tau$: a power law in the
+    sum of learning rates, less what each fall of the learning rate has gained since.
 
     Differs from the paper: sums run over the steps that were logged, the learning rate between two
     of them being that of the later.

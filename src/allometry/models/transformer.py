@@ -30,7 +30,7 @@ class Transformer(nn.Module):
     matrices are $N(0, 1/\text{fan in})$; those that write to the residual stream are divided by
     $\sqrt{2\,\text{depth}}$, for that many are added up; the readout is $N(0, 1/d^2)$, so that
     first logits vanish as the width grows (the output rule of muP) and yet are not all equal;
-    tables of tokens and positions are $N(0, 0.3^2)$, comparable to what blocks write, which on text
+    tables of tokens and positions are $N(0, 0.3^2)$, about what blocks write, which on text
     trained better at every learning rate near the best than the usual 0.02 (kept for a `tied`
     table, whose logits would be too large); biases are 0 and gains 1.
 
