@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from allometry import laws
 
@@ -14,3 +15,16 @@ def test_one_budget_of_data_still_gives_a_plan_along_the_runs():
     assert abs(plan.D.value / 2e5 - 1) < 1e-9
     assert abs(plan.N.value / 1e6 - 1) < 0.1  # the overhead of the readout is gone at this size
     assert plan.loss.covers(1.0 + 30 * 1e6**-0.4)
+
+
+def test_a_law_answers_in_the_shape_it_is_asked_in():
+    """Sizes against budgets, as a chart of the frontier asks."""
+    N = np.geomspace(1e3, 1e6, 6)[:, None] * np.ones(4)
+    D = np.geomspace(1e5, 1e7, 4)[None] * np.ones((6, 1))
+    loss = 1.0 + 30 * N**-0.4 + 200 * D**-0.4
+    data = {"N": N.ravel(), "D": D.ravel(), "loss": loss.ravel()}
+    law = laws.fit(data, "chinchilla", bootstrap=50)
+    assert law(N=N, D=D).shape == (6, 4)
+    assert law(N=N[:, :1], D=D[:1]) == pytest.approx(loss, rel=1e-3)
+    assert law.predict(N=N, D=D).shape == (6, 4)
+    assert law(N=1e4, D=1e6).shape == ()

@@ -233,7 +233,7 @@ class Law:
         arrays = np.broadcast_arrays(*given.values()) if given else []
         given = dict(zip(given, arrays, strict=True))
         shape = arrays[0].shape if given else ()
-        given = {name: np.atleast_1d(array) for name, array in given.items()}
+        given = {name: array.reshape(-1) for name, array in given.items()}
         logs = {name: self.coordinate(name, given) for name in self.variables}
         if "C" not in logs and {"N", "D"} <= set(logs):
             logs["C"] = self.cost.compute(logs["N"], logs["D"])
