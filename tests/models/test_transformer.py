@@ -242,6 +242,17 @@ def test_fused_softmax_path_equals_the_formula():
     torch.testing.assert_close(model(tokens), x @ model.readout.T)
 
 
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+@pytest.mark.parametrize("hard", [False, True])
+def test_narrow_heads_take_another_path_to_the_same_numbers(kind, hard):
+    """Few tokens and tiny heads are worked with the batch last; more tokens are not."""
+    model = lm(kind=kind, hard=hard, width=4, norm=None, positions=None)
+    tokens = torch.randint(11, (5, 4), generator=rng())
+    padding = torch.tensor([[False] * 4 + [True] * 6] * 5)
+    longer = torch.cat([tokens, torch.zeros(5, 6, dtype=torch.long)], 1)
+    torch.testing.assert_close(model(tokens), model(longer, padding=padding)[:, :4])
+
+
 # Invariants
 
 

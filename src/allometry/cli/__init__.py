@@ -8,7 +8,18 @@ import typer
 
 from allometry import __version__
 from allometry._core.errors import AllometryError
-from allometry.cli import demo, fit, generate, listing, measure, plan, report, run, status
+from allometry.cli import (
+    construct,
+    demo,
+    fit,
+    generate,
+    listing,
+    measure,
+    plan,
+    report,
+    run,
+    status,
+)
 
 app = typer.Typer(
     help="How big a model does this job need, and what will it reach?",
@@ -49,6 +60,7 @@ app.command("plan")(plan.plan)
 app.command("generate")(generate.generate)
 app.command("measure")(measure.measure)
 app.command("list")(listing.listing)
+app.add_typer(construct.app, name="construct")
 
 
 def _terminate(*_: object) -> NoReturn:

@@ -1,17 +1,28 @@
 """Models whose weights come from a proof."""
 
 from allometry.construct.attention import attention_maps
+from allometry.construct.certificate import Certificate, Construction, Term
+from allometry.construct.compact import compact
+from allometry.construct.cost import Cost, cost
 from allometry.construct.dyck import DyckGenerator, DyckRecogniser, dyck
 from allometry.construct.exactness import Exactness
 from allometry.construct.turing import AutoregressiveRun, CellularRun, turing
+from allometry.construct.universal import universal
 
 __all__ = [
     "AutoregressiveRun",
     "CellularRun",
+    "Certificate",
+    "Construction",
+    "Cost",
     "DyckGenerator",
     "DyckRecogniser",
     "Exactness",
+    "Term",
     "attention_maps",
+    "compact",
+    "cost",
     "dyck",
     "turing",
+    "universal",
 ]

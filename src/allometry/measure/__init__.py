@@ -8,10 +8,12 @@ from allometry.measure.classify import (
     classification,
     train_on_samples_accuracy,
 )
+from allometry.measure.contextual import Contextual, is_contextual_mapping
 from allometry.measure.description import description_length
 from allometry.measure.desiderata import Audit, audit
 from allometry.measure.diversity import birthday_support, different_bins, vendi_score
 from allometry.measure.entropy import hindsight, regret, shannon
+from allometry.measure.error import d_p, equivariance_error, sobol
 from allometry.measure.features import Features
 from allometry.measure.frechet import frechet_distance, frechet_distance_infinity
 from allometry.measure.games import (
@@ -65,6 +67,7 @@ from allometry.measure.twosample import (
 
 __all__ = [
     "Audit",
+    "Contextual",
     "Features",
     "Scores",
     "accuracy_on_samples",
@@ -86,17 +89,20 @@ __all__ = [
     "copying",
     "coverage",
     "coverage_metric",
+    "d_p",
     "density",
     "description_length",
     "different_bins",
     "efron_p_value",
     "energy_distance",
+    "equivariance_error",
     "filter_response_difference",
     "frechet_distance",
     "frechet_distance_infinity",
     "geometry_score",
     "hindsight",
     "inception_score",
+    "is_contextual_mapping",
     "kid",
     "label_divergence",
     "mean_log_likelihood",
@@ -124,6 +130,7 @@ __all__ = [
     "sharpness_difference",
     "skill_ratings",
     "sliced_wasserstein",
+    "sobol",
     "spectrum_slope_difference",
     "ssim",
     "tournament_win_rates",

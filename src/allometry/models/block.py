@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from allometry.models.attention import Attention, Cache
+from allometry.models.linear import linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -57,8 +58,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """The layer without its skip connection."""
-        inside = self.activation(F.linear(x, self.inner, self.inner_bias))
-        return F.linear(inside, self.outer, self.outer_bias)
+        inside = self.activation(linear(x, self.inner, self.inner_bias))
+        return linear(inside, self.outer, self.outer_bias)
 
 
 @final
@@ -128,5 +129,5 @@ class Block(nn.Module):
         return norm(x) if norm is not None and self.norm == "pre" else x
 
     def _after(self, x: Tensor, y: Tensor, norm: nn.LayerNorm | None) -> Tensor:
-        y = x + y if self.skip else y
+        y = y + x if self.skip else y  # in this order the sum has the memory layout of y
         return norm(y) if norm is not None and self.norm == "post" else y

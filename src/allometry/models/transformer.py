@@ -5,7 +5,7 @@ Letters: b batch, n positions, d width, h heads, m head size, r hidden size, v v
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, final
+from typing import final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,8 +14,9 @@ from torch.nn import functional as F
 
 from allometry._core.errors import require
 from allometry.models import positions as where
+from allometry.models.arguments import check
 from allometry.models.attention import Attention, Cache, visible
-from allometry.models.block import ACTIVATIONS, BIASES, PARTS, Block, FeedForward
+from allometry.models.block import ACTIVATIONS, BIASES, Block, FeedForward
 
 
 @final
@@ -31,8 +32,8 @@ class Transformer(nn.Module):
     $\sqrt{2\,\text{depth}}$, for that many are added up; the readout is $N(0, 1/d^2)$, so that
     first logits vanish as the width grows (the output rule of muP) and yet are not all equal;
     tables of tokens and positions are $N(0, 0.3^2)$, about what blocks write, which on text
-    trained better at every learning rate near the best than the usual 0.02 (kept for a `tied`
-    table, whose logits would be too large); biases are 0 and gains 1.
+    trained better at learning rates near the best than the usual 0.02 (kept for a `tied` table,
+    whose logits would be too large); biases are 0 and gains 1.
 
     Args:
         vocabulary: Number of token ids; `None` for real-valued tokens.
@@ -43,7 +44,8 @@ class Transformer(nn.Module):
         kind: "decoder" (causal), "encoder" (sees everything) or "encoder-decoder", which encodes
             `source` and lets the decoder attend to it.
         head_size: m; default `width // heads`.
-        hidden: r, the hidden size of the feed-forward layers; default `4 * width`.
+        hidden: r, the hidden size of the feed-forward layers, or one for each block; default
+            `4 * width`.
         norm: "pre" (with one more norm before the readout), "post" or `None`.
         positions: "learned", "sinusoidal" or "one_hot" tables are added to the tokens (one-hot in
             the last `context` coordinates); "rotary" turns queries and keys; `None`.
@@ -82,7 +84,7 @@ class Transformer(nn.Module):
         *,
         kind: str = "decoder",
         head_size: int | None = None,
-        hidden: int | None = None,
+        hidden: int | Sequence[int] | None = None,
         norm: str | None = "pre",
         positions: str | None = "learned",
         activation: str | Callable[[Tensor], Tensor] = "gelu",
@@ -99,13 +101,16 @@ class Transformer(nn.Module):
         readout_scale: float = 1.0,
         rng: torch.Generator | None = None,
     ) -> None:
-        _check({k: v for k, v in locals().items() if k not in ("self", "rng", "__class__")})
+        check({k: v for k, v in locals().items() if k not in ("self", "rng", "__class__")})
         super().__init__()
         outputs = vocabulary if outputs is None else outputs
         self.vocabulary, self.width, self.depth, self.heads = vocabulary, width, depth, heads
         self.context, self.kind, self.positions = context, kind, positions
         self.head_size = head_size or width // heads
-        self.hidden = 4 * width if hidden is None else hidden
+        blocks = 1 if shared else depth
+        hidden = 4 * width if hidden is None else hidden
+        sizes = [hidden] * blocks if isinstance(hidden, int) else list(hidden)
+        self.hidden = max(sizes)
         self.tied, self.shared, self.columns = tied, shared, columns
         self.readout_scale = readout_scale
         biases = BIASES if bias is True else () if bias is False else tuple(bias)
@@ -115,17 +120,17 @@ class Transformer(nn.Module):
         def attention() -> Attention:
             return Attention(width, heads, self.head_size, scale, hard, biases)
 
-        def block(part: str, cross: bool) -> Block:
+        def block(part: str, size: int, cross: bool) -> Block:
             return Block(
                 attention() if part != "feed_forward" else None,
                 attention() if cross else None,
-                FeedForward(width, self.hidden, act, biases) if part != "attention" else None,
+                FeedForward(width, size, act, biases) if part != "attention" else None,
                 *(width, norm, skip, "norm" in biases),
             )
 
         def stack(cross: bool) -> nn.ModuleList:
-            kinds = parts or ["both"] * (1 if shared else depth)
-            return nn.ModuleList(block(part, cross) for part in kinds)
+            kinds = zip(parts or ["both"] * blocks, sizes, strict=True)
+            return nn.ModuleList(block(part, size, cross) for part, size in kinds)
 
         def table(rows: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(rows, width))
@@ -362,39 +367,3 @@ class Transformer(nn.Module):
             if last in {"output", "outer"}:
                 std /= math.sqrt(2 * self.depth)
             p.normal_(0.0, std, generator=rng)
-
-
-def _check(given: dict[str, Any]) -> None:
-    """Refuse arguments of `Transformer` that make no sense, before anything is built."""
-    width, heads, context, outputs = (given[k] for k in ("width", "heads", "context", "outputs"))
-    vocabulary, positions, parts, bias = (
-        given[k] for k in ("vocabulary", "positions", "parts", "bias")
-    )
-    for name in ("vocabulary", "width", "depth", "heads", "context", "head_size", "hidden"):
-        size = given[name]
-        require(size is None or size >= 1, f"Transformer.{name}", "be at least 1", size)
-    fix = "Change one of them, or give head_size."
-    divides = given["head_size"] is not None or width % heads == 0
-    require(divides, "Transformer.heads", f"divide width ({width})", heads, fix)
-    choices: dict[str, tuple[str | None, ...]] = {
-        "kind": ("decoder", "encoder", "encoder-decoder"),
-        "norm": ("pre", "post", None),
-        "positions": ("learned", "sinusoidal", "one_hot", "rotary", None),
-        "activation": tuple(ACTIVATIONS),
-    }
-    for name, known in choices.items():
-        fine = given[name] in known or (name == "activation" and callable(given[name]))
-        require(fine, f"Transformer.{name}", f"be one of {known}", given[name])
-    placed = positions is None or context is not None
-    require(placed, "Transformer.context", f"be given for {positions} positions", context)
-    known = {*BIASES, "readout"}
-    fine = isinstance(bias, bool) or (not isinstance(bias, str) and set(bias) <= known)
-    require(fine, "Transformer.bias", f"be True, False or some of {sorted(known)}", bias)
-    fine = vocabulary is not None and outputs in (None, vocabulary)
-    require(not given["tied"] or fine, "Transformer.tied", "read out its vocabulary", outputs)
-    for name in ("inputs", "columns"):
-        fine = vocabulary is None or not given[name]
-        require(fine, f"Transformer.{name}", "not be given with a vocabulary", given[name])
-    blocks = 1 if given["shared"] else given["depth"]
-    fine = parts is None or (len(parts) == blocks and set(parts) <= set(PARTS))
-    require(fine, "Transformer.parts", f"name one of {PARTS} for each of {blocks} blocks", parts)

@@ -1,5 +1,6 @@
 """The targets room: what a model is asked to do."""
 
+from allometry.targets import functions
 from allometry.targets.languages import (
     Automaton,
     Dyck,
@@ -25,5 +26,6 @@ __all__ = [
     "Tree",
     "TuringMachine",
     "Vocabulary",
+    "functions",
     "vocabulary_from_dict",
 ]

@@ -1,0 +1,38 @@
+"""Draw the pictures of docs/construct.md: `python docs/make_construct.py`."""
+
+from pathlib import Path
+
+import torch
+
+import allometry as al
+from allometry.report import construction, theme
+
+FIGURES = Path(__file__).parent / "figures"
+
+
+def main() -> None:
+    f = al.targets.functions.attention
+    made = al.construct.universal(f, d=1, n=2, delta=1 / 8)
+    three = al.construct.universal(f, d=1, n=3, delta=1 / 8)
+    sizes = (4, 8, 16)
+    certificates = {
+        "the proof's thin blocks": [
+            al.construct.universal(f, d=1, n=3, delta=1 / k).certificate for k in sizes
+        ],
+        "two wide blocks": [
+            al.construct.compact(f, d=1, n=3, delta=1 / k).certificate for k in sizes
+        ],
+    }
+    pictures = {
+        "quantised": construction.quantised(made),
+        "codes": construction.codes(three, torch.tensor([[0.31, 0.05, 0.84]])),
+        "output": construction.output(made),
+        "sizes": construction.sizes(certificates),
+    }
+    FIGURES.mkdir(exist_ok=True)
+    for name, chart in pictures.items():
+        (FIGURES / f"{name}.svg").write_text(theme.on_paper(theme.svg(chart)))
+
+
+if __name__ == "__main__":
+    main()

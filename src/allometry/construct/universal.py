@@ -1,0 +1,280 @@
+r"""The network of the universality theorem, for any sequence-to-sequence function.
+
+Letters: b batch, d size of a token, n tokens, k codes.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from allometry._core.errors import InputError, require
+from allometry.construct import stages as stage
+from allometry.construct.certificate import Construction
+from allometry.construct.certify import certify
+from allometry.construct.cost import MOST_BLOCKS, base, cost, top
+from allometry.construct.pieces import TEMPERATURE, Layer, Phi, Thin, apply, soften
+from allometry.construct.sequences import (
+    Function,
+    Table,
+    checked,
+    grid_columns,
+    grid_sequences,
+    orders,
+    tabulate,
+)
+from allometry.measure.error import d_p, sobol
+
+
+def universal(
+    f: Function,
+    d: int,
+    n: int,
+    delta: float | None = None,
+    *,
+    eps: float | None = None,
+    p: float = 2.0,
+    positions: bool = False,
+    softmax: bool = True,
+    repeated: bool = True,
+    outside: str = "clamp",
+    ramp: float = stage.RAMP,
+    temperature: float = TEMPERATURE,
+    lipschitz: float | None = None,
+) -> Construction:
+    r"""The transformer of class $\mathcal T^{2,1,4}$ near f, by the proof of the theorem.
+
+    Quantise the input to a grid of step $\delta$; give every column a code that names its whole
+    sequence (the contextual mapping); turn each code into the value of f in the middle of the
+    cell. The stages are `made.stages`, lists of layers of the proof's modified class
+    (`made.modified` runs them as such); `made.model` has softmax and ReLUs alone.
+
+    Differs from the paper: values are taken in the middle of cells; `repeated` columns, which the
+    proof leaves out, are filled in (their codes do not tell how often a column occurs, so that for
+    n > 2 a mean has to do); positions are 0, 2, 4, ... instead of 0, 1, 2, ...; codes are rescaled
+    and outputs limited to the range of f, without which float64 would not do.
+
+    Args:
+        f: Takes and gives arrays (b, d, n); commutes with permutations of the n columns unless
+            `positions`.
+        d: Size of a token.
+        n: Number of tokens.
+        delta: Size of a cell, a power of 1/2; or give `eps`.
+        eps: Wanted $d_p$; the largest delta that reaches it is taken.
+        p: Exponent of the error.
+        positions: Add a positional encoding, so that f may be any function (Theorem 3).
+        softmax: `False` keeps hardmax attention.
+        repeated: Fill in sequences with repeated columns.
+        outside: What becomes of inputs outside the cube: "clamp" takes the nearest inside (with
+            positions, for entries up to 3/2 only), "zero" sends them to a far value and the output
+            to 0, as the paper does.
+        ramp: Width of a jump's ramp as a share of a cell.
+        temperature: Nats by which the right key wins, times two.
+        lipschitz: A Lipschitz constant of f in the p-norm, for the certificate's bound.
+
+    Raises:
+        InputError: f is not such a function, or float64 or memory would not do; says which delta
+            would.
+
+    Example:
+        >>> import torch, allometry as al
+        >>> made = al.construct.universal(al.targets.functions.mean, d=1, n=2, delta=1 / 4)
+        >>> made(torch.tensor([[0.3, 0.9]]))
+        tensor([[0.6250, 0.6250]], dtype=torch.float64)
+
+    References:
+        `yun2020` Theorems 2 and 3.
+    """
+    check_sizes("universal", d, n, p)
+    require(outside in ("clamp", "zero"), "universal.outside", "be 'clamp' or 'zero'", outside)
+    fix = "Which column an entry outside belongs to can't be told."
+    require(outside == "clamp" or not positions, "universal.outside", "be 'clamp'", outside, fix)
+    require(0 < ramp < 0.25, "universal.ramp", "lie between 0 and 1/4", ramp)
+    target = checked(f, d, n, equivariant=not positions)
+    if delta is None:
+        delta = _delta_for(target, d, n, eps, p, positions, repeated)
+    else:
+        require(eps is None, "universal.eps", "not be given together with delta", eps)
+    _check_fits(d, n, delta, positions, repeated)
+    table, parts = tabulated(target, d, n, delta, positions, repeated)
+    largest = float(table.targets.abs().max())
+    _check_fits(d, n, delta, positions, repeated, largest)
+    every = _stages(table, parts, d, n, delta, positions, outside, ramp)
+    layers = [layer for part in every.values() for layer in part]
+    encoding = stage.encoding(d, n) if positions else None
+
+    def build(soft: bool) -> Any:
+        return soften(layers, positions=encoding, softmax=soft, temperature=temperature)
+
+    def modified(x: Float[Tensor, "b d n"]) -> Float[Tensor, "b d n"]:
+        return apply(layers, x if encoding is None else x + encoding)
+
+    size = cost(d, n, delta=delta, positions=positions, repeated=repeated, largest=largest)
+    details = {"d": d, "n": n, "delta": delta, "p": p, "positions": positions, "f": target}
+    details |= {"stages": every, "modified": modified, "table": table, "repeated": repeated}
+    details |= {"ramp": ramp, "lipschitz": lipschitz, "cost": size}
+    details |= {"softmax": softmax, "build": build}
+    return Construction(build(softmax), certify, **details)
+
+
+def tabulated(
+    f: Callable[[Tensor], Tensor],
+    d: int,
+    n: int,
+    delta: float,
+    positions: bool = False,
+    repeated: bool = True,
+) -> tuple[Table, dict[str, list[Layer]]]:
+    """The code of every column of every grid sequence with the value it is to become.
+
+    Returns the table and the stages that lead to its codes ("contextual" and "rescale").
+    """
+    sequences = grid_sequences(d, n, round(1 / delta), positions)
+    if not positions and not repeated:
+        sequences = sequences[(sequences.diff(dim=1) > 0).all(1)]
+    corners = grid_columns(d, round(1 / delta)).double()[sequences].mT
+    targets = f(corners + delta / 2)
+    finite = bool(targets.isfinite().all())
+    require(finite, "f", "give finite values everywhere", "NaN or infinity in a cell's middle")
+    largest = float(targets.abs().max())
+    parts = {
+        "contextual": stage.contextual(d, delta, n, positions),
+        "rescale": stage.rescale(d, top(d, n, delta, positions), delta, base(largest)),
+    }
+    start = corners + stage.encoding(d, n) if positions else corners
+    columns = apply([*parts["contextual"], *parts["rescale"]], start)
+    weights = torch.ones(len(sequences)).double() if positions else orders(sequences)
+    return tabulate(columns[:, 0], columns, targets, weights), parts
+
+
+def check_sizes(name: str, d: int, n: int, p: float) -> None:
+    """Refuse sizes below 1 and exponents below 1."""
+    require(d >= 1, f"{name}.d", "be at least 1", d)
+    require(n >= 1, f"{name}.n", "be at least 1", n)
+    require(p >= 1, f"{name}.p", "be at least 1", p)
+
+
+def _stages(
+    table: Table,
+    parts: dict[str, list[Layer]],
+    d: int,
+    n: int,
+    delta: float,
+    positions: bool,
+    outside: str,
+    ramp: float,
+) -> dict[str, list[Layer]]:
+    low, high = float(table.targets.min()), float(table.targets.max())
+    gap = delta / 2.0 ** math.ceil(math.log2(top(d, n, delta, positions)))
+    spaced = bool((table.codes.diff() >= gap).all())
+    assert spaced, "codes lie closer than the proof says"
+    if outside == "clamp":
+        # A little short of the top, so that the largest entry falls into the last cell.
+        first = stage.clamp(d, 0.0, 2.0 * n - 1 if positions else 1 - delta / 2)
+        last = stage.clamp(d, low, high)
+    else:
+        first = stage.banish(d, 0.0, 1.0 + ramp, -(delta ** (-n * d)), ramp)
+        last = _silence(d, low, high)
+    return {
+        "clamp": first,
+        "quantise": stage.quantise(d, delta, n if positions else 1, ramp),
+        **parts,
+        "values": stage.values(table.codes, table.columns, table.targets, gap),
+        "limit": last,
+    }
+
+
+def _silence(d: int, low: float, high: float) -> list[Layer]:
+    """Layers that send columns whose first entry is no value of f to 0.
+
+    Their other entries, which may look like values, are first pushed below them.
+    """
+    width = high - low + 1
+    lost = Phi(low - 0.25, high + 0.25, left=(0.0, 1.0), right=(0.0, 1.0), ramp=0.125)
+    push = torch.full((d,), -2 * width - 2 * abs(high), dtype=torch.float64)
+    push[0] = 0.0
+    pushes: list[Layer] = [Thin(stage.unit(d, 0), 0.0, lost, push)] if d > 1 else []
+    return [*pushes, *stage.banish(d, low - 0.25, high + 0.25, 0.0, 0.125)]
+
+
+def _check_fits(
+    d: int, n: int, delta: float, positions: bool, repeated: bool, largest: float = 0.5
+) -> None:
+    m = -math.log2(delta) if delta > 0 else math.nan
+    power = m == round(m) if math.isfinite(m) else False
+    if not power or m < 1:
+        below = 2.0 ** -math.ceil(m) if math.isfinite(m) and m > 0 else 0.5
+        whole = delta > 0 and abs(1 / delta - round(1 / delta)) < 1e-9 and delta < 1
+        why = "Grid points must be exact in binary." if whole else "1/delta counts cells."
+        raise InputError(
+            f"universal.delta must be 1/2, 1/4, 1/8, ...; got {delta:g}. {why} "
+            f"Take 1/{1 / below:.0f}."
+        )
+    if not positions:
+        require(
+            delta**-d >= n,
+            "universal.delta",
+            f"leave at least n = {n} different columns, delta^-d >= n",
+            delta,
+            f"Take 1/{2 ** math.ceil(math.log2(n) / d)}.",
+        )
+    size = cost(d, n, delta=delta, positions=positions, repeated=repeated, largest=largest)
+    if size.fits:
+        return
+    finest = 0.5
+    while cost(d, n, delta=finest / 2, positions=positions, largest=largest).fits:
+        finest /= 2
+    possible = cost(d, n, delta=finest, positions=positions, largest=largest).fits
+    advice = f"The smallest delta that fits is 1/{1 / finest:.0f}." if possible else "None fits."
+    raise InputError(
+        f"universal.delta must need at most 53 bits and {MOST_BLOCKS:,} blocks; got {size.bits} "
+        f"bits and {size.blocks:,} blocks for delta = 1/{1 / delta:.0f}, d = {d}, n = {n}. "
+        f"{advice} construct.compact goes further."
+    )
+
+
+def looked_up(
+    x: Float[Tensor, "b d n"],
+    table: Table,
+    parts: dict[str, list[Layer]],
+    delta: float,
+    positions: bool,
+) -> Float[Tensor, "b d n"]:
+    """What the modified network gives, read off the table instead of run through the layers."""
+    corner = (x / delta).floor().clamp(0, round(1 / delta) - 1) * delta
+    start = corner + stage.encoding(*x.shape[1:]) if positions else corner
+    codes = apply([*parts["contextual"], *parts["rescale"]], start)[:, 0]
+    line = torch.searchsorted(table.codes, codes).clamp(max=len(table.codes) - 1)
+    return table.targets[line].mT
+
+
+def _delta_for(
+    f: Callable[[Tensor], Tensor],
+    d: int,
+    n: int,
+    eps: float | None,
+    p: float,
+    positions: bool,
+    repeated: bool,
+) -> float:
+    require(
+        eps is not None and eps > 0, "universal.eps", "be positive when there is no delta", eps
+    )
+    assert eps is not None
+    x = torch.cat([sobol(1024, (d, n), seed=k) for k in range(4)])
+    truth, delta, best = f(x), 0.5, math.inf
+    while cost(d, n, delta=delta, positions=positions, repeated=repeated).fits:
+        if positions or delta**-d >= n:
+            table, parts = tabulated(f, d, n, delta, positions, repeated)
+            near = looked_up(x, table, parts, delta, positions)
+            best = d_p(truth, near, p=p, replicates=4).value
+            if best <= eps:
+                return delta
+        delta /= 2
+    raise InputError(
+        f"universal.eps must be reachable in float64; got {eps:g}. The finest grid that fits, "
+        f"delta = 1/{0.5 / delta:.0f}, gives d_p = {best:.3g}. construct.compact goes further."
+    )

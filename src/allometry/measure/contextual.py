@@ -1,0 +1,94 @@
+"""Whether a function tells every token apart by its whole context.
+
+Letters: s sequences, d size of a token, n tokens.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@final
+@dataclass(frozen=True)
+class Contextual:
+    """What `is_contextual_mapping` found; true when both properties hold.
+
+    Attributes:
+        within: Different columns of one sequence get different codes.
+        across: Sequences that are no permutations of one another share no code.
+        gap: Smallest distance between two different codes.
+        interval: Smallest and largest code, the lemma's $[t_l, t_r]$.
+        codes: How many different codes there are.
+        sequences: How many sequences were checked.
+    """
+
+    within: bool
+    across: bool
+    gap: float
+    interval: tuple[float, float]
+    codes: int
+    sequences: int
+
+    def __bool__(self) -> bool:
+        return self.within and self.across
+
+
+def is_contextual_mapping(
+    q: Callable[[Tensor], Tensor] | Float[Tensor, "s n"],
+    sequences: Float[Tensor, "s d n"],
+    *,
+    tolerance: float = 0.0,
+) -> Contextual:
+    """Whether q gives each token of each sequence a code that names both, exhaustively.
+
+    Two properties: within a sequence, different columns get different codes (equal columns may
+    share one); and a code of one sequence never occurs in another, unless that is the same
+    sequence in another order.
+
+    Args:
+        q: A function from (s, d, n) to codes (s, n), or its codes.
+        sequences: The set on which q is to be a contextual mapping.
+        tolerance: Codes at most this far apart count as equal.
+
+    Example:
+        >>> import torch, allometry as al
+        >>> x = torch.tensor([[[0.0, 1.0]], [[0.0, 2.0]], [[1.0, 2.0]]])
+        >>> bool(al.measure.is_contextual_mapping(lambda x: x[:, 0], x))
+        False
+        >>> codes = x[:, 0] + 10 * x.sum((1, 2))[:, None]
+        >>> bool(al.measure.is_contextual_mapping(codes, x))
+        True
+
+    References:
+        `yun2020` Definition 3.1.
+    """
+    codes = q if isinstance(q, Tensor) else q(sequences)
+    _, column = torch.unique(sequences.mT.flatten(0, 1), dim=0, return_inverse=True)
+    columns = column.reshape(codes.shape)
+    _, bag = torch.unique(columns.sort(1).values, dim=0, return_inverse=True)
+    values, order = codes.flatten().sort()
+    new = torch.cat([torch.ones(1, dtype=torch.bool), values.diff() > tolerance])
+    label = torch.empty_like(order).scatter_(0, order, new.cumsum(0) - 1)
+    gaps = values.diff()[values.diff() > tolerance]
+    return Contextual(
+        within=_injective(label.reshape(codes.shape), columns),
+        across=_one_each(label, bag.repeat_interleave(codes.shape[1])),
+        gap=float(gaps.min()) if len(gaps) else float("inf"),
+        interval=(float(values[0]), float(values[-1])),
+        codes=int(new.sum()),
+        sequences=len(codes),
+    )
+
+
+def _injective(label: Int[Tensor, "s n"], columns: Int[Tensor, "s n"]) -> bool:
+    same: Bool[Tensor, "s n n"] = label[:, :, None] == label[:, None, :]
+    return bool((~same | (columns[:, :, None] == columns[:, None, :])).all())
+
+
+def _one_each(label: Int[Tensor, " k"], bag: Int[Tensor, " k"]) -> bool:
+    first = torch.full((int(label.max()) + 1,), -1).scatter_(0, label, bag)
+    return bool((first[label] == bag).all())

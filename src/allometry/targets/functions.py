@@ -1,0 +1,119 @@
+r"""Sequence-to-sequence functions with known answers, on $[0,1]^{d \times n}$.
+
+All take and give (b, d, n). Those under "commute" satisfy $f(XP) = f(X)P$ for every permutation P
+of the columns; those under "ordered" need positions.
+
+Letters: b batch, d size of a token, n tokens.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Sequences = Float[Tensor, "b d n"]
+
+# Those that commute with permutations of the columns
+
+
+def mean(x: Sequences) -> Sequences:
+    """Every column becomes the mean column."""
+    return x.mean(2, keepdim=True).expand_as(x)
+
+
+def maximum(x: Sequences) -> Sequences:
+    """Every column becomes the row-wise maximum."""
+    return x.amax(2, keepdim=True).expand_as(x)
+
+
+def centred(x: Sequences) -> Sequences:
+    """Columns less their mean."""
+    return x - x.mean(2, keepdim=True)
+
+
+def pairwise_products(x: Sequences) -> Sequences:
+    r"""$\frac1n \sum_k x_j \odot x_k$: each column times the mean column, entry by entry."""
+    return x * x.mean(2, keepdim=True)
+
+
+def attention(x: Sequences) -> Sequences:
+    r"""Softmax attention itself, $X\,\mathrm{softmax}[X^T X]$."""
+    return x @ (x.mT @ x).softmax(1)
+
+
+def ranks(x: Sequences) -> Sequences:
+    r"""Smooth rank, $\frac1n \sum_k \mathrm{sigmoid}(8 (x_j - x_k))$, row by row."""
+    return torch.sigmoid(8 * (x[:, :, :, None] - x[:, :, None, :])).mean(3)
+
+
+# Those that depend on the order of the columns
+
+
+def sort(x: Sequences) -> Sequences:
+    """Rows sorted upwards: the same for every order of the columns, so it needs positions."""
+    return x.sort(2).values
+
+
+def reverse(x: Sequences) -> Sequences:
+    """Columns in reverse order."""
+    return x.flip(2)
+
+
+def running_mean(x: Sequences) -> Sequences:
+    """Sums of the columns so far, divided by n so that they stay in [0, 1]."""
+    return x.cumsum(2) / x.shape[2]
+
+
+def shift(x: Sequences) -> Sequences:
+    """Every column moves one place on; the last becomes the first."""
+    return x.roll(1, 2)
+
+
+EQUIVARIANT: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": mean,
+    "maximum": maximum,
+    "centred": centred,
+    "pairwise_products": pairwise_products,
+    "attention": attention,
+    "ranks": ranks,
+}
+"""Functions that a transformer without positions can approximate, by name."""
+
+ORDERED: dict[str, Callable[[Tensor], Tensor]] = {
+    "sort": sort,
+    "reverse": reverse,
+    "running_mean": running_mean,
+    "shift": shift,
+}
+"""Functions that need positions, by name."""
+
+
+def smooth(
+    d: int, *, terms: int = 8, seed: int = 0, equivariant: bool = True
+) -> Callable[[Tensor], Tensor]:
+    r"""A random smooth function with values of order one.
+
+    $f(X)_j = \sum_i a_i \cos(\omega_i \cdot x_j + \nu_i \cdot \bar x + \theta_i)$ with
+    $\bar x$ the mean column; when not `equivariant` the phase $\theta_i$ also turns with j.
+
+    Args:
+        d: Size of a token.
+        terms: Number of cosines.
+        seed: Of the random coefficients.
+        equivariant: Whether it commutes with permutations.
+    """
+    rng = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+    a, omega, nu = draw(d, terms) / terms**0.5, 2 * draw(terms, d), 2 * draw(terms, d)
+    theta, turn = 6.28 * draw(terms, 1), draw(terms, 1)
+
+    def f(x: Tensor) -> Tensor:
+        x = x.to(torch.float64)
+        place = turn * torch.arange(x.shape[2]) if not equivariant else 0.0
+        return a @ torch.cos(omega @ x + nu @ x.mean(2, keepdim=True) + theta + place)
+
+    return f
