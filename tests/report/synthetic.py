@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -98,6 +99,7 @@ def synthetic_runs(
     broken=True,
     seed=0,
     name="notes.txt",
+    families=("transformer",),
 ):
     """A ladder of transformers that follow `truth`, n-grams, a diverged and a failed run.
 
@@ -110,16 +112,17 @@ def synthetic_runs(
         broken: Whether one run diverges and one fails.
         seed: Of the noise.
         name: The target's name.
+        families: The trained families; each is 4 % worse than the one before it.
     """
     rng = np.random.default_rng(seed)
     rows = []
-    for rung, N in enumerate(sizes):
+    grid = itertools.product(families, enumerate(sizes), per_parameter, range(seeds))
+    for family, (rung, N), ratio, s in grid:
+        worse = 1.04 ** families.index(family)
         shape = f"{2 + rung} layers, width {16 * 2**rung}, {1 + rung} heads"
-        for ratio in per_parameter:
-            for s in range(seeds):
-                D = float(int(ratio * N) + 60_000)
-                loss = float(truth(N, D) + rng.normal(0, noise))
-                rows.append(_row("transformer", shape, rung, s, N, D, loss))
+        D = float(int(ratio * N) + 60_000)
+        loss = float(worse * truth(N, D) + rng.normal(0, noise))
+        rows.append(_row(family, shape, rung, s, N, D, loss))
     if ngram is not None:
         for order, above in ((2, 0.95), (3, 0.45), (5, 0.06), (7, 0.0)):
             table = _row("ngram", f"order {order}", order, 0, 900 * 6**order, 420_000.0, 0.0)
@@ -156,7 +159,7 @@ def synthetic_runs(
             )
         )
     table = pd.DataFrame(rows, columns=list(_row("", "", 0, 0, 1, 1.0, 1.0)))
-    trained = [r for r in rows if r["family"] == "transformer" and r["status"] != "failed"]
+    trained = [r for r in rows if r["family"] in families and r["status"] != "failed"]
     columns = ["key", "step", "tokens", "flops", "loss"]
     lines = [_curve(r, rng) for r in trained]
     texts = {

@@ -180,6 +180,20 @@ def test_any_study_gives_a_page(arguments, tmp_path):
     assert story(**arguments).headline.split(".")[0] in read.text.replace("\u00a0", " ")
 
 
+def test_every_family_has_its_panels(tmp_path):
+    arguments = {"families": ("gru", "transformer", "odd/name <b>")}
+    path = write(tmp_path / "report.html", synthetic_runs(**arguments), story=story(**arguments))
+    names = {p.stem for p in (tmp_path / "report_charts").iterdir()}
+    assert {"loss-against-N", "loss-against-N-2-transformer"} < names
+    assert "loss-against-N-3-odd-name-b-" in names
+    read = Reader(path.read_text())
+    assert read.text.count("Odd/name <b>") > 1
+    assert "The best of each family at this budget" in read.text
+    hero = (tmp_path / "report_charts" / "loss-against-compute.svg").read_text()
+    for name in ("GRU", "transformer", "odd/name &lt;b&gt;"):
+        assert f">{name}</text>" in hero
+
+
 def test_constant_data_is_said_not_drawn(tmp_path):
     runs = synthetic_runs(broken=False)
     table = runs.table.assign(D=1e6)

@@ -210,6 +210,22 @@ def test_few_runs_still_tell_something(arguments, said):
     assert said in story.headline
 
 
+def test_several_families_are_told_of_best_first():
+    story = told(families=("gru", "transformer", "odd/name <b>"))
+    assert [f.name for f in story.families] == ["gru", "transformer", "odd/name <b>"]
+    assert "the best of three trained families, GRU (480K parameters" in story.headline
+    # The same law 4 % higher: the same exponent, and held-out sizes told for each.
+    exponents = [f.law.params["alpha"].value for f in story.families]
+    assert exponents == pytest.approx([exponents[0]] * 3, rel=0.15)
+    assert all(len(f.held_out) == 2 for f in story.families)
+
+
+def test_the_crossing_counts_its_passes(grid_story):
+    met = grid_story.families[0].crossing
+    assert met.passes == met.D.value / grid_story.D_unique
+    assert met.D.value == pytest.approx(met.C.value / 6.4 / met.N.value, rel=0.01)
+
+
 def test_what_is_missing_is_said():
     none = told(ngram=None)
     assert "nothing simple to compare with" in none.notes[0]

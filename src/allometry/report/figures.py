@@ -88,32 +88,54 @@ def _rule(rival: Configuration, unit: str) -> list[Spec]:
 
 
 def frontier(runs: RunsLike, story: Story, width: int = 720, *, paper: bool = False) -> Spec:
-    """Loss against compute: runs, laws with 95 % bands, count models, larger budgets."""
+    """Loss against compute: runs, laws with 95 % bands, count models, larger budgets.
+
+    Families differ in colour and in the shape of their dots.
+    """
     hue = colours(story)
     layers: list[Spec] = []
     losses: list[float] = []
     computes: list[float] = []
-    for family in story.families:
+    several = len(story.families) > 1
+    for i, family in enumerate(story.families):
         points = _points(runs, family, story.unit, story.token)
         losses += points["loss"].tolist()
         computes += points["C"].tolist()
         if family.frontier is not None:
-            layers += _law(family, hue[family.name])
+            layers += _law(family, hue[family.name], 0.07 if several else 0.15)
             computes += family.frontier.C.tolist()
             losses += family.frontier.mid.tolist()
-        losses += [x for r in family.reaches for x in (r.loss.value, r.loss.interval[0])]
+        ends = family.reaches if i == 0 else ()
+        losses += [x for r in ends for x in (r.loss.value, r.loss.interval[0])]
         dots = _DOT | {"color": hue[family.name], "size": 70 if width > 500 else 44}
+        dots |= {"shape": theme.SHAPES[i % len(theme.SHAPES)]}
         layers.append(layer(points, "point", dots, x="C", y="loss", told="told"))
     if story.rival is not None:
         layers += _rule(story.rival, story.unit)
         losses.append(story.rival.loss.value)
-    for family in story.families:
-        layers += _reaches(family, story.unit, hue[family.name])
+    # What is foretold of one family is a picture; of six it is a thicket: the best alone has it.
+    for family in story.families[:1]:
         layers += _crossing(family)
+        layers += _reaches(family, story.unit, hue[family.name])
+    layers += _legend(story) if several else []
     x = theme.extent(computes, 0.03)
     y = theme.extent(losses, 0.08)
-    height = round(width * (0.5 if width > 500 else 0.95))
+    height = round(width * (0.5 if width > 500 else 0.95)) + (40 if several else 0)
     return _assembled(layers, x, y, "C", story, width, height, paper)
+
+
+def _legend(story: Story) -> list[Spec]:
+    """What colour and shape belong to which family."""
+    names = [words.family(f.name) for f in story.families]
+    hue = colours(story)
+    shapes = [theme.SHAPES[i % len(theme.SHAPES)] for i in range(len(names))]
+    field = {"field": "name", "type": "nominal", "sort": names}
+    legend = {"title": None, "symbolOpacity": 1, "symbolStrokeWidth": 0}
+    scale = {"domain": names, "range": [hue[f.name] for f in story.families]}
+    shape = field | {"scale": {"domain": names, "range": shapes}, "legend": legend}
+    fill = field | {"scale": scale, "legend": legend}
+    data = pd.DataFrame({"name": names})
+    return [layer(data, "point", {"opacity": 0, "aria": False}, fill=fill, shape=shape)]
 
 
 def _assembled(
@@ -140,7 +162,7 @@ def _assembled(
     return theme.styled([scales, *layers], unit, width, height, paper=paper)
 
 
-def _law(family: Family, colour: str) -> list[Spec]:
+def _law(family: Family, colour: str, opacity: float) -> list[Spec]:
     line = family.frontier
     assert line is not None
     largest = max(c.C for c in family.configurations)
@@ -150,7 +172,7 @@ def _law(family: Family, colour: str) -> list[Spec]:
     beyond = data[data["x"] >= inside["x"].max()]
     stroke = {"color": colour, "strokeWidth": 2} | _SILENT
     return [
-        layer(data, "area", _BAND | {"color": colour}, x="x", y="lo", y2="hi"),
+        layer(data, "area", _BAND | {"color": colour, "opacity": opacity}, x="x", y="lo", y2="hi"),
         layer(inside, "line", stroke, x="x", y="mid"),
         layer(beyond, "line", stroke | {"strokeDash": [2, 3]}, x="x", y="mid"),
     ]
@@ -172,12 +194,12 @@ def _reaches(family: Family, unit: str, colour: str) -> list[Spec]:
     rule = {"color": colour, "strokeWidth": 1.6, "clip": True, "aria": False}
     mark = {"shape": "diamond", "size": 90, "filled": True, "fill": LIGHT["paper"]}
     mark |= {"stroke": colour, "strokeWidth": 2, "opacity": 1}
-    text = {"color": LIGHT["ink"], "dx": -6, "dy": 5, "fontSize": 12, "baseline": "top"}
+    text = {"color": LIGHT["ink"], "dx": -6, "dy": 2, "fontSize": 12, "baseline": "bottom"}
     text |= {"align": "right"}
     return [
         layer(data, "rule", rule, x="x", y="lo", y2="hi"),
         layer(data, "point", mark, x="x", y="loss", told="told"),
-        layer(data, "text", text, x="x", y="loss", text="label"),
+        layer(data, "text", text, x="x", y="lo", text="label"),
     ]
 
 
@@ -195,7 +217,7 @@ def _crossing(family: Family) -> list[Spec]:
     row |= {"lo": max(lo, bottom), "hi": min(hi, top)}
     data = pd.DataFrame([row])
     ink = LIGHT["ink"]
-    bar = {"color": ink, "strokeWidth": 3.5, "opacity": 0.8, "clip": True, "aria": False}
+    bar = {"color": ink, "strokeWidth": 3, "opacity": 0.6} | _SILENT
     ring = {"fill": LIGHT["paper"], "stroke": ink, "size": 90, "strokeWidth": 2, "opacity": 1}
     return [
         layer(data, "rule", bar, x="lo", x2="hi", y="loss"),
@@ -204,41 +226,44 @@ def _crossing(family: Family) -> list[Spec]:
 
 
 def against(
-    runs: RunsLike, story: Story, x: str, width: int = 344, *, paper: bool = False
+    runs: RunsLike,
+    story: Story,
+    x: str,
+    width: int = 344,
+    *,
+    family: Family | None = None,
+    paper: bool = False,
 ) -> Spec | None:
-    """Loss against N, D or C with the law that was fitted without the held-out sizes.
+    """One family's loss against N, D or C with the law fitted without the held-out sizes.
 
     Held-out runs are crosses; where a size was trained on several amounts of data the lines are
-    told apart by dash and shape. `None` where `x` did not vary.
+    told apart by dash and shape. The family is the best where none is given. `None` where `x` did
+    not vary.
     """
-    hue = colours(story)
-    layers: list[Spec] = []
-    losses: list[float] = []
-    values: list[float] = []
-    names: list[str] = []
-    for family in story.families:
-        points = _points(runs, family, story.unit, story.token).assign(x=lambda p: p[x])
-        points = points[points["x"] > 0]
-        found = series(family.configurations, x, story.token)
-        for name, keys in found.lines.items():
-            points.loc[points["key"].isin(keys), "line"] = name
-        law = family.law_without if family.law_without is not None else family.law
-        drawn = pd.DataFrame({"line": []})
-        if law is not None:
-            drawn = bands(law, family.configurations, x, story.token).assign(x=lambda b: b[x])
-            losses += drawn["mid"].tolist()
-            values += drawn["x"].tolist()
-        names += [n for n in found.lines if n not in names]
-        layers += _panel(points, drawn, found, hue[family.name])
-        losses += points["loss"].tolist()
-        values += points["x"].tolist()
+    if family is None:
+        if not story.families:
+            return None
+        family = story.families[0]
+    points = _points(runs, family, story.unit, story.token).assign(x=lambda p: p[x])
+    points = points[points["x"] > 0]
+    found = series(family.configurations, x, story.token)
+    for name, keys in found.lines.items():
+        points.loc[points["key"].isin(keys), "line"] = name
+    law = family.law_without if family.law_without is not None else family.law
+    drawn = pd.DataFrame({"line": [], "mid": [], "x": []})
+    if law is not None:
+        drawn = bands(law, family.configurations, x, story.token).assign(x=lambda b: b[x])
+    values = [*drawn["x"], *points["x"]]
+    losses = [*drawn["mid"], *points["loss"]]
     if len(set(values)) < 2:
         return None
+    layers = _panel(points, drawn, found, colours(story)[family.name])
     if story.rival is not None:
         layers += _rule(story.rival, story.unit)
         losses.append(story.rival.loss.value)
     edges = theme.extent(values, 0.05), theme.extent(losses, 0.08)
-    extra = 44 if len(names) > 1 else 0  # for the legend
+    rows = math.ceil(len(found.lines) / 6) if len(found.lines) > 1 else 0
+    extra = 24 + 18 * min(rows, 2) if rows else 0  # for the legend
     return _assembled(layers, *edges, x, story, width, round(width * 0.92) + extra, paper)
 
 
@@ -246,8 +271,8 @@ def _panel(points: pd.DataFrame, drawn: pd.DataFrame, found: Series, colour: str
     lines = list(found.lines)
     shape = {}
     if len(lines) > 1:
-        # More than six lines repeat their signs, but then only six are drawn (see `bands`).
-        signs = [theme.SHAPES[i % 6] for i in range(len(lines))]
+        # Many lines repeat their signs, but then only six are drawn (see `bands`).
+        signs = [theme.SHAPES[i % len(theme.SHAPES)] for i in range(len(lines))]
         legend = {"title": found.title, "columns": 6, "values": lines[:12]}
         legend |= {"symbolFillColor": colour, "symbolStrokeColor": colour}
         shape = {"field": "line", "type": "nominal", "sort": lines, "legend": legend}
@@ -313,7 +338,9 @@ def curves(runs: RunsLike, story: Story, width: int = 720, *, paper: bool = Fals
         told="told",
     )  # fmt: skip
     x = theme.extent(lines["tokens"], 0.02)
-    y = theme.extent((done if len(done) else lines)["loss"], 0.06)
+    # The first steps of training lie far above the rest and would flatten it: the frame cuts them.
+    shown = (done if len(done) else lines)["loss"]
+    y = theme.extent(shown[shown <= shown.quantile(0.92)], 0.06)
     height = round(width * (0.46 if width > 500 else 1.1))
     return _assembled([stroke], x, y, "D", story, width, height, paper)
 

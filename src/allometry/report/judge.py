@@ -51,7 +51,8 @@ class Crossing:
 
     `already` says that a finished run is below the rival. `N` and `C` are `None` where no law
     could be asked; `reasons` says why. `data` is the amount of data where all runs had the same,
-    so that the law is about growing the model alone.
+    so that the law is about growing the model alone. `D` is the data
+    that the law would train on there, and `passes` how often that repeats what there is.
     """
 
     rival: Configuration
@@ -60,6 +61,8 @@ class Crossing:
     C: Estimate | None
     reasons: tuple[str, ...] = ()
     data: float | None = None
+    D: Estimate | None = None
+    passes: float | None = None
 
 
 @final
@@ -152,7 +155,9 @@ def judged(law: Law, held: list[Configuration]) -> tuple[HeldOut, ...]:
     return tuple(HeldOut(c, p) for c, p in zip(held, predicted, strict=True))
 
 
-def crossing(law: Law, best: Configuration, rival: Configuration) -> Crossing:
+def crossing(
+    law: Law, best: Configuration, rival: Configuration, D_unique: float | None = None
+) -> Crossing:
     """At what N and at what C the family's law meets the rival's loss.
 
     The interval holds every compute at which the law's 95 % band holds the rival's loss, so it
@@ -169,7 +174,11 @@ def crossing(law: Law, best: Configuration, rival: Configuration) -> Crossing:
     N = _size_at(law, C) if C is not None else None
     already = best if best.loss.value <= loss else None
     data = None if law.table.varies("D") else best.D
-    return Crossing(rival, already, N, C, (why,) if why else (), data)
+    D = None
+    if C is not None and math.isfinite(C.value):
+        D, _ = attempt(lambda: law.plan(compute=C.value).D)
+    passes = D.value / D_unique if D is not None and D_unique else None
+    return Crossing(rival, already, N, C, (why,) if why else (), data, D, passes)
 
 
 def _met(line: Frontier, loss: float) -> Estimate:

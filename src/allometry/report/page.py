@@ -2,17 +2,14 @@
 
 import base64
 import hashlib
-import math
 import platform
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version as installed
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -21,24 +18,11 @@ from allometry._core.cite import cite
 from allometry._core.errors import require
 from allometry._core.files import make_folder, replacing
 from allometry.laws import Law, Plan
-from allometry.report import figures, tables, theme, words
+from allometry.report import plates, tables, theme, words
 from allometry.report.judge import FRESH_PASSES
 from allometry.report.runs import RunsLike, about
-from allometry.report.sentences import facts, plural, trust
+from allometry.report.sentences import facts, plural
 from allometry.report.story import Story, tell
-
-WIDE, NARROW, PANEL = 960, 344, 344
-
-
-@final
-@dataclass(frozen=True)
-class Figure:
-    """A chart on the page: its pictures by screen width and what to read under it."""
-
-    name: str
-    kind: str
-    pictures: tuple[tuple[str, str], ...]
-    caption: str
 
 
 def write(
@@ -85,8 +69,7 @@ def write(
 def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
     """The page as text, and the charts that stand alone by name."""
     css, js = _css(), _template("page.js")
-    drawn, charts = _figures(runs, story)
-    panels = [drawn[f"loss-against-{x}"] for x in "NDC" if f"loss-against-{x}" in drawn]
+    drawn = plates.plates(runs, story)
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -99,17 +82,17 @@ def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
         subtitle=_subtitle(story),
         notes=[*story.notes, *(n for f in story.families for n in f.notes)],
         facts=facts(story),
-        frontier=drawn.get("loss-against-compute"),
+        frontier=drawn.frontier,
         reaches=tables.reaches(story),
         reach_warnings=_reach_warnings(story),
-        panels=panels,
+        panels=[p for p in drawn.panels if p.figures],
         panels_title="Predicting the largest from the smaller"
         if any(f.held_out for f in story.families)
         else "How loss falls",
-        trust=" ".join(trust(f, len(story.families) > 1) for f in story.families),
-        panel_notes=_panel_notes(story, drawn),
+        families=tables.families(story),
+        panel_notes=plates.panel_notes(story),
         held_out=tables.held_out(story),
-        curves=drawn.get("learning-curves"),
+        curves=drawn.curves,
         runs=tables.runs(runs, story),
         runs_lead=_runs_lead(story),
         samples=tables.samples(runs, story),
@@ -124,7 +107,7 @@ def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
         version=installed("allometry"),
         date=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
     )
-    return page, charts
+    return page, drawn.charts
 
 
 _UNITS = re.compile(r"(\d) (?=(%|[kMGTPEZ]?FLOP|s|min|h|d|parameters|times)\b|%)")
@@ -167,108 +150,24 @@ def _policy(css: str, js: str) -> str:
     )
 
 
-def _figures(runs: RunsLike, story: Story) -> tuple[dict[str, Figure], dict[str, str]]:
-    drawn: dict[str, Figure] = {}
-    charts: dict[str, str] = {}
-
-    def add(name: str, draw: Any, sizes: Iterable[tuple[str, int]], kind: str, say: str) -> None:
-        pictures = []
-        for size, width in sizes:
-            chart = draw(width)
-            if chart is None:
-                return
-            picture = theme.svg(chart)
-            pictures.append((size, theme.inline(picture, f"{name}-{size}", escape(say))))
-            charts.setdefault(name, theme.on_paper(picture))
-        drawn[name] = Figure(name, kind, tuple(pictures), say)
-
-    both = (("wide", WIDE), ("narrow", NARROW))
-    unit = story.unit
-    if any(f.configurations for f in story.families):
-        add(
-            "loss-against-compute",
-            lambda w: figures.frontier(runs, story, w),
-            both,
-            "single",
-            _frontier_caption(story),
-        )
-        for x in "NDC":
-            add(
-                f"loss-against-{x}",
-                lambda w, x=x: figures.against(runs, story, x, w),
-                (("every", PANEL),),
-                "panel",
-                f"Loss in {unit} against {_against(x, story.token)}.",
-            )
-    add(
-        "learning-curves",
-        lambda w: figures.curves(runs, story, w),
-        both,
-        "single",
-        f"Validation loss in {unit} along training, one line for each run, coloured by size; "
-        "broken lines did not finish.",
-    )
-    return drawn, charts
-
-
-def _against(x: str, token: str) -> str:
-    return {
-        "N": "size: parameters, embeddings included",
-        "D": f"data: {plural(token)} seen in training",
-        "C": "compute: FLOPs of training",
-    }[x]
-
-
-def _frontier_caption(story: Story) -> str:
-    split = any(f.law and set(f.law.shape.variables) == {"N", "D"} for f in story.families)
-    text = "Each dot is a finished run. The line is "
-    text += "the least loss that each compute buys, by the law" if split else "the law"
-    text += (
-        " fitted to all of them, dotted beyond the largest, with the 95 % interval of a new run "
-        "around it"
-    )
-    if any(f.reaches for f in story.families):
-        text += "; diamonds are what larger budgets would reach"
-    if story.rival is not None:
-        text += f"; the broken line is the best {words.family(story.rival.family)}"
-        met = [f.crossing.C for f in story.families if f.crossing and f.crossing.C]
-        if any(math.isfinite(C.value) for C in met):
-            text += ", the ring where the law meets it, with its interval"
-    return f"{text}."
-
-
-def _panel_notes(story: Story, drawn: dict[str, Figure]) -> list[str]:
-    notes = []
-    if any(f.held_out for f in story.families):
-        notes.append(
-            "Crosses are the held-out runs, dots the runs that the law was fitted to. The line "
-            "and its 95 % band come from the dots alone."
-        )
-    elif any(f.law for f in story.families):
-        notes.append("The line and its 95 % band are the law fitted to all finished runs.")
-    missing = [x for x in "NDC" if f"loss-against-{x}" not in drawn]
-    for x in missing if story.families else []:
-        notes.append(
-            f"Loss against {x} is not drawn: {x} was the same in all finished runs, so how loss "
-            f"depends on it was not measured."
-        )
-    return notes
-
-
 def _reach_warnings(story: Story) -> list[str]:
     said = []
+    worn = [r for f in story.families for r in f.reaches if r.repeats]
+    if worn:
+        if len(story.families) > 1:
+            passes = sorted(r.passes or 0 for r in worn)
+            ends = (words.significant(passes[0], 2), words.significant(passes[-1], 2))
+            times = f"{ends[0]} to {ends[1]} times"
+        else:
+            each = [f"{words.significant(r.passes or 0, 2)} times for {r.label}" for r in worn]
+            times = words.listed(each)
+        said.append(
+            f"There are {words.count(story.D_unique or 0)} distinct {plural(story.token)} to "
+            f"train on, so these budgets would repeat them ({times}). The law assumes fresh data; "
+            f"repeated more than about {FRESH_PASSES:g} times, data are worth less, so expect a "
+            "higher loss than this or bring more data."
+        )
     for family in story.families:
-        worn = [r for r in family.reaches if r.repeats]
-        if worn:
-            times = words.listed(
-                [f"{words.significant(r.passes or 0, 2)} times for {r.label}" for r in worn]
-            )
-            said.append(
-                f"There are {words.count(story.D_unique or 0)} distinct {plural(story.token)} to "
-                f"train on, so these budgets would repeat them ({times}). The law assumes fresh "
-                f"data; repeated more than about {FRESH_PASSES:g} times, data are worth less, so "
-                "expect a higher loss than this or bring more data."
-            )
         known = set(family.law.warnings) if family.law is not None else set()
         said += [w for r in family.reaches for w in r.warnings if w not in known]
     return list(dict.fromkeys(said))
@@ -289,7 +188,10 @@ def _runs_lead(story: Story) -> str:
     text = f"{words.several(story.total, 'run')}"
     if broken:
         text += f", of which {broken} did not finish"
-    return f"{text}. Choose a column's name to sort by it."
+    return (
+        f"{text}. N leaves out embeddings, which are counted apart. Choose a column's name to "
+        "sort by it."
+    )
 
 
 def _whose(story: Story) -> str:

@@ -74,10 +74,11 @@ def headline(story: "Story") -> str:
 
 def _standing(story: "Story", family: "Family") -> str:
     best, rival = family.best, story.rival
-    start = (
-        f"On {story.target}, the best {words.family(family.name)} ({size(best)}) reaches "
-        f"{words.loss(best.loss.value)} {story.unit}"
-    )
+    who = f"the best {words.family(family.name)} ({size(best)})"
+    if len(story.families) > 1:
+        many = words.small(len(story.families))
+        who = f"the best of {many} trained families, {words.family(family.name)} ({size(best)}),"
+    start = f"On {story.target}, {who} reaches {words.loss(best.loss.value)} {story.unit}"
     if rival is None:
         return f"{start}."
     other = f"{named(rival)}"
@@ -221,6 +222,8 @@ def _meeting(name: str, met: Crossing, token: str) -> Fact:
     text = f"parameters, 95 % interval {words.span(met.N, words.count)}"
     if met.C is not None:
         text += f"; {words.flops(met.C.value)} ({words.span(met.C, words.flops)})"
+    if met.passes is not None and met.data is None:
+        text += f"; {words.significant(met.passes, 2)} passes over the data"
     if met.already is not None:
         text += f"; the best {name} is below it already"
     return Fact(label, words.count(met.N.value), text)

@@ -226,7 +226,7 @@ def _family(
         if law_without is not None:
             judged = judge.judged(law_without, [c for c in grown if c.N in held])
             notes += _doubt(judged)
-    met = judge.crossing(law, best, rival) if law is not None and rival else None
+    met = judge.crossing(law, best, rival, D_unique) if law is not None and rival else None
     reaches, whys = _reaches(law, plan, grown, D_unique)
     line = None
     if law is not None:

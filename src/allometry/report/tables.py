@@ -107,6 +107,7 @@ def runs(study: RunsLike, story: Story) -> Table:
         Head("Shape", kind="tight"),
         Head("Seed", kind="num"),
         Head("N", "parameters", "num"),
+        Head("Embedding", "parameters", "num", minor=True),
         Head("D", plural(story.token), "num"),
         Head("Compute", kind="num"),
         Head("Loss", story.unit, "num", sorted="ascending"),
@@ -124,10 +125,9 @@ def runs(study: RunsLike, story: Story) -> Table:
                 Cell(_cut(row["shape"], 60), kind="tight"),
                 Cell(str(row["seed"]), order=_order(row["seed"]), kind="num"),
                 number(row["N"], words.count),
+                number(row["N_embedding"], words.count),
                 number(row["D"], words.count),
-                number(row["C"], words.flops)
-                if row["C"] > 0
-                else Cell("none", order=0.0, kind="num"),
+                _compute(row["C"]),
                 number(row["loss"], lambda x: words.loss(x, 4)),
                 number(row["loss_se"], lambda x: words.significant(x, 2)),
                 number(row["seconds"], words.duration),
@@ -141,6 +141,10 @@ def runs(study: RunsLike, story: Story) -> Table:
         else f"What failed and the best, {MOST_ROWS} of {story.total} runs"
     )
     return Table(caption, heads, tuple(rows))
+
+
+def _compute(x: float) -> Cell:
+    return number(x, words.flops) if x > 0 else Cell("none", order=0.0, kind="num")
 
 
 def _order(value: Any) -> float | str:
@@ -187,6 +191,34 @@ def held_out(story: Story) -> Table | None:
 
 def _spread(c: Configuration) -> str:
     return "(one seed)" if c.spread is None else f"± {words.significant(c.spread, 2)}"
+
+
+def families(story: Story) -> Table | None:
+    """The best of every family side by side; nothing to compare with one family alone."""
+    bests = [f.best for f in story.families] + list(story.counted)
+    if len(story.families) < 2:
+        return None
+    heads = (
+        Head("Family", kind="tight"),
+        Head("Best shape", kind="tight"),
+        Head("N", "parameters or counts", "num"),
+        Head("Compute", kind="num"),
+        Head("Loss", f"{story.unit}, 95 % interval", "num"),
+        Head("10× compute", "by its law, 95 % interval", "num"),
+    )
+    ten = {f.name: r.loss for f in story.families for r in f.reaches if r.label == "10×"}
+    rows = tuple(
+        (
+            Cell(words.family(c.family), kind="tight"),
+            Cell(_cut(c.shape, 60), kind="tight"),
+            number(c.N, words.count),
+            _compute(c.C),
+            estimate(c.loss, words.loss),
+            estimate(ten.get(c.family), words.loss),
+        )
+        for c in sorted(bests, key=lambda c: c.loss.value)
+    )
+    return Table("The best of each family at this budget, lowest loss first", heads, rows)
 
 
 def reaches(story: Story) -> Table | None:

@@ -31,6 +31,7 @@ LIGHT = {
     "c4": "#8a4a9c",
     "c5": "#756300",
     "c6": "#b02a5b",
+    "c7": "#6b4a33",
     "s1": "#c9a227",
     "s2": "#8fae3f",
     "s3": "#4aa564",
@@ -50,6 +51,7 @@ DARK = {
     "c4": "#cf9ce2",
     "c5": "#d3c04c",
     "c6": "#f28bb0",
+    "c7": "#c9a68a",
     "s1": "#8d6fd1",
     "s2": "#6d8fdc",
     "s3": "#52aacb",
@@ -58,10 +60,13 @@ DARK = {
     "s6": "#b9d75f",
     "s7": "#f5e05a",
 }
-FAMILY_COLOURS = ("c1", "c3", "c4", "c5", "c6")
+FAMILY_COLOURS = ("c1", "c3", "c4", "c5", "c6", "c7")
 COUNT_COLOUR = "c2"
 STEPS = tuple(f"s{i}" for i in range(1, 8))
-SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "triangle-right")
+SHAPES = (
+    *("circle", "square", "diamond", "triangle-up", "triangle-down", "triangle-right"),
+    *("triangle-left", "M0,-1L0.95,-0.31L0.59,0.81L-0.59,0.81L-0.95,-0.31Z"),
+)
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [1, 3], [10, 4])
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _BY_VALUE = {value: name for name, value in LIGHT.items()}

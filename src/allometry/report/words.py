@@ -19,7 +19,7 @@ _FLOPS = (
 )
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _SMALL = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_NAMES = {"ngram": "n-gram", "mlp": "MLP", "gan": "GAN", "vae": "VAE"}
+_NAMES = {"ngram": "n-gram"} | {n.lower(): n for n in ("MLP", "RNN", "LSTM", "GRU", "GAN", "VAE")}
 BEYOND = "beyond reach"
 """What stands for an amount that no finite number describes."""
 

@@ -1,0 +1,157 @@
+"""The pictures of the page: which charts it has, in which widths, and what to read under them."""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from html import escape
+from typing import final
+
+from allometry.report import figures, theme, words
+from allometry.report.judge import Crossing
+from allometry.report.runs import RunsLike
+from allometry.report.sentences import plural, trust
+from allometry.report.story import Family, Story
+from allometry.report.theme import Spec
+
+WIDE, NARROW, PANEL = 960, 344, 344
+_BOTH = (("wide", WIDE), ("narrow", NARROW))
+
+
+@final
+@dataclass(frozen=True)
+class Figure:
+    """A chart on the page: its pictures by screen width and what to read under it."""
+
+    name: str
+    kind: str
+    pictures: tuple[tuple[str, str], ...]
+    caption: str
+
+
+@final
+@dataclass(frozen=True)
+class Panel:
+    """One family against N, D and C, with a word on how far its law can be trusted."""
+
+    title: str
+    trust: str
+    figures: tuple[Figure, ...]
+    notes: tuple[str, ...]
+
+
+@final
+@dataclass
+class Plates:
+    """All pictures of a page, and the same charts by name as files of their own."""
+
+    frontier: Figure | None = None
+    panels: list[Panel] = field(default_factory=list)
+    curves: Figure | None = None
+    charts: dict[str, str] = field(default_factory=dict)
+
+    def draw(
+        self,
+        name: str,
+        chart: Callable[[int], Spec | None],
+        sizes: tuple[tuple[str, int], ...],
+        caption: str,
+    ) -> Figure | None:
+        """The chart in each width, or nothing where there is nothing to draw."""
+        pictures = []
+        for size, width in sizes:
+            spec = chart(width)
+            if spec is None:
+                return None
+            picture = theme.svg(spec)
+            pictures.append((size, theme.inline(picture, f"{name}-{size}", escape(caption))))
+            self.charts.setdefault(name, theme.on_paper(picture))
+        return Figure(name, "single" if len(sizes) > 1 else "panel", tuple(pictures), caption)
+
+
+def plates(runs: RunsLike, story: Story) -> Plates:
+    """Draw everything that the story has something to show for."""
+    made = Plates()
+    if story.families:
+        made.frontier = made.draw(
+            "loss-against-compute",
+            lambda width: figures.frontier(runs, story, width),
+            _BOTH,
+            _frontier_caption(story),
+        )
+    for i, family in enumerate(story.families):
+        made.panels.append(_panel(made, runs, story, family, i))
+    made.curves = made.draw(
+        "learning-curves",
+        lambda width: figures.curves(runs, story, width),
+        _BOTH,
+        f"Validation loss in {story.unit} along training, one line for each run, coloured by "
+        "size; broken lines did not finish. The first steps may lie above the frame.",
+    )
+    return made
+
+
+def _panel(made: Plates, runs: RunsLike, story: Story, family: Family, i: int) -> Panel:
+    drawn, notes = [], []
+    name = words.family(family.name)
+    # A family's name may come from anywhere, and this one becomes the name of a file.
+    tail = "" if i == 0 else f"-{i + 1}-{re.sub('[^a-z0-9]+', '-', family.name.lower())[:40]}"
+    for x in "NDC":
+        figure = made.draw(
+            f"loss-against-{x}{tail}",
+            lambda width, x=x: figures.against(runs, story, x, width, family=family),
+            (("every", PANEL),),
+            f"Loss of the {name} in {story.unit} against {_against(x, story.token)}.",
+        )
+        if figure is not None:
+            drawn.append(figure)
+        elif len(family.configurations) > 1:
+            notes.append(
+                f"Loss against {x} is not drawn: {x} was the same in all finished runs, so how "
+                "loss depends on it was not measured."
+            )
+    title = f"{name[:1].upper()}{name[1:]}" if len(story.families) > 1 else ""
+    return Panel(title, trust(family), tuple(drawn), tuple(notes))
+
+
+def _against(x: str, token: str) -> str:
+    return {
+        "N": "size: parameters",
+        "D": f"data: {plural(token)} seen in training",
+        "C": "compute: FLOPs of training",
+    }[x]
+
+
+def _frontier_caption(story: Story) -> str:
+    several = len(story.families) > 1
+    split = any(f.law and set(f.law.shape.variables) == {"N", "D"} for f in story.families)
+    text = "Each dot is a finished run. "
+    text += "Each family's line is " if several else "The line is "
+    text += "the least loss that each compute buys, by the law" if split else "the law"
+    text += " fitted to its runs" if several else " fitted to all of them"
+    text += ", dotted beyond the largest, with the 95 % interval of a new run around it"
+    first = story.families[0]
+    whose = f" for the {words.family(first.name)}" if several else ""
+    if first.reaches:
+        text += f"; open diamonds are what larger budgets would reach{whose}"
+    if story.rival is not None:
+        text += f"; the broken line is the best {words.family(story.rival.family)}"
+        if _drawn(first.crossing):
+            text += ", the ring where the law meets it, with its interval"
+    return f"{text}."
+
+
+def _drawn(met: Crossing | None) -> bool:
+    return met is not None and met.C is not None and math.isfinite(met.C.value)
+
+
+def panel_notes(story: Story) -> list[str]:
+    """How to read the panels."""
+    if any(f.held_out for f in story.families):
+        return [
+            "Crosses are the held-out runs, dots the runs that the law was fitted to. The line "
+            "and its 95 % band come from the dots alone."
+        ]
+    if any(f.law for f in story.families):
+        return ["The line and its 95 % band are the law fitted to all finished runs."]
+    return []
