@@ -4,6 +4,8 @@ With $a' = (a/\sqrt d, 1)$ the kernel is $(a'^\top b')^3$, so a block costs one 
 and one dot product, all within the processor's cache.
 """
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -11,11 +13,16 @@ from torch import Tensor
 _ROWS = 256
 
 
-def cubic_discrepancy(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> float:
-    """Unbiased squared discrepancy with the cubic kernel."""
-    n, m = len(x), len(y)
-    a, b = _lifted(x), _lifted(y)
-    return _within(a) / (n * (n - 1)) + _within(b) / (m * (m - 1)) - 2 * _between(a, b) / (n * m)
+def cubic_discrepancies(
+    xs: Sequence[Float[Tensor, "n d"]], ys: Sequence[Float[Tensor, "m d"]]
+) -> Float[Tensor, "r c"]:
+    """Unbiased squared discrepancy of each of `xs` from each of `ys` with the cubic kernel."""
+    a, b = [_lifted(x) for x in xs], [_lifted(y) for y in ys]
+    n, m = len(xs[0]), len(ys[0])
+    xx = torch.tensor([_within(s) / (n * (n - 1)) for s in a], dtype=torch.float64)
+    yy = torch.tensor([_within(s) / (m * (m - 1)) for s in b], dtype=torch.float64)
+    xy = [[_between(s, t) / (n * m) for t in b] for s in a]
+    return xx[:, None] + yy[None, :] - 2 * torch.tensor(xy, dtype=torch.float64)
 
 
 def _lifted(x: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:

@@ -20,7 +20,7 @@ from allometry.measure.blocks import (
     self_sums,
     squared_distances,
 )
-from allometry.measure.cubic import cubic_discrepancy
+from allometry.measure.cubic import cubic_discrepancies
 from allometry.measure.inputs import Array, Map, generator, pair, subset
 
 
@@ -132,14 +132,18 @@ def kid(
 ) -> Estimate:
     """Kernel distance (KID): mean over random subsets of `mmd2` with the cubic kernel.
 
-    The standard error is that of the whole sets' discrepancy plus the noise of drawing the
-    subsets. The spread over subsets that others print is neither: subsets share rows.
+    The interval is that of the whole sets' discrepancy plus the noise of drawing the subsets. The
+    spread over subsets that others print is neither: subsets share rows.
+
+    Differs from the paper: of 100 pairs of subsets, ten subsets of each set are drawn, disjoint
+    where there are rows enough, and each is compared with each. That is as unbiased as independent
+    pairs, less noisy, and less than half of the work.
 
     Args:
         real: The data.
         samples: The model's.
         features: A map to features; KID proper has Inception's.
-        subsets: How many.
+        subsets: Pairs of subsets, at least; rounded up to rows times columns.
         subset_size: Rows of each; all rows where there are fewer.
         rng: Draws the subsets.
 
@@ -148,23 +152,46 @@ def kid(
     x, y = pair(real, samples, features=features)
     require(subsets >= 1, "kid.subsets", "be at least 1", subsets)
     rng, size = generator(rng), min(subset_size, len(x), len(y))
+    r = math.ceil(math.sqrt(subsets))
+    c = math.ceil(subsets / r)
+    xs, ys = _subsets(x, r, size, rng), _subsets(y, c, size, rng)
+    values = cubic_discrepancies(xs, ys)
+    # Three pairs tell the variance well enough.
     kernel = polynomial()
-    values, parts = [], []
-    for index in range(subsets):
-        a, b = subset(x, size, rng), subset(y, size, rng)
-        # Five subsets tell the variance well enough; the others need only their sums.
-        if index < 5:
-            sums = self_sums(a, kernel), self_sums(b, kernel), pair_sums(a, b, kernel)
-            parts.append(_moments(*sums))
-            values.append(float(parts[-1][0]))
-        else:
-            values.append(cubic_discrepancy(a, b))
-    found = torch.tensor(values, dtype=torch.float64)
-    drawing = float(found.var()) / subsets if subsets > 1 else 0.0
-    moments = torch.stack(parts).mean(0)
-    moments[0] = found.mean()
-    words = f"{subsets} subsets of {size}; U-statistic of all rows and the drawing of subsets"
+    moments = torch.stack(
+        [
+            _moments(self_sums(a, kernel), self_sums(b, kernel), pair_sums(a, b, kernel))
+            for a, b in list(zip(xs, ys, strict=False))[:3]
+        ]
+    ).mean(0)
+    moments[0] = values.mean()
+    words = f"{r} x {c} subsets of {size}; U-statistic of all rows and the drawing of subsets"
+    drawing = _drawing(values, size / len(x), size / len(y))
     return _estimate(moments, len(x), len(y), words, drawing)
+
+
+def _subsets(
+    x: Float[Tensor, "n d"], count: int, size: int, rng: torch.Generator
+) -> list[Float[Tensor, "s d"]]:
+    """Random subsets cut from one shuffling after another, disjoint where there are rows enough."""
+    each = len(x) // size
+    orders = [torch.randperm(len(x), generator=rng) for _ in range(math.ceil(count / each))]
+    return [x[orders[i // each][(i % each) * size :][:size]] for i in range(count)]
+
+
+def _drawing(values: Float[Tensor, "r c"], share_x: float, share_y: float) -> float:
+    """Variance of the mean of crossed subsets, given the rows.
+
+    Subsets that exhaust the rows leave no noise of first order: hence the factors.
+    """
+    r, c = values.shape
+    rows, columns = values.mean(1), values.mean(0)
+    rest = values - rows[:, None] - columns[None, :] + values.mean()
+    left_x, left_y = max(0.0, 1 - r * share_x), max(0.0, 1 - c * share_y)
+    first = left_x * float(rows.var()) / r if r > 1 else 0.0
+    second = left_y * float(columns.var()) / c if c > 1 else 0.0
+    third = float((rest**2).sum()) / max(1, (r - 1) * (c - 1)) / (r * c)
+    return first + second + third
 
 
 def _discrepancy(x: Tensor, y: Tensor, kernel: Kernel, words: str) -> Estimate:

@@ -1,0 +1,337 @@
+"""Do the measures' 95 % intervals cover? Simulated, with the truth known or drawn many times.
+
+Run: python bench/measure_coverage.py [--draws 1000] [--only NAME]
+
+Where a measure is about its expectation at the sizes at hand (its `method` says so), the truth is
+the mean over all draws. Where it is about rows given something (balls, a classifier, samples),
+that is held fixed. Measures that are a mean, a share or a difference given a trained network have
+the interval of that mean, share or difference, which is what is simulated for them.
+"""
+
+import argparse
+import math
+import time
+
+import numpy as np
+import torch
+
+from allometry.measure import (
+    diversity,
+    frechet,
+    interval,
+    kernels,
+    neighbours,
+    parzen,
+    scores,
+    topology,
+    transport,
+    twosample,
+)
+from allometry.measure.glicko import Player, rate_period
+
+D = 3
+
+
+def normal(rng, n, shift=0.0, scale=1.0, d=D):
+    return torch.as_tensor(shift + scale * rng.normal(size=(n, d)))
+
+
+def rbf_truth(shift, h=2.0, d=D):
+    base = (h * h / (h * h + 2)) ** (d / 2)
+    return 2 * base * (1 - math.exp(-d * shift**2 / (2 * (h * h + 2))))
+
+
+def cubic_truth(shift, d=D):
+    """E (x.y/d + 1)^3 for N(0, I) and N(shift, I), by the moments of x.y."""
+
+    def mean(a, b):
+        # x.y of independent N(a, I), N(b, I): moments summed over independent coordinates.
+        k1, k2 = a * b, 1 + a * a + b * b
+        k3 = 6 * a * b
+        m1, v, c3 = d * k1, d * k2, d * k3
+        u1 = m1 / d + 1
+        return u1**3 + 3 * u1 * v / d**2 + c3 / d**3
+
+    return mean(0, 0) + mean(shift, shift) - 2 * mean(0, shift)
+
+
+def frechet_truth(shift, scale, d=D):
+    return d * (shift**2 + (scale - 1) ** 2)
+
+
+def labels(rng, law, n):
+    return np.eye(len(law))[rng.choice(len(law), size=n, p=law)]
+
+
+def soft(rng, law, rows, n):
+    return np.asarray(rows)[rng.choice(len(law), size=n, p=law)]
+
+
+def entropy(p):
+    p = np.asarray(p)
+    return -float((p[p > 0] * np.log(p[p > 0])).sum())
+
+
+LAW = np.array([0.4, 0.3, 0.2, 0.1])
+ROWS = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1], [0.25] * 4])
+MIXED = LAW @ ROWS
+OTHER = np.array([0.1, 0.2, 0.3, 0.4])
+LOG_IS = entropy(MIXED) - float(LAW @ [entropy(r) for r in ROWS])
+KL = float((LAW * np.log(LAW / OTHER)).sum())
+PAIR = np.array([[0.6, 0.3, 0.1], [0.6, 0.1, 0.3]])
+PAIR_KL = float((PAIR[0] * np.log(PAIR[0] / PAIR[1])).sum()) / 2
+FIXED = np.random.default_rng(99)
+REAL, MADE, BIG = normal(FIXED, 200), normal(FIXED, 200, 0.3, 1.2), normal(FIXED, 60_000, 0.3, 1.2)
+BIG_REAL = normal(FIXED, 60_000)
+
+
+def kde_case(rng):
+    x = normal(rng, 400, d=1)
+    return parzen.parzen_log_likelihood(x, MADE[:, :1], bandwidth=0.4)
+
+
+def coverage_metric_case(rng):
+    """The truth is that of this draw's windows; 20,000 rows of either law tell it."""
+    x, y = normal(rng, 300, d=1), normal(rng, 300, 0.8, d=1)
+    seed = int(rng.integers(2**31))
+    found = parzen.coverage_metric(x, y, rng=torch.Generator().manual_seed(seed))
+    windows = y[torch.randperm(300, generator=torch.Generator().manual_seed(seed))[:150]]
+    width = float(found.method.split("windows of ")[1].split(";")[0])
+    on_model = parzen.parzen_log_density(normal(rng, 20_000, 0.8, d=1), windows, width)
+    on_real = parzen.parzen_log_density(normal(rng, 20_000, d=1), windows, width)
+    return found, float((on_real > on_model.quantile(0.05)).double().mean())
+
+
+def glicko_case(rng):
+    """A maker of skill drawn from the prior against judges of known mean skill."""
+    truth = rng.normal(1500, 350)
+    skills = rng.normal(1500, 350, size=3)
+    maker, judges = Player(), [Player(s, 30.0) for s in skills]
+    for _ in range(10):
+        chance = 1 / (1 + 10 ** (-(truth - skills) / 400))
+        maker = rate_period(maker, judges, rng.binomial(10, chance) / 10, 10)
+    return interval.Estimate(maker.rating, se=maker.deviation), truth
+
+
+LINE = torch.linspace(0, 2 * math.pi, 81)[:80].double()
+CIRCLE = torch.stack([LINE.cos(), LINE.sin()], 1)
+DISC = normal(np.random.default_rng(5), 80, d=2)
+
+
+def geometry_case(rng):
+    seed = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    return topology.geometry_score(CIRCLE, DISC, landmarks=12, repeats=12, rng=seed)
+
+
+def generator(rng):
+    return torch.Generator().manual_seed(int(rng.integers(2**31)))
+
+
+def vendi_truth():
+    y = BIG / BIG.norm(dim=1, keepdim=True)
+    values = torch.linalg.eigvalsh(y.T @ y / len(y))
+    return math.exp(-float((values * values.log()).sum()))
+
+
+def share_of(which):
+    found = neighbours.prdc(REAL, BIG)[which]
+    return found.value
+
+
+def adversarial_metric_case(rng):
+    """Its two error rates, as counts."""
+    a, b, n = rng.binomial(200, 0.15), rng.binomial(200, 0.4), 200
+    value = math.log((a + 0.5) / (n + 1)) - math.log((b + 0.5) / (n + 1))
+    variance = 1 / (a + 0.5) - 1 / (n + 1) + 1 / (b + 0.5) - 1 / (n + 1)
+    return interval.Estimate(value, se=math.sqrt(variance))
+
+
+def ratio_case(rng):
+    from allometry.measure.classify import _ratio
+
+    b = torch.as_tensor(rng.random(250) < 0.9).double()
+    a = b * torch.as_tensor(rng.random(250) < 0.85).double()
+    return _ratio(a, b, "")
+
+
+def copying_case(rng):
+    return neighbours.copying(REAL, normal(rng, 150), normal(rng, 200, 0.3, 1.2))
+
+
+def copying_truth():
+    near = neighbours.nearest(BIG[:20_000], REAL)[0][:, 0].numpy()
+    far = np.sort(neighbours.nearest(BIG_REAL[:20_000], REAL)[0][:, 0].numpy())
+    return float(1 - (np.searchsorted(far, near) / len(far)).mean())
+
+
+MEAN = "mean over draws"
+# name: (simulate, truth); truth None where the case returns it, MEAN where it is the expectation.
+CASES = {
+    "parzen_log_likelihood": (
+        kde_case,
+        lambda: float(parzen.parzen_log_density(BIG_REAL[:, :1], MADE[:, :1], 0.4).mean()),
+    ),
+    "coverage_metric": (coverage_metric_case, None),
+    "inception_score": (
+        lambda r: scores.inception_score(soft(r, LAW, ROWS, 300)),
+        math.exp(LOG_IS),
+    ),
+    "modified_inception_score": (
+        lambda r: scores.modified_inception_score(soft(r, [0.3, 0.7], PAIR, 200)),
+        lambda: math.exp(0.3 * 0.7 * 2 * PAIR_KL * 2),
+    ),
+    "mode_score": (
+        lambda r: scores.mode_score(labels(r, OTHER, 200), soft(r, LAW, ROWS, 300)),
+        math.exp(LOG_IS),
+    ),
+    "am_score": (
+        lambda r: scores.am_score(labels(r, OTHER, 300), soft(r, LAW, ROWS, 300)),
+        lambda: (
+            float((OTHER * np.log(OTHER / MIXED)).sum())
+            + float(LAW @ [entropy(row) for row in ROWS])
+        ),
+    ),
+    "label_divergence": (
+        lambda r: scores.label_divergence(labels(r, LAW, 300), labels(r, OTHER, 300)),
+        KL,
+    ),
+    "frechet_distance": (
+        lambda r: frechet.frechet_distance(normal(r, 200), normal(r, 200, 0.3, 1.2)),
+        MEAN,
+    ),
+    "frechet_distance_infinity": (
+        lambda r: frechet.frechet_distance_infinity(normal(r, 200), normal(r, 200, 0.3, 1.2)),
+        frechet_truth(0.3, 1.2),
+    ),
+    "mmd2": (
+        lambda r: kernels.mmd2(normal(r, 100), normal(r, 100, 0.4), kernel=kernels.rbf(2)),
+        rbf_truth(0.4),
+    ),
+    "mmd2, equal laws": (
+        lambda r: kernels.mmd2(normal(r, 100), normal(r, 100), kernel=kernels.rbf(2)),
+        0.0,
+    ),
+    "energy_distance": (
+        lambda r: kernels.energy_distance(normal(r, 100, d=1), normal(r, 100, 1.0, d=1)),
+        lambda: (
+            2 * (math.sqrt(2 / math.pi) * math.sqrt(2) * math.exp(-0.25) + math.erf(0.5))
+            - 4 / math.sqrt(math.pi)
+        ),
+    ),
+    "energy_distance, equal laws": (
+        lambda r: kernels.energy_distance(normal(r, 100), normal(r, 100)),
+        0.0,
+    ),
+    "kid": (
+        lambda r: kernels.kid(
+            normal(r, 300), normal(r, 300, 0.4), subsets=20, subset_size=100, rng=generator(r)
+        ),
+        cubic_truth(0.4),
+    ),
+    "kid, equal laws": (
+        lambda r: kernels.kid(
+            normal(r, 300), normal(r, 300), subsets=20, subset_size=100, rng=generator(r)
+        ),
+        0.0,
+    ),
+    "wasserstein": (
+        lambda r: transport.wasserstein(normal(r, 100), normal(r, 100, 1.0)),
+        MEAN,
+    ),
+    "sliced_wasserstein": (
+        lambda r: transport.sliced_wasserstein(
+            normal(r, 200), normal(r, 200, 0.5), projections=50, rng=generator(r)
+        ),
+        MEAN,
+    ),
+    "birthday_support": (
+        lambda r: diversity.birthday_support(
+            REAL,
+            torch.as_tensor(r.integers(100, size=(200, 1)).repeat(D, 1)).double(),
+            tolerance=0.0,
+        ),
+        100.0,
+    ),
+    "birthday_support, unequal": (
+        lambda r: diversity.birthday_support(
+            REAL, torch.as_tensor(labels(r, LAW, 200)[:, :D]).double(), tolerance=0.0
+        ),
+        1 / float((LAW**2).sum()),
+    ),
+    **{
+        f"nearest_neighbour_accuracy, {side}": (
+            lambda r, side=side: twosample.nearest_neighbour_accuracy(
+                normal(r, 150), normal(r, 150, 0.5), side=side
+            ),
+            MEAN,
+        )
+        for side in ("both", "real", "samples")
+    },
+    "precision": (
+        lambda r: neighbours.precision(REAL, normal(r, 200, 0.3, 1.2)),
+        lambda: share_of("precision"),
+    ),
+    "density": (
+        lambda r: neighbours.density(REAL, normal(r, 200, 0.3, 1.2)),
+        lambda: share_of("density"),
+    ),
+    "recall": (
+        lambda r: neighbours.recall(normal(r, 200), MADE),
+        lambda: neighbours.recall(BIG_REAL, MADE).value,
+    ),
+    "coverage": (lambda r: neighbours.coverage(normal(r, 200), MADE), MEAN),
+    "vendi_score": (lambda r: diversity.vendi_score(normal(r, 200, 0.3, 1.2)), vendi_truth),
+    "authenticity": (
+        lambda r: neighbours.authenticity(REAL, normal(r, 200, 0.3, 1.2)),
+        lambda: neighbours.authenticity(REAL, BIG).value,
+    ),
+    "copying": (copying_case, copying_truth),
+    "geometry_score": (geometry_case, MEAN),
+    "skill_rating": (glicko_case, None),
+    "adversarial_metric": (adversarial_metric_case, math.log(0.15 / 0.4)),
+    "adversarial_accuracy": (ratio_case, 0.85),
+    "mean given something": (lambda r: interval.mean(r.gamma(2.0, size=100)), 2.0),
+    "share given something": (
+        lambda r: interval.proportion(int(r.binomial(100, 0.2)), 100),
+        0.2,
+    ),
+    "difference given something": (
+        lambda r: interval.difference(r.normal(size=80), 3 * r.normal(size=120) + 1),
+        -1.0,
+    ),
+}
+
+
+def coverage(name, draws, seed=0):
+    """Share of intervals that hold the truth, and its standard error."""
+    simulate, truth = CASES[name]
+    rng = np.random.default_rng(seed)
+    found = [simulate(rng) for _ in range(draws)]
+    if truth is None:
+        hits = [e.covers(float(t)) for e, t in found]
+    else:
+        value = np.mean([e.value for e in found]) if truth == MEAN else truth
+        value = float(value() if callable(value) else value)
+        hits = [e.covers(value) for e in found]
+    share = float(np.mean(hits))
+    return share, math.sqrt(0.95 * 0.05 / draws)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print("| measure | 95 % interval covers |\n|---|---|")
+    for name in CASES:
+        if name.startswith(arguments.only):
+            started = time.perf_counter()
+            share, se = coverage(name, arguments.draws)
+            spent = time.perf_counter() - started
+            print(f"| {name} | {100 * share:.1f} % |", f"({spent:.0f} s)", flush=True)
+    print(f"Standard error of each: {100 * se:.1f} %.")
+
+
+if __name__ == "__main__":
+    main()
