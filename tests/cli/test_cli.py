@@ -35,6 +35,8 @@ def start(*arguments, cwd):
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        # Workers of pytest-xdist ignore Ctrl-C, and a child would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -238,7 +240,10 @@ def test_stopping_is_said_in_words_and_leaves_a_checkpoint(tmp_path, asked):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         process.send_signal(asked)
-        _, err = process.communicate(timeout=60)
+        try:
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert err.strip() == "Stopped. The same command goes on from here."
     assert list((tmp_path / "runs/text/checkpoints").iterdir())

@@ -113,7 +113,11 @@ real_study().run(sys.argv[1])
 def start(folder):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(folder)], env=environment, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", SCRIPT, str(folder)],
+        env=environment,
+        stderr=subprocess.DEVNULL,
+        # Workers of pytest-xdist ignore Ctrl-C, and a child would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
