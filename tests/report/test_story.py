@@ -107,7 +107,8 @@ def test_the_crossing_has_the_ends_of_the_band(grid_story):
 def test_larger_budgets_reach_what_the_true_law_has(grid_story):
     family = grid_story.families[0]
     largest = max(c.C for c in family.configurations)
-    assert [r.C for r in family.reaches] == [10 * largest, 100 * largest]
+    # The law plans in logarithms: the budget comes back to the last digits only.
+    assert [r.C for r in family.reaches] == pytest.approx([10 * largest, 100 * largest], rel=1e-12)
     for reached in family.reaches:
         loss, N = least_loss(reached.C)
         assert reached.loss.covers(loss)

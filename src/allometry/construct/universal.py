@@ -82,8 +82,8 @@ def universal(
     Example:
         >>> import torch, allometry as al
         >>> made = al.construct.universal(al.targets.functions.mean, d=1, n=2, delta=1 / 4)
-        >>> made(torch.tensor([[0.3, 0.9]]))
-        tensor([[0.6250, 0.6250]], dtype=torch.float64)
+        >>> made(torch.tensor([[0.3, 0.9]])).tolist()
+        [[0.625, 0.625]]
 
     References:
         `yun2020` Theorems 2 and 3.
