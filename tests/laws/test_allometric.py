@@ -119,16 +119,7 @@ def test_cities_against_cortex():
     # Changizi & Destefano: exponents of city highways and of the neocortex.
     city = [0.759, 1.138, 0.379, 0.174, 0.108, 1.433, 1.462, 0.390]
     cortex = [3 / 4, 9 / 8, 3 / 8, 1 / 8, 1 / 8, 11 / 8, 3 / 2, 3 / 8]
-    names = [
-        "conductors",
-        "total-surface",
-        "leaf",
-        "diameter",
-        "branching",
-        "volume",
-        "weight",
-        "compartment",
-    ]
+    names = ["conductors", "surface", "leaf", "diameter", "branching", "volume", "weight", "parts"]
     first = {
         n: al.Estimate(v, lo=v - 0.083, hi=v + 0.083) for n, v in zip(names, city, strict=True)
     }

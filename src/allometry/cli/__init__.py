@@ -20,6 +20,7 @@ from allometry.cli import (
     run,
     status,
 )
+from allometry.cli.next import next_
 
 app = typer.Typer(
     help="How big a model does this job need, and what will it reach?",
@@ -57,6 +58,7 @@ app.command("status")(status.status)
 app.command("report")(report.report)
 app.command("fit")(fit.fit)
 app.command("plan")(plan.plan)
+app.command("next")(next_)
 app.command("generate")(generate.generate)
 app.command("measure")(measure.measure)
 app.command("list")(listing.listing)

@@ -1,21 +1,30 @@
 """`allometry plan`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from allometry.cli.output import out, write_json
+from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Runs
+from allometry.cli.output import out, say, write_json
 
 
 def plan(
-    runs: Annotated[Path, typer.Argument(help="A study's folder or a CSV file of runs.")],
-    compute: Annotated[float, typer.Option(help="The budget in FLOPs.")],
+    runs: Runs,
+    compute: Annotated[float | None, typer.Option(help="The budget in FLOPs.")] = None,
+    reach: Annotated[float | None, typer.Option(help="Or: the loss to reach.")] = None,
+    size: Annotated[float | None, typer.Option(help="Fix the parameters.")] = None,
+    tokens: Annotated[float | None, typer.Option(help="Fix the training tokens.")] = None,
+    unique_tokens: Annotated[
+        float | None, typer.Option(help="Unique tokens there are; more means repeating them.")
+    ] = None,
+    inference_tokens: Annotated[
+        float, typer.Option(help="Tokens to generate, paid from the same budget.")
+    ] = 0.0,
     form: Annotated[str, typer.Option(help="Which law; see `allometry list forms`.")] = "auto",
-    n: Annotated[str, typer.Option("--n", help="Column of parameters.")] = "N",
-    d: Annotated[str, typer.Option("--d", help="Column of tokens.")] = "D",
-    c: Annotated[str, typer.Option("--c", help="Column of FLOPs.")] = "C",
-    loss: Annotated[str, typer.Option("--loss", help="Column of the loss.")] = "loss",
+    n: NColumn = None,
+    d: DColumn = None,
+    c: CColumn = None,
+    loss: LossColumn = None,
     family: Annotated[str | None, typer.Option(help="Only the runs of this family.")] = None,
     drop_highest: Annotated[int, typer.Option(help="Leave out the K highest losses.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
@@ -23,14 +32,18 @@ def plan(
 ) -> None:
     """What to do with a budget: size, data, and the loss to expect."""
     from allometry import laws
-    from allometry.study.table import read
+    from allometry.report.terminal import plan_table
+    from allometry.study.importers import load
 
-    columns = read(runs, N=n, D=d, C=c, loss=loss, family=family)
-    law = laws.fit(columns, form, drop_highest=drop_highest, seed=seed)
-    made = law.plan(compute=compute)
+    made = load(runs, N=n, D=d, C=c, loss=loss, family=family)
+    for sentence in made.words():
+        say(sentence)
+    law = laws.fit(made.columns, form, drop_highest=drop_highest, seed=seed)
+    budget = laws.budget(law, compute, reach)
+    planned = law.plan(
+        budget, N=size, D=tokens, unique=unique_tokens, inference_tokens=inference_tokens
+    )
     if json:
-        write_json(made.to_dict())
+        write_json(planned.to_dict())
     else:
-        from allometry.report.terminal import plan_table
-
-        out.print(plan_table(made))
+        out.print(plan_table(planned))

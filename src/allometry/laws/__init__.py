@@ -21,6 +21,7 @@ from allometry.laws.forms import Form
 from allometry.laws.identify import identified, profile
 from allometry.laws.law import Law
 from allometry.laws.plan import Plan, crossing_of
+from allometry.laws.reach import budget
 from allometry.laws.schedule import Curve, MultiPowerLaw, fit_schedule
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "TaskCurve",
     "allocations",
     "allometry",
+    "budget",
     "common_exponent",
     "compare",
     "consistent",

@@ -12,7 +12,6 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry._core.errors import require
-from allometry.laws.backtest import distance
 from allometry.laws.interval import half_width
 from allometry.laws.law import Law
 from allometry.laws.member import covariance
@@ -103,20 +102,15 @@ def next_runs(
     seen = {v: law.table.logs[v] for v in names}
     cost = np.exp(options["C"])
     sigma2 = max(member.noise, 1e-4) ** 2
-    now = _width(law, goal @ S @ goal, target, seen)
+    nothing = {v: x[:1] for v, x in seen.items()}
+    now = float(_widths(law, np.array([goal @ S @ goal]), target, seen, nothing)[0])
     runs: list[Next] = []
     left, width = budget, now
     while left > 0 and len(runs) < most:
         hit = S @ goal
         gain = (hit @ K[0]) ** 2 / (sigma2 + np.einsum("pk,pq,qk->k", K[0], S, K[0]))
-        widths = np.array(
-            [
-                _width(law, goal @ S @ goal - gain[i], target, _with(seen, options, i))
-                if cost[i] <= left
-                else np.inf
-                for i in range(len(cost))
-            ]
-        )
+        widths = _widths(law, goal @ S @ goal - gain, target, seen, options)
+        widths[cost > left] = np.inf
         worth = (width**2 - widths**2) / cost
         i = int(np.argmax(np.where(np.isfinite(worth), worth, -np.inf)))
         if not np.isfinite(worth[i]) or width - widths[i] < 1e-4 * now:
@@ -167,10 +161,17 @@ def _with(seen: dict[str, ndarray], options: dict[str, ndarray], i: int) -> dict
     return {v: np.append(x, options[v][i]) for v, x in seen.items()}
 
 
-def _width(
-    law: Law, variance: float, target: dict[str, Float[ndarray, " k"]], seen: dict[str, ndarray]
-) -> float:
-    """Relative width of the interval at the target."""
-    far = distance(law.members[0].form, target, seen)
-    half = half_width(np.array([max(variance, 0.0)]), law.noise, law.dof, far, law.drift)
-    return float(2 * np.sinh(half[0]))
+def _widths(
+    law: Law,
+    variance: Float[ndarray, " k"],
+    target: dict[str, ndarray],
+    seen: dict[str, ndarray],
+    options: dict[str, ndarray],
+) -> Float[ndarray, " k"]:
+    """Relative width of the interval at the target once each option has been run."""
+    far = np.zeros(len(variance))
+    for v, x in seen.items():
+        high, low = np.maximum(x.max(), options[v]), np.minimum(x.min(), options[v])
+        far += np.maximum(0.0, np.maximum(target[v] - high, low - target[v])) ** 2
+    half = half_width(np.maximum(variance, 0.0), law.noise, law.dof, np.sqrt(far), law.drift)
+    return 2 * np.sinh(half)

@@ -141,7 +141,7 @@ def overfitting(
 ) -> ndarray:
     r"""$\delta L = (1 + (N/N_c)^{\alpha_N/\alpha_D} D_c/D)^{\alpha_D} - 1$.
 
-    The share by which $L(N, D)$ exceeds $L(N, \infty)$: a function of
+    The share by which $L(N, D)$ exceeds $L(N, \infty)$, a function of
     $N^{\alpha_N/\alpha_D}/D = N^{0.74}/D$ alone.
 
     References:

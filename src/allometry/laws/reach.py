@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from allometry._core.errors import require
+from allometry._core.errors import UnidentifiedError, require
 from allometry._core.estimate import Estimate
 from allometry.laws.law import Law
 
@@ -101,3 +101,23 @@ def from_draws(logs: Float[ndarray, " m"]) -> Estimate:
         n=len(logs) - 1,
         method="bootstrap",
     )
+
+
+def budget(law: Law, compute: float | None, loss: float | None = None) -> float:
+    """The compute given, or what it takes to reach a loss."""
+    require(
+        (compute is None) != (loss is None),
+        "plan",
+        "be given compute, or a loss to reach",
+        (compute, loss),
+    )
+    if compute is not None:
+        return compute
+    assert loss is not None
+    at = reach(law, loss, "C", {})
+    if not np.isfinite(at.value):
+        raise UnidentifiedError(
+            f"The law never comes down to {loss:g}: its floor lies above. Ask for a higher loss.",
+            at,
+        )
+    return at.value

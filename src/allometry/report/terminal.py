@@ -7,7 +7,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from allometry._core.estimate import Estimate
-from allometry.laws import Law, Plan
+from allometry.laws import Design, Law, Plan
 from allometry.report import tables, words
 from allometry.report.runs import RunsLike
 from allometry.report.sentences import trust
@@ -74,6 +74,28 @@ def plan_table(plan: Plan, unit: str = "nats", token: str = "token") -> Renderab
         row("loss", plan.loss, words.loss, unit),
     )
     return Group(drawn(tables.Table("Plan", heads, rows)), *_warned(tuple(plan.warnings)))
+
+
+def design_table(design: Design) -> RenderableType:
+    """The next runs in order of worth, and what the interval becomes after each."""
+    heads = (
+        tables.Head("N", kind="num"),
+        tables.Head("D", kind="num"),
+        tables.Head("FLOPs", kind="num"),
+        tables.Head("interval after", kind="num"),
+    )
+    rows = tuple(
+        (
+            Cell("" if run.N is None else words.count(run.N)),
+            Cell("" if run.D is None else words.count(run.D)),
+            Cell(f"{run.compute:.3g}"),
+            Cell(f"{run.width:.2%} of the loss"),
+        )
+        for run in design.runs
+    )
+    said = f"The interval is now {design.now:.2%} of the loss wide"
+    said += f", and {design.after:.2%} after these runs." if rows else "; no run would narrow it."
+    return Group(drawn(tables.Table("Next runs", heads, rows)), Text(said))
 
 
 def closing(story: Story) -> RenderableType:

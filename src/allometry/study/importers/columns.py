@@ -80,6 +80,13 @@ class Imported:
     notes: list[str] = field(default_factory=list)
     source: str = ""
 
+    def to_dict(self) -> dict[str, Any]:
+        """What was recognised and what is bad, as plain values."""
+        return {
+            "recognised": dict(self.recognised),
+            "bad": [{"line": bad.line, "why": bad.why} for bad in self.bad],
+        }
+
     def words(self) -> list[str]:
         """What was guessed, derived and left out, one sentence each."""
         said = [", ".join(f"{k} from {v!r}" for k, v in self.recognised.items()) + "."]

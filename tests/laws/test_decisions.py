@@ -1,0 +1,198 @@
+"""Plans, designs, comparisons and what can't be told: against closed forms."""
+
+import numpy as np
+import pytest
+
+import allometry as al
+
+E, A, alpha, B, beta = 1.69, 406.4, 0.34, 410.7, 0.28
+
+
+def grid(noise=0.002, seed=0, scale=1.0):
+    rng = np.random.default_rng(seed)
+    N = np.repeat(np.geomspace(1e7, 3e9, 7), 5)
+    D = N * np.tile([3.0, 10.0, 20.0, 60.0, 150.0], 7)
+    loss = scale * (E + A / N**alpha + B / D**beta) * np.exp(noise * rng.standard_normal(35))
+    return {"N": N, "D": D, "loss": loss}
+
+
+@pytest.fixture(scope="module")
+def law():
+    return al.laws.fit(grid(), "chinchilla", bootstrap=200)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return al.laws.fit(grid(noise=0.0), "chinchilla", bootstrap=0, delta=float("inf"))
+
+
+def optimum(C):
+    G = (alpha * A / (beta * B)) ** (1 / (alpha + beta))
+    return G * (C / 6) ** (beta / (alpha + beta))
+
+
+def test_optimum_is_the_closed_form(exact):
+    for C in (1e19, 1e21, 1e24):
+        assert exact.plan(C).N.value == pytest.approx(optimum(C), rel=2e-3)
+
+
+def test_fixed_size_and_fixed_data(exact):
+    assert exact.plan(1e21, N=1e9).D.value == pytest.approx(1e21 / 6e9)
+    assert exact.plan(1e21, D=1e10).N.value == pytest.approx(1e21 / 6e10)
+
+
+def test_inference_makes_the_model_smaller(exact):
+    plain, used = exact.plan(1e21), exact.plan(1e21, inference_tokens=1e12)
+    assert used.N.value < plain.N.value
+    # Training and inference together spend the budget.
+    spent = 6 * used.N.value * used.D.value + 2 * used.N.value * 1e12
+    assert spent == pytest.approx(1e21, rel=1e-2)
+    # Against a brute-force search over sizes.
+    N = np.geomspace(1e7, 4.9e8, 20001)
+    D = (1e21 - 2 * N * 1e12) / (6 * N)
+    loss = E + A / N**alpha + B / D**beta
+    assert used.N.value == pytest.approx(N[np.argmin(loss)], rel=0.02)
+
+
+def test_repeated_data_make_the_model_larger_than_unique(exact):
+    plan = exact.plan(1e22, unique=1e9)
+    assert any("repeated" in w for w in plan.warnings)
+    assert plan.loss.value > exact.plan(1e22).loss.value
+    same = exact.plan(1e22, unique=1e15)
+    assert same.N.value == pytest.approx(exact.plan(1e22).N.value, rel=1e-6)
+
+
+def test_flops_lost_are_small_and_positive(law):
+    plan = law.plan(1e22)
+    assert 0 <= plan.lost.value <= plan.lost.hi < 0.2 * 1e22
+    assert plan.N.lo < optimum(1e22) < plan.N.hi
+
+
+def test_far_budgets_are_doubted(law):
+    assert any("backtests don't reach" in w for w in law.plan(1e30).warnings)
+    assert not any("backtests don't reach" in w for w in law.plan(1e21).warnings)
+
+
+def test_three_approaches_agree():
+    rng = np.random.default_rng(0)
+    C = np.repeat(np.geomspace(1e18, 1e21, 6), 9)
+    N = np.concatenate([optimum(c) * np.geomspace(0.25, 4, 9) for c in np.unique(C)])
+    D = C / 6 / N
+    loss = (E + A / N**alpha + B / D**beta) * np.exp(0.0005 * rng.standard_normal(len(N)))
+    found = al.laws.allocations({"N": N, "D": D, "loss": loss}, 1e22, bootstrap=60)
+    for name, answer in found.items():
+        assert not isinstance(answer, al.InputError), name
+        # The envelope picks among nine sizes per budget, a factor of 1.4 apart.
+        wide = 0.5 if name == "envelope" else 0.1
+        assert answer.N.value == pytest.approx(optimum(1e22), rel=wide), name
+        assert answer.exponent.value == pytest.approx(beta / (alpha + beta), abs=0.06), name
+
+
+def test_an_approach_that_the_runs_do_not_allow_says_so():
+    N = np.geomspace(1e6, 1e9, 9)
+    loss = 1.5 + 40 / N**0.3
+    found = al.laws.allocations({"N": N, "D": 20 * N, "loss": loss}, 1e22, bootstrap=20)
+    assert "at least 3 optima" in str(found["isoflop"])
+
+
+def test_crossing_of_two_families():
+    # A cheap family that levels off early against one that starts worse and goes further.
+    N = np.geomspace(1e4, 1e7, 9)
+    first = al.laws.fit({"N": N, "loss": 2.0 + 20 / N**0.4}, "floor", bootstrap=50)
+    second = al.laws.fit({"N": N, "loss": 1.5 + 60 / N**0.35}, "floor", bootstrap=50)
+    at = al.laws.crossing_of(first, second, "N")
+    assert float(first(N=at.value)) == pytest.approx(float(second(N=at.value)), rel=1e-3)
+    back = al.laws.crossing_of(second, second, "N")
+    assert back.value <= N.min() * 1.01  # a law is never worse than itself
+
+
+def test_next_runs_narrow_the_interval(law):
+    design = al.laws.next_runs(law, 1e22, compute=1e23)
+    assert design.runs
+    assert design.after < design.now
+    widths = [run.width for run in design.runs]
+    assert widths == sorted(widths, reverse=True)
+    assert design.spent <= 1e22
+    assert sum(run.compute for run in design.runs) == pytest.approx(design.spent)
+
+
+def test_next_runs_keep_their_promise(law):
+    """Runs done as advised narrow the interval about as far as was said."""
+    design = al.laws.next_runs(law, 3e21, compute=1e23, most=6)
+    new = {"N": [r.N for r in design.runs], "D": [r.D for r in design.runs]}
+    rng = np.random.default_rng(5)
+    truth = E + A / np.power(new["N"], alpha) + B / np.power(new["D"], beta)
+    new["loss"] = truth * np.exp(0.002 * rng.standard_normal(len(truth)))
+    both = {k: np.concatenate([v, new[k]]) for k, v in grid().items()}
+    after = al.laws.fit(both, "chinchilla", bootstrap=200)
+    target = law.plan(1e23)
+    at = {"N": [target.N.value], "D": [target.D.value]}
+    (now,), (then,) = law.predict(**at), after.predict(**at)
+    assert (then.hi - then.lo) < (now.hi - now.lo)
+    # Promised for normal noise and the drift as known now; both are learnt anew.
+    assert (then.hi - then.lo) / then.value == pytest.approx(design.after, rel=0.8)
+
+
+def test_a_budget_too_small_for_any_run(law):
+    with pytest.raises(al.InputError, match="pay for at least one run"):
+        al.laws.next_runs(law, 1.0, compute=1e23)
+
+
+def test_identified_and_not(law):
+    assert al.laws.identified(law, "alpha").value == law.params["alpha"].value
+    rng = np.random.default_rng(0)
+    N = np.geomspace(1e3, 1e5, 8)
+    loss = (1.0 + 50 / N**0.2) * np.exp(0.01 * rng.standard_normal(8))
+    vague = al.laws.fit({"N": N, "loss": loss}, "floor", bootstrap=200)
+    with pytest.raises(al.UnidentifiedError, match="E must lie within 50%") as caught:
+        al.laws.identified(vague, "E")
+    assert caught.value.estimate == vague.params["E"]
+
+
+def test_profile_agrees_with_the_bootstrap(law):
+    profile = al.laws.profile(law, "alpha")
+    lo, hi = profile.interval
+    e = law.params["alpha"]
+    assert lo < e.value < hi
+    # Both are 95 % intervals of one parameter; they differ by resampling and robustness.
+    assert (hi - lo) == pytest.approx(e.hi - e.lo, rel=0.6)
+    assert profile.rise.min() == 0
+
+
+def test_profile_of_an_unknown_floor_is_open():
+    N = np.geomspace(1e3, 1e4, 8)
+    rng = np.random.default_rng(0)
+    loss = 30 / N**0.2 * np.exp(0.02 * rng.standard_normal(8))
+    law = al.laws.fit({"N": N, "loss": loss}, "floor", bootstrap=100)
+    lo, _ = al.laws.profile(law, "E").interval
+    assert lo == -np.inf
+
+
+def test_auto_says_why_and_lists_its_members():
+    law = al.laws.fit(grid(), bootstrap=50)
+    assert "backtests" in law.why
+    assert sum(m.weight for m in law.members) == pytest.approx(1)
+    assert law.to_dict()["members"].keys() >= {"chinchilla"}
+    assert law.backtest.folds > 0
+
+
+def test_weights_by_measured_error():
+    runs = grid()
+    runs["loss_se"] = np.full(35, 0.01)
+    even = al.laws.fit(runs, "chinchilla", bootstrap=0, weighted=True)
+    plain = al.laws.fit(grid(), "chinchilla", bootstrap=0)
+    # Equal relative errors weigh alike; here they are equal in absolute terms, so nearly.
+    assert even.params["E"].value == pytest.approx(plain.params["E"].value, rel=0.05)
+    with pytest.raises(al.InputError, match="loss_se"):
+        al.laws.fit(grid(), "chinchilla", weighted=True)
+
+
+def test_task_curve_follows_the_law(law):
+    rng = np.random.default_rng(0)
+    loss = np.linspace(1.9, 4.0, 60)
+    error = 0.85 - 2.0 * np.exp(-0.9 * loss) + 0.005 * rng.standard_normal(60)
+    curve = al.laws.task_curve(loss, error, shape="decay")
+    assert curve.params["gamma"] == pytest.approx(0.9, rel=0.1)
+    (e,) = curve.after(law, N=[1e10], D=[2e11])
+    truth = E + A / 1e10**alpha + B / 2e11**beta
+    assert e.covers(0.85 - 2.0 * float(np.exp(-0.9 * truth)))

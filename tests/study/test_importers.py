@@ -1,0 +1,202 @@
+"""Anyone's runs: columns by name and unit, bad rows by line, every kind of log."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import allometry as al
+from allometry.study.importers import load, number
+
+
+def test_columns_are_recognised_by_name_and_unit(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text(
+        "Model Size (M),Training tokens (B),Eval loss,note\n"
+        "10,0.2,3.5,a\n20,0.4,3.2,b\n40,0.8,3.0,c\n"
+    )
+    made = load(path)
+    assert made.columns["N"].tolist() == [1e7, 2e7, 4e7]
+    assert made.columns["D"].tolist() == [2e8, 4e8, 8e8]
+    assert made.columns["loss"].tolist() == [3.5, 3.2, 3.0]
+    assert made.recognised["N"] == "Model Size (M) x 1e+06"
+    assert "C follows from C = 6 N D." in made.notes
+
+
+def test_suffixes_and_separators(tmp_path):
+    path = tmp_path / "runs.tsv"
+    path.write_text('params\ttokens\tloss\n1.3B\t26B\t2.5\n125M\t"2,500,000,000"\t3.1\n')
+    made = load(path)
+    assert made.columns["N"].tolist() == [1.3e9, 1.25e8]
+    assert made.columns["D"].tolist() == [2.6e10, 2.5e9]
+
+
+@given(st.floats(1e-3, 999), st.sampled_from(["", "K", "M", "B", "T"]))
+def test_numbers_with_suffixes(x, suffix):
+    scale = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}[suffix]
+    assert number(f"{x!r}{suffix}") == pytest.approx(x * scale)
+
+
+def test_bad_rows_are_listed_by_line(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("N,loss\n1e3,2\nx,3\n1e4,\n1e5,-1\n\n1e6,1.5\n1e3,2\n1e7,nan\n")
+    made = load(path)
+    assert made.columns["N"].tolist() == [1e3, 1e6]
+    why = {bad.line: bad.why for bad in made.bad}
+    assert sorted(why) == [3, 4, 5, 8, 9]
+    assert "not a number: 'x'" in why[3]
+    assert "missing" in why[4]
+    assert "not positive" in why[5]
+    assert "same run as line 2" in why[8]
+
+
+def test_a_file_of_which_a_third_is_junk_still_fits(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = []
+    for i, n in enumerate(np.geomspace(1e3, 1e8, 60)):
+        loss = 1.5 + 40 / n**0.4
+        junk = ["oops,", f"{n},NaN", f"-{n},{loss}", "#REF!,#REF!"][i % 4]
+        rows.append(junk if i % 3 == 0 else f"{n},{loss * np.exp(0.003 * rng.normal())}")
+    path = tmp_path / "runs.csv"
+    path.write_text("N,loss\n" + "\n".join(rows) + "\n")
+    made = load(path)
+    assert len(made.bad) == 20
+    law = al.laws.fit(made.columns, "floor", bootstrap=0)
+    assert law.params["E"].value == pytest.approx(1.5, rel=0.02)
+
+
+def test_named_columns_win(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("N,other,loss,ppl\n1,10,2,7\n2,20,1.5,5\n")
+    made = load(path, N="other", loss="ppl")
+    assert made.columns["N"].tolist() == [10, 20]
+    assert made.columns["loss"].tolist() == [7, 5]
+    with pytest.raises(al.InputError, match="--n must name a column; got 'nope'"):
+        load(path, N="nope")
+
+
+def test_mixed_units_are_noticed(tmp_path):
+    path = tmp_path / "runs.csv"
+    values = [1.3, 2.7, 6.9, 13, 1.25e8, 3.5e8, 7.6e8]  # billions and units in one column
+    path.write_text("params,loss\n" + "\n".join(f"{v},{3 - i / 9}" for i, v in enumerate(values)))
+    assert any("one unit was used" in note for note in load(path).notes)
+
+
+def test_json_lines(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    rows = [{"config": {"params": 10**k}, "summary": {"val_loss": 3 - 0.1 * k}} for k in (3, 4, 5)]
+    path.write_text("\n".join(map(json.dumps, rows)) + "\nnot json\n")
+    made = load(path, N="config/params")
+    assert made.columns["loss"].tolist() == pytest.approx([2.7, 2.6, 2.5])
+    assert [bad.line for bad in made.bad] == [4]
+
+
+def test_parquet(tmp_path):
+    import pandas as pd
+
+    frame = pd.DataFrame({"N": [1e3, 1e4, 1e5], "loss": [3.0, 2.0, 1.5]})
+    frame.to_parquet(tmp_path / "runs.parquet")
+    assert load(tmp_path / "runs.parquet").columns["N"].tolist() == [1e3, 1e4, 1e5]
+
+
+def test_trainer_state(tmp_path):
+    log = [{"step": s, "loss": 9.0} for s in (5, 15)]
+    log += [
+        {"step": s, "eval_loss": 4 / s**0.1, "num_input_tokens_seen": 512 * s} for s in (10, 20)
+    ]
+    state = {"log_history": log, "global_step": 20, "total_flos": 2e15}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    made = load(tmp_path)
+    assert made.columns["D"].tolist() == [5120, 10240]
+    assert made.columns["C"].tolist() == [1e15, 2e15]
+    assert made.columns["loss"].tolist() == pytest.approx([4 / 10**0.1, 4 / 20**0.1])
+
+
+def test_history_folder(tmp_path):
+    for size in ("190M", "1.3B"):
+        (tmp_path / f"{size}-1xC.csv").write_text(
+            "_step,throughput/total_tokens,eval/loss\n1,100,5\n2,200,4\n3,300,\n"
+        )
+    made = load(tmp_path, N="params (from name)")
+    assert sorted(made.columns["N"]) == [1.9e8, 1.3e9]
+    assert made.columns["D"].tolist() == [300, 300]
+    assert made.columns["loss"].tolist() == [4, 4]
+
+
+def test_one_history_is_a_learning_curve(tmp_path):
+    path = tmp_path / "run.csv"
+    path.write_text("_step,val/loss\n10,3\n20,2.5\n30,2.3\n")
+    made = load(path)
+    assert made.source == "W&B history"
+    assert made.columns["D"].tolist() == [10, 20, 30]
+    assert any("counted in steps" in note for note in made.notes)
+
+
+def test_the_ladder_from_raw_exports(shared_data):
+    made = load(
+        shared_data / "olmo_ladder" / "ladder-runs",
+        N="params (from name)",
+        loss="eval/c4_en-validation/CrossEntropyLoss",
+    )
+    assert len(made.columns["N"]) >= 30
+    assert made.recognised["D"] == "throughput/total_tokens"
+
+
+def test_tensorboard(tmp_path):
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    for run in ("a", "b"):
+        writer = EventFileWriter(str(tmp_path / run))
+        for step in (1, 2, 3):
+            for tag, value in (
+                ("val/loss", 3.0 / step),
+                ("params", 100.0 if run == "a" else 200.0),
+            ):
+                summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+                writer.add_event(Event(step=step, summary=summary, wall_time=0.0))
+        writer.close()
+    made = load(tmp_path)
+    assert sorted(made.columns["N"]) == [100, 200]
+    assert made.columns["loss"].tolist() == [1, 1]
+    curve = load(next((tmp_path / "a").iterdir()))
+    assert curve.columns["loss"].tolist() == pytest.approx([3, 1.5, 1])
+
+
+def test_mlflow(tmp_path):
+    for i, size in enumerate(("1e3", "1e4")):
+        run = tmp_path / "mlruns" / "0" / f"run{i}"
+        (run / "metrics").mkdir(parents=True)
+        (run / "params").mkdir()
+        (run / "params" / "n_params").write_text(size)
+        (run / "metrics" / "val_loss").write_text("1 3.0 0\n2 2.0 1\n")
+    made = load(tmp_path / "mlruns")
+    assert made.columns["N"].tolist() == [1e3, 1e4]
+    assert made.columns["loss"].tolist() == [2, 2]
+
+
+WRONG = {
+    "nothing": (None, "no such path"),
+    "empty": ("", "header line"),
+    "no rows": ("N,loss\n", "no rows"),
+    "no loss": ("N,height\n1,2\n", "column of losses"),
+    "no size": ("name,loss\na,2\n", "parameters, tokens or FLOPs"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_files_are_told(tmp_path, case):
+    text, words = WRONG[case]
+    path = tmp_path / "runs.csv"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(al.InputError, match=words):
+        load(path)
+
+
+def test_a_folder_of_nothing_known(tmp_path):
+    with pytest.raises(al.InputError, match="none of these"):
+        load(tmp_path)
