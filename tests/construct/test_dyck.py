@@ -127,17 +127,17 @@ def test_generator_writes_words():
 
 def test_softness_is_found_by_search():
     made = MADE["layered"]
-    scale = least_scale(made, np.random.default_rng(0))
+    scale = least_scale(made, np.random.default_rng(0), inputs=60, digits=0.2)
     words, lengths = next(samples(made.language, 8, np.random.default_rng(1), batch=200))
     assert made.softened(1.5 * scale).compare(words, lengths)[1] == 0
     # A scale too small for 64 symbols still does for a few, and the search says for how many.
     long = dyck(2, 3, 64)
-    enough = least_scale(long, np.random.default_rng(0))
+    enough = least_scale(long, np.random.default_rng(0), inputs=40, digits=0.2)
     assert enough > scale
-    breaks = breaking_length(long, enough / 2, np.random.default_rng(0))
+    breaks = breaking_length(long, enough / 2, np.random.default_rng(0), inputs=40)
     assert breaks is not None
     assert 2 < breaks <= 64
-    assert breaking_length(long, 4 * enough, np.random.default_rng(0)) is None
+    assert breaking_length(long, 4 * enough, np.random.default_rng(0), inputs=20) is None
 
 
 def test_what_can_not_be_built_is_refused():

@@ -6,6 +6,8 @@ from allometry.construct.compact import compact
 from allometry.construct.cost import Cost, cost
 from allometry.construct.dyck import DyckGenerator, DyckRecogniser, dyck
 from allometry.construct.exactness import Exactness
+from allometry.construct.programs.compiled import Program, program
+from allometry.construct.softness import breaking_length, least_scale
 from allometry.construct.turing import AutoregressiveRun, CellularRun, turing
 from allometry.construct.universal import universal
 
@@ -18,11 +20,15 @@ __all__ = [
     "DyckGenerator",
     "DyckRecogniser",
     "Exactness",
+    "Program",
     "Term",
     "attention_maps",
+    "breaking_length",
     "compact",
     "cost",
     "dyck",
+    "least_scale",
+    "program",
     "turing",
     "universal",
 ]

@@ -1,0 +1,240 @@
+"""`program`: an expression compiled to weights, and what can be done with it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from allometry._core.errors import InputError, require
+from allometry.construct.attention import attention_maps
+from allometry.construct.exactness import Batch, Exactness, check
+from allometry.construct.programs.assembly import SCALE, assemble, with_scale
+from allometry.construct.programs.domains import Domains
+from allometry.construct.programs.expressions import SequenceOperator, parts
+from allometry.construct.programs.interpret import interpret, plain, undefined
+from allometry.construct.programs.lowering import Lowering
+from allometry.construct.wiring import ONE
+from allometry.models.transformer import Transformer
+
+
+def program(expr: SequenceOperator, *, alphabet: Sequence[Any], n: int) -> "Program":
+    """A transformer that computes `expr` on every input of up to n tokens.
+
+    Each expression's possible values are found first; weights are then made for exactly those.
+    What attention selects, neurons tabulate; placement in layers, reuse of the stream and its
+    width follow from when values are needed.
+
+    Args:
+        expr: The program, made of `tokens`, `indices`, `select`, `aggregate`, `selector_width`,
+            `elementwise`, `combine` and Python's operators.
+        alphabet: The tokens, each once.
+        n: Tokens of the longest input.
+
+    Raises:
+        InputError: What can't be exact, with the reason and the line.
+
+    Example:
+        >>> from allometry.construct import program
+        >>> from allometry.construct.programs import select, selector_width, tokens
+        >>> made = program(selector_width(select(tokens, tokens)), alphabet="abc", n=8)
+        >>> made("abcaba")
+        [3, 2, 1, 3, 2, 3]
+
+    References:
+        `weiss2021` for the language; `lindner2023` for compiling it.
+    """
+    fine = isinstance(expr, SequenceOperator)
+    require(fine, "program.expr", "be a sequence operator", expr)
+    letters = tuple(alphabet)
+    require(len(letters) > 0, "program.alphabet", "have at least one token", letters)
+    require(len(set(letters)) == len(letters), "program.alphabet", "name each token once", letters)
+    require(n >= 1, "program.n", "be at least 1", n)
+    return Program(expr, letters, n)
+
+
+@final
+class Program:
+    """A compiled program; call it on tokens for the output.
+
+    Args:
+        expr: The program.
+        alphabet: The tokens.
+        n: The longest input.
+
+    Attributes:
+        model: The transformer. Its token ids are places in the alphabet, the id after them stands
+            before every input. Its outputs are logits of `values`, or the number itself for a
+            numerical program, then pairs that tell whether aggregates were well defined.
+        values: What the output can be.
+    """
+
+    def __init__(self, expr: SequenceOperator, alphabet: tuple[Any, ...], n: int) -> None:
+        self.expr, self.alphabet, self.n = expr, alphabet, n
+        domains = Domains(alphabet, n)
+        self.values = domains.values(expr)
+        lowering = Lowering(domains)
+        self.numeric = expr.numeric
+        if self.numeric:
+            number, _ = lowering.feature(expr, float)
+            rows = [number]
+        else:
+            code, _ = lowering.code(expr)
+            # Of 2 v c - v^2 the largest is that of the v nearest to c.
+            rows = [
+                {
+                    **{k: 2.0 * v * x for k, x in code.items()},
+                    ONE: 2.0 * v * code.get(ONE, 0.0) - v * v,
+                }
+                for v in range(len(self.values))
+            ]
+        for node in parts(expr):
+            lowering.check(node)
+        self._checked = list(lowering.checked.values())
+        # One odd value among n differs least: its codes vary by (n - 1) / n^2.
+        self._least = (n - 1) / n**2 / 2
+        rows += [form for _, code, square in self._checked for form in (code, square)]
+        self._outputs = len(rows) - 2 * len(self._checked)
+        self.model: Transformer = assemble(lowering, rows)
+
+    def __call__(self, tokens: Sequence[Any]) -> list[Any]:
+        """The output, one value a position.
+
+        Raises:
+            InputError: A token is unknown, the input is too long, or the program has no answer
+                on it.
+        """
+        return self.many([tokens])[0]
+
+    def many(self, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """Outputs on inputs of one length."""
+        out = self._run(inputs)
+        for i, (node, *_) in enumerate(self._checked):
+            if bool((self._spread(out, i) > self._least).any()):
+                raise undefined(node)
+        return self._read(out)[0]
+
+    def _run(self, inputs: Sequence[Sequence[Any]]) -> Tensor:
+        number = {t: i for i, t in enumerate(self.alphabet)}
+        rows = []
+        for tokens in inputs:
+            require(len(tokens) <= self.n, "tokens", f"be at most n = {self.n} long", len(tokens))
+            for place, t in enumerate(tokens):
+                known = t in number
+                require(known, f"tokens[{place}]", f"be in the alphabet {self.alphabet}", t)
+            rows.append([len(number), *(number[t] for t in tokens)])
+        with torch.no_grad():
+            return self.model(torch.tensor(rows))[:, 1:]
+
+    def _spread(self, out: Tensor, i: int) -> Tensor:
+        """Mean of squares less square of means of the codes an aggregate selected: 0 if equal."""
+        code, square = out[..., self._outputs + 2 * i], out[..., self._outputs + 2 * i + 1]
+        return square - code**2
+
+    def _read(self, out: Tensor) -> tuple[list[list[Any]], Tensor]:
+        """Values of outputs, and how near each came to another answer: 1/2 is not at all."""
+        shown = [plain(v) for v in self.values]
+        if len(shown) < 2:
+            return [shown * out.shape[1] for _ in out], torch.full(out.shape[:2], 0.5)
+        if self.numeric:
+            numbers = torch.tensor([float(v) for v in self.values], dtype=out.dtype)
+            apart = (out[..., :1] - numbers).abs()
+            best = apart.topk(2, dim=-1, largest=False)
+            gap = (numbers[best.indices[..., 0]] - numbers[best.indices[..., 1]]).abs()
+            margin = 0.5 - best.values[..., 0] / gap
+        else:
+            best = out[..., : self._outputs].topk(2, dim=-1)
+            # With the code off its whole number by e the two best differ by 1 - 2e.
+            margin = (best.values[..., 0] - best.values[..., 1]) / 2
+        return [[shown[i] for i in row] for row in best.indices[..., 0].tolist()], margin
+
+    def interpret(self, tokens: Sequence[Any]) -> list[Any]:
+        """What the output should be, by the reference."""
+        return interpret(self.expr, list(tokens))
+
+    def attention(self, tokens: Sequence[Any]) -> list[Tensor | None]:
+        """What each slot looks at, layer by layer; slot 0 stands before the input."""
+        number = {t: i for i, t in enumerate(self.alphabet)}
+        ids = torch.tensor([[len(number), *(number[t] for t in tokens)]])
+        return [None if m is None else m[0] for m in attention_maps(self.model, ids)]
+
+    @contextmanager
+    def softened(self, scale: float) -> Iterator[None]:
+        """Within the block, the scores have another factor: the smaller, the softer."""
+        require(scale > 0, "scale", "be above 0", scale)
+        with_scale(self.model, scale)
+        try:
+            yield
+        finally:
+            with_scale(self.model, SCALE)
+
+    @cached_property
+    def certificate(self) -> Exactness:
+        """Two seconds of checking against the reference; `verify` takes as long as you like."""
+        return self.verify(2.0)
+
+    def verify(self, seconds: float, rng: np.random.Generator | None = None) -> Exactness:
+        """Every input while half the time lasts, then random ones of every length.
+
+        Args:
+            seconds: Time to spend.
+            rng: Source of the samples.
+        """
+        rng = np.random.default_rng(0) if rng is None else rng
+        random = self._random(rng)
+        return check(self.model, self._exhaust, random, longest=self.n, seconds=seconds)
+
+    def _exhaust(self, length: int) -> Iterator[Batch]:
+        if length == 0:
+            yield 1, 0, math.inf, None
+            return
+        batch: list[tuple[Any, ...]] = []
+        for word in product(self.alphabet, repeat=length):
+            batch.append(word)
+            if len(batch) == 256:
+                yield self.compare(batch)
+                batch = []
+        if batch:
+            yield self.compare(batch)
+
+    def _random(self, rng: np.random.Generator) -> Iterator[Batch]:
+        while True:
+            length = int(rng.integers(1, self.n + 1))
+            draws = rng.integers(len(self.alphabet), size=(32, length)).tolist()
+            yield self.compare([tuple(self.alphabet[i] for i in row) for row in draws])
+
+    def compare(self, words: Sequence[Sequence[Any]]) -> Batch:
+        """Inputs tried, those answered otherwise than by the reference, margin, first of them.
+
+        An input on which the program has no answer must be refused by both.
+        """
+        out = self._run(words)
+        answers, margins = self._read(out)
+        refused = torch.zeros(len(words), dtype=torch.bool)
+        for i in range(len(self._checked)):
+            refused |= (self._spread(out, i) > self._least).any(1)
+        wrong, least, example = 0, math.inf, None
+        for word, mine, margin, none in zip(words, answers, margins, refused, strict=True):
+            try:
+                right = _equal(mine, self.interpret(word)) and not none
+            except InputError:
+                right = bool(none)
+            if not right:
+                wrong += 1
+                example = word if example is None else example
+            elif not none:
+                least = min(least, float(margin.min()))
+        return len(words), wrong, least, example
+
+
+def _equal(mine: list[Any], truth: list[Any]) -> bool:
+    return all(
+        x == y and isinstance(x, Fraction) == isinstance(y, Fraction)
+        for x, y in zip(mine, truth, strict=True)
+    )

@@ -1,0 +1,301 @@
+"""Which values each expression can take: the finite sets that exact weights are made for."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import product
+from typing import Any, final
+
+from allometry._core.errors import InputError
+from allometry.construct.programs.expressions import (
+    Aggregate,
+    Both,
+    Combine,
+    Either,
+    Elementwise,
+    Indices,
+    Linear,
+    Neither,
+    Select,
+    Selector,
+    SequenceOperator,
+    Tokens,
+    Width,
+)
+
+FUSED = 256
+"""Tables up to so many entries are made in one go; larger ones in parts, where that is less."""
+LARGEST = 20_000
+"""Values an expression may take, and entries of a table."""
+
+View = tuple[tuple[SequenceOperator, ...], Callable[[tuple[Any, ...]], Any]]
+"""An expression as a function of its atoms."""
+
+
+@final
+class Domains:
+    """The values of every expression of a program, given the alphabet and the longest input.
+
+    An expression is a function of *atoms*: tokens, indices, what attention fetches, sums of
+    numbers, and parts that are tabulated on their own. The sets may be too large, never too
+    small.
+
+    Args:
+        alphabet: The tokens there are.
+        n: Positions of the longest input.
+    """
+
+    def __init__(self, alphabet: tuple[Any, ...], n: int) -> None:
+        self.alphabet, self.n = alphabet, n
+        self._values: dict[int, list[Any]] = {}
+        self._views: dict[int, View] = {}
+        self._keep: list[Any] = []  # ids are only safe while the objects live
+
+    def view(self, node: SequenceOperator) -> View:
+        """The atoms an expression depends on, and how."""
+        if id(node) not in self._views:
+            self._keep.append(node)
+            self._views[id(node)] = self._view(node)
+        return self._views[id(node)]
+
+    def _view(self, node: SequenceOperator) -> View:
+        if isinstance(node, Elementwise):
+            atoms, inner = self.view(node.inner)
+            return atoms, lambda v: _apply(node, node.f, inner(v))
+        if isinstance(node, Combine):
+            return self._combined(node)
+        if isinstance(node, Linear):
+            views = [self.view(term) for _, term in node.terms]
+            first = views[0][0]
+            base = len(first) == 1 and isinstance(first[0], Tokens | Indices)
+            if base and all(len(a) == 1 and a[0] is first[0] for a, _ in views):
+                factors = [c for c, _ in node.terms]
+                return (
+                    first,
+                    lambda v: (
+                        node.constant
+                        + sum(
+                            c * _number(f(v), node)
+                            for c, (_, f) in zip(factors, views, strict=True)
+                        )
+                    ),
+                )
+        return (node,), lambda v: v[0]
+
+    def _combined(self, node: Combine) -> View:
+        parts: list[View] = [self.view(node.first), self.view(node.second)]
+        children = [node.first, node.second]
+
+        def joined() -> list[SequenceOperator]:
+            return list({id(a): a for atoms, _ in parts for a in atoms}.values())
+
+        def size(atoms: Any) -> int:
+            return math.prod(len(self.values(a)) for a in atoms)
+
+        while size(joined()) > FUSED:
+            # The part that shrinks most when tabulated by itself goes first.
+            gains = [
+                0 if is_atom(atoms, child) else size(atoms) / len(self.values(child))
+                for (atoms, _), child in zip(parts, children, strict=True)
+            ]
+            worst = gains.index(max(gains))
+            if gains[worst] <= 1:
+                break
+            parts[worst] = ((children[worst],), lambda v: v[0])
+        atoms = joined()
+        if size(atoms) > LARGEST:
+            raise InputError(
+                f"{node.name} ({node.origin}) must be tabulated, which takes {size(atoms):,} "
+                f"entries; at most {LARGEST:,} can be. Split it or shorten the input."
+            )
+        places = [[next(i for i, b in enumerate(atoms) if b is a) for a in p[0]] for p in parts]
+
+        def value(v: tuple[Any, ...]) -> Any:
+            x, y = (f(tuple(v[i] for i in at)) for (_, f), at in zip(parts, places, strict=True))
+            return _apply(node, node.f, x, y)
+
+        return tuple(atoms), value
+
+    def values(self, node: SequenceOperator) -> list[Any]:
+        """Every value `node` can take; numbers in ascending order."""
+        if id(node) not in self._values:
+            self._keep.append(node)
+            found = _ordered(self._find(node))
+            if len(found) > LARGEST:
+                raise InputError(
+                    f"an expression ({node.origin}) must take at most {LARGEST:,} values; got "
+                    f"{len(found):,}. Use a shorter input or a smaller alphabet."
+                )
+            self._values[id(node)] = found
+        return self._values[id(node)]
+
+    def _find(self, node: SequenceOperator) -> list[Any]:
+        match node:
+            case Tokens():
+                return list(self.alphabet)
+            case Indices():
+                return list(range(self.n))
+            case Width():
+                return list(range(self.n + 1))
+            case Aggregate():
+                if self.single(node):
+                    return [*self.values(node.values), node.default]
+                return self._means(node)
+        atoms, f = self.view(node)
+        if isinstance(node, Linear) and is_atom(atoms, node):
+            return self._sums(node)
+        return [f(v) for v in product(*(self.values(a) for a in atoms))]
+
+    def single(self, node: Aggregate) -> bool:
+        """Whether it passes on one value, rather than averaging."""
+        return not node.numeric or self.proven_single(node.selector)
+
+    def proven_single(self, selector: Selector) -> bool:
+        """Whether no position can select two: some key is a different one at every position."""
+        for part in conjuncts(selector):
+            atoms, f = self.view(part.keys)
+            if len(atoms) != 1 or not isinstance(atoms[0], Indices):
+                continue
+            keys = [f((i,)) for i in range(self.n)]
+            if len(set(keys)) < self.n:
+                continue
+            queries = self.values(part.queries)
+            if all(sum(holds(part, k, q) for k in keys) <= 1 for q in queries):
+                return True
+        return False
+
+    def _means(self, node: Aggregate) -> list[Fraction]:
+        numbers = [_number(v, node.values) for v in self.values(node.values)]
+        scale = math.lcm(*(x.denominator for x in numbers))
+        steps = {int(x * scale) for x in numbers}
+        found = {_number(node.default, node)}
+        sums = {0}
+        for count in range(1, self.n + 1):
+            sums = {a + b for a in sums for b in steps}
+            found |= {Fraction(s, scale * count) for s in sums}
+            if len(found) > LARGEST:
+                raise InputError(
+                    f"a mean ({node.origin}) must take at most {LARGEST:,} values; got more at "
+                    f"length {count}. Average fewer different numbers."
+                )
+        return list(found)
+
+    def _sums(self, node: Linear) -> list[Fraction]:
+        terms = [[c * _number(v, t) for v in self.values(t)] for c, t in node.terms]
+        scale = math.lcm(node.constant.denominator, *(x.denominator for t in terms for x in t))
+        sums = {int(node.constant * scale)}
+        for term in terms:
+            steps = {int(x * scale) for x in term}
+            if len(sums) * len(steps) > 50 * LARGEST:
+                raise InputError(
+                    f"a sum ({node.origin}) must take at most {LARGEST:,} values; got too many."
+                )
+            sums = {a + b for a in sums for b in steps}
+        if len(sums) > LARGEST:
+            raise InputError(
+                f"a sum ({node.origin}) must take at most {LARGEST:,} values; got {len(sums):,}."
+            )
+        return [Fraction(s, scale) for s in sums]
+
+
+def is_atom(atoms: tuple[SequenceOperator, ...], node: SequenceOperator) -> bool:
+    """Whether `node` is its own only atom (by identity: `==` makes a new expression)."""
+    return len(atoms) == 1 and atoms[0] is node
+
+
+def _ordered(values: list[Any]) -> list[Any]:
+    unique = list(dict.fromkeys(values))
+    if all(isinstance(v, int | float | Fraction) for v in unique):
+        # By floats, which is fast; numbers too near for them are refused when told apart.
+        return sorted(unique, key=float)
+    return unique
+
+
+def _number(value: Any, node: SequenceOperator) -> Fraction:
+    if not isinstance(value, int | float | Fraction):
+        raise InputError(
+            f"an expression ({node.origin}) must be made of numbers to be added or averaged; got "
+            f"{value!r}."
+        )
+    return Fraction(value)
+
+
+def _apply(node: Elementwise | Combine, f: Callable[..., Any], *values: Any) -> Any:
+    try:
+        made = f(*values)
+        hash(made)
+    except Exception as error:
+        shown = ", ".join(map(repr, values))
+        raise InputError(
+            f"{node.name} ({node.origin}) must have a value for everything it may meet; it fails "
+            f"on {shown}: {error}."
+        ) from error
+    return made
+
+
+def holds(select: Select, key: Any, query: Any) -> bool:
+    """The predicate, with an error that says where it stands."""
+    try:
+        return bool(select.predicate(key, query))
+    except Exception as error:
+        raise InputError(
+            f"select ({select.origin}) must compare any key and query there may be; it fails on "
+            f"{key!r} and {query!r}: {error}."
+        ) from error
+
+
+def conjuncts(selector: Selector) -> list[Select]:
+    """Selects all of which must hold; what is no conjunction becomes one select on tuples."""
+    match selector:
+        case Select():
+            return [selector]
+        case Both():
+            return [*conjuncts(selector.first), *conjuncts(selector.second)]
+        case Neither():
+            inner = selector.inner
+            if isinstance(inner, Neither):
+                return conjuncts(inner.inner)
+            if isinstance(inner, Either):
+                return [*conjuncts(Neither(inner.first)), *conjuncts(Neither(inner.second))]
+    return [_joint(selector)]
+
+
+_JOINT: dict[int, tuple[Selector, Select]] = {}
+
+
+def _joint(selector: Selector) -> Select:
+    """One select whose keys and queries are tuples of those of all parts."""
+    if id(selector) in _JOINT:
+        return _JOINT[id(selector)][1]
+    leaves: list[Select] = []
+
+    def collect(s: Selector) -> Callable[[tuple[Any, ...], tuple[Any, ...]], bool]:
+        match s:
+            case Select():
+                place = len(leaves)
+                leaves.append(s)
+                return lambda k, q: holds(s, k[place], q[place])
+            case Both():
+                a, b = collect(s.first), collect(s.second)
+                return lambda k, q: a(k, q) and b(k, q)
+            case Either():
+                a, b = collect(s.first), collect(s.second)
+                return lambda k, q: a(k, q) or b(k, q)
+            case Neither():
+                a = collect(s.inner)
+                return lambda k, q: not a(k, q)
+        raise AssertionError(s)
+
+    test = collect(selector)
+
+    def tupled(parts: list[SequenceOperator]) -> SequenceOperator:
+        made: SequenceOperator = Elementwise(lambda x: (x,), parts[0], "pair")
+        for part in parts[1:]:
+            made = Combine(lambda t, x: (*t, x), made, part, "pair")
+        return made
+
+    keys, queries = (tupled([getattr(s, side) for s in leaves]) for side in ("keys", "queries"))
+    made = Select(keys, queries, test, "joint")
+    made.origin = selector.origin
+    _JOINT[id(selector)] = (selector, made)
+    return made

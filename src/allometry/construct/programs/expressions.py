@@ -1,0 +1,422 @@
+"""The language: sequence operators and selectors, put together with Python's own operators."""
+
+import operator
+import sys
+from abc import ABC
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, final
+
+from allometry._core.errors import InputError, require
+
+Value = Any
+"""Anything that can be hashed: numbers, strings, booleans, None, tuples."""
+
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_INSIDE = (str(Path(__file__).parent), "jaxtyping", "beartype")
+"""Frames that are not the user's: this language's own, and those that check types."""
+
+
+def _origin() -> str:
+    """Where in a user's file an expression was written."""
+    frame = sys._getframe(2)
+    while frame is not None and any(part in frame.f_code.co_filename for part in _INSIDE):
+        frame = frame.f_back
+    if frame is None:
+        return "the program"
+    return f"line {frame.f_lineno} of {Path(frame.f_code.co_filename).name}"
+
+
+class SequenceOperator(ABC):  # noqa: B024 - kinds differ in what they hold, not in what they do
+    """A sequence with a value at every position of the input. Abstract; subclasses are final.
+
+    Numbers added, subtracted and scaled stay numbers, at no cost in the network. Comparing with
+    `==`, `<` and the like, `&`, `|`, `~`, `//` and `%` work position by position on any values.
+
+    Attributes:
+        numeric: Whether `aggregate` averages the values (else they must agree).
+        origin: Where it was written, for messages.
+    """
+
+    numeric: bool = False
+    origin: str = ""
+
+    @final
+    def _with(self, other: Any, f: Callable[[Any, Any], Any], name: str) -> "SequenceOperator":
+        if isinstance(other, SequenceOperator):
+            return Combine(f, self, other, name)
+        return Elementwise(lambda x: f(x, other), self, f"{name} {other!r}")
+
+    @final
+    def _sum(self, other: Any, mine: int, theirs: int) -> "SequenceOperator":
+        if isinstance(other, SequenceOperator):
+            terms = ((Fraction(mine), self), (Fraction(theirs), other))
+            return Linear(terms, Fraction(0))
+        return Linear(((Fraction(mine), self),), _number(other, "a term") * theirs)
+
+    @final
+    def __add__(self, other: Any) -> "SequenceOperator":
+        return self._sum(other, 1, 1)
+
+    @final
+    def __radd__(self, other: Any) -> "SequenceOperator":
+        return self._sum(other, 1, 1)
+
+    @final
+    def __sub__(self, other: Any) -> "SequenceOperator":
+        return self._sum(other, 1, -1)
+
+    @final
+    def __rsub__(self, other: Any) -> "SequenceOperator":
+        return self._sum(other, -1, 1)
+
+    @final
+    def __neg__(self) -> "SequenceOperator":
+        return Linear(((Fraction(-1), self),), Fraction(0))
+
+    @final
+    def __mul__(self, factor: Any) -> "SequenceOperator":
+        if isinstance(factor, SequenceOperator):
+            return Combine(operator.mul, self, factor, "*")
+        return Linear(((_number(factor, "a factor"), self),), Fraction(0))
+
+    __rmul__ = __mul__
+
+    @final
+    def __floordiv__(self, other: Any) -> "SequenceOperator":
+        return self._with(other, operator.floordiv, "//")
+
+    @final
+    def __mod__(self, other: Any) -> "SequenceOperator":
+        return self._with(other, operator.mod, "%")
+
+    @final
+    def __eq__(self, other: object) -> "SequenceOperator":  # type: ignore[override]
+        return self._with(other, operator.eq, "==")
+
+    @final
+    def __ne__(self, other: object) -> "SequenceOperator":  # type: ignore[override]
+        return self._with(other, operator.ne, "!=")
+
+    @final
+    def __lt__(self, other: Any) -> "SequenceOperator":
+        return self._with(other, operator.lt, "<")
+
+    @final
+    def __le__(self, other: Any) -> "SequenceOperator":
+        return self._with(other, operator.le, "<=")
+
+    @final
+    def __gt__(self, other: Any) -> "SequenceOperator":
+        return self._with(other, operator.gt, ">")
+
+    @final
+    def __ge__(self, other: Any) -> "SequenceOperator":
+        return self._with(other, operator.ge, ">=")
+
+    @final
+    def __and__(self, other: Any) -> "SequenceOperator":
+        return self._with(other, _both, "&")
+
+    @final
+    def __or__(self, other: Any) -> "SequenceOperator":
+        return self._with(other, _either, "|")
+
+    @final
+    def __invert__(self) -> "SequenceOperator":
+        return Elementwise(operator.not_, self, "~")
+
+    @final
+    def __bool__(self) -> bool:
+        raise InputError(
+            f"a sequence operator must not be used as a condition ({self.origin}): it has a value "
+            "at every position. Use &, | and ~ for and, or and not."
+        )
+
+    @final
+    def __hash__(self) -> int:
+        return id(self)
+
+    @final
+    def __iter__(self) -> Iterator[Any]:
+        raise InputError(f"a sequence operator must not be looped over ({self.origin}).")
+
+
+def _both(a: Any, b: Any) -> bool:
+    return bool(a) and bool(b)
+
+
+def _either(a: Any, b: Any) -> bool:
+    return bool(a) or bool(b)
+
+
+def _number(value: Any, what: str) -> Fraction:
+    fine = isinstance(value, int | Fraction | float)
+    require(fine, what, "be a number or a sequence operator", value)
+    return Fraction(value)
+
+
+@final
+class Tokens(SequenceOperator):
+    """The input itself."""
+
+    def __init__(self) -> None:
+        self.origin = "tokens"
+
+
+@final
+class Indices(SequenceOperator):
+    """The positions 0, 1, 2, ..."""
+
+    def __init__(self) -> None:
+        self.origin = "indices"
+        self.numeric = True
+
+
+tokens = Tokens()
+"""The input."""
+
+indices = Indices()
+"""The positions, from 0."""
+
+
+@final
+class Elementwise(SequenceOperator):
+    """A function of one sequence, position by position.
+
+    Args:
+        f: The function.
+        inner: What it is applied to.
+        name: For messages.
+        numeric: Whether the results are numbers to be averaged.
+    """
+
+    def __init__(
+        self, f: Callable[[Any], Any], inner: SequenceOperator, name: str, numeric: bool = False
+    ) -> None:
+        self.f, self.inner, self.name, self.numeric = f, inner, name, numeric
+        self.origin = _origin()
+
+
+@final
+class Combine(SequenceOperator):
+    """A function of two sequences, position by position."""
+
+    def __init__(
+        self,
+        f: Callable[[Any, Any], Any],
+        first: SequenceOperator,
+        second: SequenceOperator,
+        name: str,
+    ) -> None:
+        self.f, self.first, self.second, self.name = f, first, second, name
+        self.origin = _origin()
+
+
+@final
+class Linear(SequenceOperator):
+    """A sum of multiples of numbers."""
+
+    def __init__(
+        self, terms: tuple[tuple[Fraction, SequenceOperator], ...], constant: Fraction
+    ) -> None:
+        self.terms, self.constant, self.numeric = terms, constant, True
+        self.origin = _origin()
+
+
+@final
+class Aggregate(SequenceOperator):
+    """At every position, what the values selected there have in common or on average."""
+
+    def __init__(self, selector: "Selector", values: SequenceOperator, default: Value) -> None:
+        self.selector, self.values, self.default = selector, values, default
+        self.numeric = values.numeric
+        self.origin = _origin()
+
+
+@final
+class Width(SequenceOperator):
+    """At every position, how many are selected there."""
+
+    def __init__(self, selector: "Selector") -> None:
+        self.selector, self.numeric = selector, True
+        self.origin = _origin()
+
+
+class Selector(ABC):  # noqa: B024 - as above
+    """For every position, which positions it selects. Combine with `&`, `|` and `~`."""
+
+    origin: str = ""
+
+    @final
+    def __and__(self, other: "Selector") -> "Selector":
+        return Both(self, _selector(other))
+
+    @final
+    def __or__(self, other: "Selector") -> "Selector":
+        return Either(self, _selector(other))
+
+    @final
+    def __invert__(self) -> "Selector":
+        return Neither(self)
+
+
+def _selector(thing: Any) -> Selector:
+    require(isinstance(thing, Selector), "& and |", "join selectors with selectors", thing)
+    return thing
+
+
+@final
+class Select(Selector):
+    """Position j is selected by i where `predicate(keys[j], queries[i])` holds."""
+
+    def __init__(
+        self,
+        keys: SequenceOperator,
+        queries: SequenceOperator,
+        predicate: Callable[[Any, Any], bool],
+        name: str,
+    ) -> None:
+        self.keys, self.queries, self.predicate, self.name = keys, queries, predicate, name
+        self.origin = _origin()
+
+
+@final
+class Both(Selector):
+    """What both select."""
+
+    def __init__(self, first: Selector, second: Selector) -> None:
+        self.first, self.second, self.origin = first, second, _origin()
+
+
+@final
+class Either(Selector):
+    """What one of them selects, or both."""
+
+    def __init__(self, first: Selector, second: Selector) -> None:
+        self.first, self.second, self.origin = first, second, _origin()
+
+
+@final
+class Neither(Selector):
+    """What it does not select."""
+
+    def __init__(self, inner: Selector) -> None:
+        self.inner, self.origin = inner, _origin()
+
+
+def select(
+    keys: SequenceOperator | Value,
+    queries: SequenceOperator | Value,
+    predicate: str | Callable[[Any, Any], bool] = "==",
+) -> Selector:
+    """Which positions each position looks at: those where `predicate(key, query)` holds.
+
+    Args:
+        keys: What is compared at the positions looked at (a plain value: the same everywhere).
+        queries: What is compared at the position that looks.
+        predicate: "==", "!=", "<", "<=", ">", ">=" read as key, sign, query; or a function.
+    """
+    known = callable(predicate) or predicate in COMPARISONS
+    require(
+        known, "select.predicate", f"be a function or one of {' '.join(COMPARISONS)}", predicate
+    )
+    f = predicate if callable(predicate) else COMPARISONS[predicate]
+    name = predicate if isinstance(predicate, str) else "predicate"
+    return Select(_operator(keys), _operator(queries), f, name)
+
+
+def _operator(thing: Any) -> SequenceOperator:
+    if isinstance(thing, SequenceOperator):
+        return thing
+    return Elementwise(lambda _: thing, indices, f"always {thing!r}")
+
+
+_ALL = Select(_operator(True), _operator(True), operator.eq, "==")
+
+
+def everything() -> Selector:
+    """Selects all positions everywhere."""
+    return _ALL
+
+
+def aggregate(
+    selector: Selector, values: SequenceOperator, default: Value = ...
+) -> SequenceOperator:
+    """What each position selects: the mean of numbers, or the one value of anything else.
+
+    Args:
+        selector: Who looks at whom.
+        values: Averaged if they are numbers (`values.numeric`). Otherwise all that are selected
+            must be equal: where they are not, the program has no answer and says so.
+        default: Where nothing is selected; 0 for numbers and `None` otherwise, unless told.
+    """
+    require(isinstance(selector, Selector), "aggregate.selector", "be a selector", selector)
+    fine = isinstance(values, SequenceOperator)
+    require(fine, "aggregate.values", "be a sequence operator", values)
+    default = (0 if values.numeric else None) if default is ... else default
+    if values.numeric:
+        _number(default, "aggregate.default of numbers")
+    return Aggregate(selector, values, default)
+
+
+def selector_width(selector: Selector) -> SequenceOperator:
+    """How many positions each position selects."""
+    require(isinstance(selector, Selector), "selector_width", "be given a selector", selector)
+    return Width(selector)
+
+
+def elementwise(
+    f: Callable[[Any], Any], inner: SequenceOperator, *, numeric: bool = False
+) -> SequenceOperator:
+    """`f` at every position.
+
+    Args:
+        f: A function of a value.
+        inner: The sequence.
+        numeric: Whether results are numbers to be averaged by `aggregate`.
+    """
+    return Elementwise(f, inner, getattr(f, "__name__", "f"), numeric)
+
+
+def combine(
+    f: Callable[[Any, Any], Any], first: SequenceOperator, second: SequenceOperator
+) -> SequenceOperator:
+    """`f` of two sequences at every position."""
+    return Combine(f, first, second, getattr(f, "__name__", "f"))
+
+
+def numerical(inner: SequenceOperator) -> SequenceOperator:
+    """The same values, which are numbers (or booleans, as 0 and 1), to be averaged."""
+    return Elementwise(_as_number, inner, "numerical", numeric=True)
+
+
+def parts(expr: SequenceOperator) -> list[SequenceOperator]:
+    """Every expression within `expr`, itself included, each once."""
+    found: dict[int, SequenceOperator] = {}
+
+    def visit(thing: SequenceOperator | Selector) -> None:
+        if id(thing) in found:
+            return
+        if isinstance(thing, SequenceOperator):
+            found[id(thing)] = thing
+        for inner in vars(thing).values():
+            for part in inner if isinstance(inner, tuple) else (inner,):
+                part = part[1] if isinstance(part, tuple) else part
+                if isinstance(part, SequenceOperator | Selector):
+                    visit(part)
+
+    visit(expr)
+    return list(found.values())
+
+
+def _as_number(value: Any) -> Fraction | int:
+    return int(value) if isinstance(value, bool) else value

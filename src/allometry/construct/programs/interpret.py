@@ -1,0 +1,113 @@
+"""What a program means: the reference, written to be read and not to be fast."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from allometry._core.errors import InputError
+from allometry.construct.programs.expressions import (
+    Aggregate,
+    Both,
+    Combine,
+    Either,
+    Elementwise,
+    Indices,
+    Linear,
+    Neither,
+    Select,
+    Selector,
+    SequenceOperator,
+    Tokens,
+    Width,
+)
+
+
+def interpret(program: SequenceOperator, tokens: Sequence[Any]) -> list[Any]:
+    """The program's output on `tokens`, in exact arithmetic.
+
+    Raises:
+        InputError: A value is asked for that several selected positions do not agree on.
+    """
+    memo: dict[int, list[Any]] = {}
+    chosen: dict[int, list[list[bool]]] = {}
+    n = len(tokens)
+
+    def run(node: SequenceOperator) -> list[Any]:
+        if id(node) not in memo:
+            memo[id(node)] = compute(node)
+        return memo[id(node)]
+
+    def compute(node: SequenceOperator) -> list[Any]:
+        match node:
+            case Tokens():
+                return list(tokens)
+            case Indices():
+                return list(range(n))
+            case Elementwise():
+                return [node.f(x) for x in run(node.inner)]
+            case Combine():
+                pairs = zip(run(node.first), run(node.second), strict=True)
+                return [node.f(x, y) for x, y in pairs]
+            case Linear():
+                columns = [(c, run(term)) for c, term in node.terms]
+                return [node.constant + sum(c * x[i] for c, x in columns) for i in range(n)]
+            case Width():
+                return [sum(row) for row in look(node.selector)]
+            case Aggregate():
+                values = run(node.values)
+                rows = look(node.selector)
+                return [
+                    _pick(node, [v for v, s in zip(values, r, strict=True) if s]) for r in rows
+                ]
+        raise AssertionError(node)
+
+    def look(selector: Selector) -> list[list[bool]]:
+        if id(selector) not in chosen:
+            chosen[id(selector)] = matrix(selector)
+        return chosen[id(selector)]
+
+    def matrix(selector: Selector) -> list[list[bool]]:
+        match selector:
+            case Select():
+                keys, queries = run(selector.keys), run(selector.queries)
+                return [[bool(selector.predicate(k, q)) for k in keys] for q in queries]
+            case Both():
+                a, b = look(selector.first), look(selector.second)
+                return [
+                    [x and y for x, y in zip(r, s, strict=True)] for r, s in zip(a, b, strict=True)
+                ]
+            case Either():
+                a, b = look(selector.first), look(selector.second)
+                return [
+                    [x or y for x, y in zip(r, s, strict=True)] for r, s in zip(a, b, strict=True)
+                ]
+            case Neither():
+                return [[not x for x in row] for row in look(selector.inner)]
+        raise AssertionError(selector)
+
+    return [plain(x) for x in run(program)]
+
+
+def _pick(node: Aggregate, selected: list[Any]) -> Any:
+    if not selected:
+        return node.default
+    if node.numeric:
+        return Fraction(sum(Fraction(v) for v in selected)) / len(selected)
+    if any(v != selected[0] for v in selected):
+        raise undefined(node)
+    return selected[0]
+
+
+def undefined(node: Aggregate) -> InputError:
+    """The error of an aggregate over values that differ and are not numbers to be averaged."""
+    return InputError(
+        f"aggregate ({node.origin}) must select equal values; got different ones. Select fewer, "
+        "or average with numerical(...)."
+    )
+
+
+def plain(value: Any) -> Any:
+    """Whole fractions as ints: what a reader expects to see."""
+    if isinstance(value, Fraction) and value.denominator == 1:
+        return int(value)
+    return value

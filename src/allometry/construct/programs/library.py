@@ -1,0 +1,132 @@
+"""Programs everybody writes: each a function that gives an expression."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from allometry._core.errors import require
+from allometry.construct.programs.expressions import (
+    SequenceOperator,
+    aggregate,
+    combine,
+    elementwise,
+    everything,
+    indices,
+    numerical,
+    select,
+    selector_width,
+    tokens,
+)
+
+_PAST = select(indices, indices, "<=")
+
+
+def length() -> SequenceOperator:
+    """How long the input is, at every position."""
+    return selector_width(everything())
+
+
+def reverse() -> SequenceOperator:
+    """The input backwards."""
+    return aggregate(select(indices, length() - indices - 1), tokens)
+
+
+def histogram() -> SequenceOperator:
+    """How often the token of each position occurs."""
+    return selector_width(select(tokens, tokens))
+
+
+def rank(keys: SequenceOperator) -> SequenceOperator:
+    """The place of each position when `keys` are put in ascending order, equal ones as found."""
+    smaller = selector_width(select(keys, keys, "<"))
+    equal_before = selector_width(select(keys, keys) & select(indices, indices, "<"))
+    return smaller + equal_before
+
+
+def sort(keys: SequenceOperator = tokens) -> SequenceOperator:
+    """The tokens in ascending order of `keys` (themselves unless told)."""
+    return aggregate(select(rank(keys), indices), tokens)
+
+
+def sort_by_frequency() -> SequenceOperator:
+    """The tokens, most frequent first; equally frequent ones in order of position."""
+    return sort(-histogram())
+
+
+def most_frequent() -> SequenceOperator:
+    """The most frequent token, at every position; of several the one that comes first."""
+    order = rank(-histogram())
+    return aggregate(select(order, 0), tokens)
+
+
+def fraction_previous(test: Callable[[Any], bool]) -> SequenceOperator:
+    """The share of tokens up to here for which `test` holds."""
+    return aggregate(_PAST, numerical(elementwise(test, tokens)))
+
+
+def pair_balance(opening: Hashable, closing: Hashable) -> SequenceOperator:
+    """Share of opening less share of closing tokens, up to here."""
+    sign = elementwise(lambda t: (t == opening) - (t == closing), tokens, numeric=True)
+    return aggregate(_PAST, sign)
+
+
+def shuffle_dyck(pairs: Sequence[Sequence[Hashable]] = ("()",)) -> SequenceOperator:
+    """Whether the whole input is balanced in every pair by itself; at every position."""
+    require(len(pairs) > 0, "shuffle_dyck.pairs", "name at least one pair", pairs)
+    last = select(indices, length() - 1)
+    bad: SequenceOperator | None = None
+    for opening, closing in pairs:
+        balance = pair_balance(opening, closing)
+        below = aggregate(everything(), numerical(balance < 0)) > 0
+        unbalanced = aggregate(last, balance != 0, default=False)
+        wrong = below | unbalanced
+        bad = wrong if bad is None else bad | wrong
+    assert bad is not None
+    return ~bad
+
+
+def caesar(alphabet: Sequence[Hashable], shift: int) -> SequenceOperator:
+    """Every token moved on by `shift` in the alphabet."""
+    place = {t: i for i, t in enumerate(alphabet)}
+    return elementwise(lambda t: alphabet[(place[t] + shift) % len(alphabet)], tokens)
+
+
+def induction() -> SequenceOperator:
+    """The token that followed the latest earlier occurrence of this one; None the first time.
+
+    Occurrences are numbered; a position looks for the one that stands behind the same token with
+    the number before its own.
+    """
+    count = selector_width(select(tokens, tokens) & select(indices, indices, "<="))
+    mine = combine(lambda t, c: (t, c - 1), tokens, count)
+    here = combine(lambda t, c: (t, c), tokens, count)
+    behind = aggregate(select(indices, indices - 1), here)
+    return aggregate(select(behind, mine), tokens)
+
+
+def addition(base: int = 10) -> SequenceOperator:
+    """The sum of two numbers written `a+b`, in as many digits as the input has tokens.
+
+    Digits are the strings "0", "1", ...; the sum stands at the right, zeros before it. A digit
+    carries if the first digit sum to its right that is not `base` - 1 is above it.
+    """
+    require(2 <= base <= 10, "addition.base", "lie between 2 and 10", base)
+    size = length()
+    is_plus = elementwise(lambda t: t == "+", tokens)
+    plus = aggregate(select(is_plus, True), indices, default=0)
+    before = indices < plus
+    digit = elementwise(lambda t: int(t) if t != "+" else 0, tokens)
+    from_right = size - 1 - indices
+    # The digit of the first number that stands as far from the plus as this from the end.
+    partner = plus - from_right - 1
+    first = aggregate(select(indices, partner), digit, default=0)
+    second = combine(lambda d, b: 0 if b else d, digit, before)
+    total = combine(lambda x, y: x + y, first, second)
+    passes = total == base - 1
+    later = selector_width(
+        select(elementwise(lambda p: not p, passes), True) & select(indices, indices, ">")
+    )
+    key = combine(lambda p, c: -2 if p else c, passes, later)
+    carry = aggregate(
+        select(key, later - 1), elementwise(lambda t: int(t >= base), total), default=0
+    )
+    return combine(lambda s, c: str((s + c) % base), total, carry)

@@ -1,0 +1,316 @@
+"""From a program to heads and tables of neurons on a stream of named coordinates.
+
+Stages: 0 is the embedding, 2 l - 1 the attention of block l, 2 l its feed-forward layer. A form
+is a linear combination of coordinates (and "1"); a feature of an expression is a form that has a
+given number for each of its values.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from typing import Any, final
+
+from allometry._core.errors import InputError
+from allometry.construct.programs.domains import Domains, conjuncts, is_atom
+from allometry.construct.programs.expressions import (
+    Aggregate,
+    Indices,
+    Linear,
+    Selector,
+    SequenceOperator,
+    Tokens,
+    Width,
+)
+from allometry.construct.programs.scores import Score, score
+from allometry.construct.wiring import ONE
+
+Form = dict[str, float]
+BEGIN = "begin"
+"""The coordinate that is 1 at the first slot, which stands before the input, and 0 elsewhere."""
+FINEST = 2.0**-30
+"""Numbers that must be told apart may be no nearer than this, relative to the largest."""
+
+
+@final
+@dataclass
+class HeadOperation:
+    """A head: scores, what it fetches, and whether it counts (the first slot then takes part)."""
+
+    stage: int
+    score: Score
+    counts: bool
+    fetch: list[tuple[Form, str, float]] = field(default_factory=list)
+
+
+@final
+@dataclass
+class TableOperation:
+    """Neurons that turn one number into others, by steps between its possible values."""
+
+    stage: int
+    reads: Form
+    levels: list[float]
+    outputs: dict[str, list[float]] = field(default_factory=dict)
+
+
+@final
+@dataclass
+class Coordinate:
+    """When a coordinate is written and last read, and whether it can be negative or positive."""
+
+    birth: int
+    last: int
+    low: float
+    high: float
+
+
+@final
+class Lowering:
+    """The operations of a program; `feature` makes what is asked for and all it needs.
+
+    Args:
+        domains: The values of the program's expressions.
+    """
+
+    def __init__(self, domains: Domains) -> None:
+        self.domains = domains
+        self.coordinates: dict[str, Coordinate] = {BEGIN: Coordinate(0, 10**9, 0, 1)}
+        self.by_token: dict[tuple[float, ...], str] = {}
+        self.by_index: dict[tuple[float, ...], str] = {}
+        self.heads: list[HeadOperation] = []
+        self.tables: list[TableOperation] = []
+        self.checked: dict[int, tuple[Aggregate, Form, Form]] = {}
+        self._scores: dict[tuple[tuple[int, ...], ...], tuple[Score, int]] = {}
+        self._scalars: dict[tuple[int, ...], tuple[TableOperation, list[tuple[Any, ...]]]] = {}
+        self._keep: list[Any] = []
+
+    # --- features ---------------------------------------------------------------------------
+
+    def feature(self, node: SequenceOperator, g: Callable[[Any], float]) -> tuple[Form, int]:
+        """A form with the number g(value) at every position, and the stage it is there from."""
+        atoms, f = self.domains.view(node)
+        atom = atoms[0]
+        if len(atoms) == 1:
+            numbers = [float(g(f((v,)))) for v in self.domains.values(atom)]
+            if max(numbers) == min(numbers):
+                return {ONE: numbers[0]}, 0
+            if isinstance(atom, Tokens):
+                return self._base(self.by_token, numbers, "token"), 0
+            if isinstance(atom, Indices):
+                return self._base(self.by_index, numbers, "index"), 0
+            if isinstance(atom, Aggregate) and self.domains.single(atom):
+                return self._passed(atom, lambda v: float(g(f((v,)))))
+            if isinstance(atom, Aggregate | Width | Linear):
+                raw, levels, stage = self._raw(atom)
+                line = _affine(levels, numbers)
+                if line is not None:
+                    return _plus({}, raw, line[0], line[1]), stage
+        table, cases = self._scalar(atoms)
+        return self._tabulated(table, [float(g(f(case))) for case in cases])
+
+    def code(self, node: SequenceOperator) -> tuple[Form, int]:
+        """The place of the value among all values, as a number."""
+        number = {v: i for i, v in enumerate(self.domains.values(node))}
+        return self.feature(node, lambda v: number[v])
+
+    def _base(self, known: dict[tuple[float, ...], str], numbers: list[float], name: str) -> Form:
+        for vector, coordinate in known.items():
+            line = _affine(list(vector), numbers)
+            if line is not None:
+                return _plus({}, {coordinate: 1.0}, *line)
+        low = min(numbers)
+        # Shifted so that 0 is the least: such a coordinate is erased by one neuron.
+        vector = tuple(x - low for x in numbers)
+        coordinate = f"{name} {len(known)}"
+        known[vector] = coordinate
+        self.coordinates[coordinate] = Coordinate(0, 0, 0.0, max(vector))
+        return {coordinate: 1.0, ONE: low}
+
+    # --- attention --------------------------------------------------------------------------
+
+    def scored(self, selector: Selector) -> tuple[Score, int]:
+        """The scores of a selector and the stage their forms are there from."""
+        parts = conjuncts(selector)
+        # Selects of the same sequences by the same comparison are one.
+        key = tuple((id(p.keys), id(p.queries), id(p.predicate)) for p in parts)
+        if key not in self._scores:
+            self._keep.append(parts)
+            self._scores[key] = score(parts, self)
+        return self._scores[key]
+
+    def _fetch(
+        self, selector: Selector, counts: bool, form: Form, stage: int, default: float, span: Any
+    ) -> tuple[Form, int]:
+        scores, ready = self.scored(selector)
+        stage = max(stage, ready)
+        stage += 1 + stage % 2
+        head = next(
+            (
+                h
+                for h in self.heads
+                if h.score is scores and (h.stage, h.counts) == (stage, counts)
+            ),
+            None,
+        )
+        if head is None:
+            head = HeadOperation(stage, scores, counts)
+            self.heads.append(head)
+            for query, key in scores.pairs:
+                self.use(query, stage)
+                self.use(key, stage)
+            self.use(scores.level, stage)
+        for known, coordinate, other in head.fetch:
+            if known == form and other == default:
+                return {coordinate: 1.0}, stage
+        coordinate = f"fetched {len(self.coordinates)}"
+        head.fetch.append((form, coordinate, default))
+        self.use(form, stage)
+        self.coordinates[coordinate] = Coordinate(stage, stage, *span)
+        return {coordinate: 1.0}, stage
+
+    def _passed(self, node: Aggregate, g: Callable[[Any], float]) -> tuple[Form, int]:
+        """A feature of the one value selected: the mean of equal numbers is that number."""
+        self.check(node)
+        return self._passed_on(node, g)
+
+    def _passed_on(self, node: Aggregate, g: Callable[[Any], float]) -> tuple[Form, int]:
+        form, stage = self.feature(node.values, g)
+        default = g(node.default)
+        numbers = [*map(g, self.domains.values(node.values)), default]
+        return self._fetch(
+            node.selector, False, form, stage, default, (min(numbers), max(numbers))
+        )
+
+    def check(self, node: SequenceOperator) -> None:
+        """Fetch c and c^2 where several values might be selected: only equal ones agree."""
+        if not isinstance(node, Aggregate) or node.numeric or id(node) in self.checked:
+            return
+        if self.domains.proven_single(node.selector):
+            return
+        values = self.domains.values(node)
+        if len(self.domains.values(node.values)) < 2:
+            return
+        self._keep.append(node)
+        number = {v: i for i, v in enumerate(values)}
+        code, _ = self._passed_on(node, lambda v: float(number[v]))
+        square, _ = self._passed_on(node, lambda v: float(number[v] ** 2))
+        self.checked[id(node)] = (node, code, square)
+
+    def _raw(self, atom: Aggregate | Width | Linear) -> tuple[Form, list[float], int]:
+        """The number the network computes for an atom, and what it is for each of its values."""
+        values = self.domains.values(atom)
+        if isinstance(atom, Width):
+            form, stage = self._fetch(atom.selector, True, {BEGIN: 1.0}, 0, 1.0, (0.0, 1.0))
+            return form, [1 / (w + 1) for w in values], stage
+        if isinstance(atom, Aggregate):
+            inner, stage = self.feature(atom.values, float)
+            low, high = float(values[0]), float(values[-1])
+            form, stage = self._fetch(
+                atom.selector, False, inner, stage, float(atom.default), (low, high)
+            )
+            return form, [float(v) for v in values], stage
+        total: Form = {ONE: float(atom.constant)}
+        last = 0
+        for factor, term in atom.terms:
+            form, stage = self.feature(term, float)
+            total, last = _plus(total, form, float(factor), 0.0), max(last, stage)
+        return total, [float(v) for v in values], last
+
+    # --- tables -----------------------------------------------------------------------------
+
+    def _scalar(
+        self, atoms: tuple[SequenceOperator, ...]
+    ) -> tuple[TableOperation, list[tuple[Any, ...]]]:
+        """One number that tells all cases of some atoms apart, and the cases."""
+        key = tuple(id(a) for a in atoms)
+        if key in self._scalars:
+            return self._scalars[key]
+        self._keep.append(atoms)
+        total: Form = {}
+        last, unit = 0, 1.0
+        levels = [0.0]
+        # The first number still raw may come as it is: its parts lie within one unit.
+        raw = next((a for a in atoms if self._is_raw(a)), None)
+        order = sorted(range(len(atoms)), key=lambda i: atoms[i] is raw)
+        for place in reversed(order):
+            atom = atoms[place]
+            if atom is raw:
+                form, numbers, stage = self._raw(atom)  # type: ignore[arg-type]
+            else:
+                form, stage = self.code(atom)
+                numbers = [float(i) for i in range(len(self.domains.values(atom)))]
+            total, last = _plus(total, form, unit, 0.0), max(last, stage)
+            levels = [unit * x + y for x in numbers for y in levels]
+            unit *= max(numbers) - min(numbers) + 1
+        # `levels` runs through the atoms in `order`, the first slowest; so do the cases.
+        cases = []
+        for case in product(*(self.domains.values(atoms[i]) for i in order)):
+            back: list[Any] = [None] * len(atoms)
+            for i, value in zip(order, case, strict=True):
+                back[i] = value
+            cases.append(tuple(back))
+        stage = last + 2 - last % 2
+        table = TableOperation(stage, total, levels)
+        self.tables.append(table)
+        self.use(total, stage)
+        self._scalars[key] = (table, cases)
+        return table, cases
+
+    def _is_raw(self, atom: SequenceOperator) -> bool:
+        if isinstance(atom, Aggregate):
+            return not self.domains.single(atom)
+        return isinstance(atom, Width) or (
+            isinstance(atom, Linear) and is_atom(self.domains.view(atom)[0], atom)
+        )
+
+    def _tabulated(self, table: TableOperation, numbers: list[float]) -> tuple[Form, int]:
+        order = sorted(range(len(numbers)), key=lambda i: table.levels[i])
+        if max(numbers) == min(numbers):
+            return {ONE: numbers[0]}, 0
+        for coordinate, known in table.outputs.items():
+            line = _affine(known, numbers)
+            if line is not None:
+                return _plus({}, {coordinate: 1.0}, *line), table.stage
+        largest = max(1.0, *(abs(x) for x in table.levels))
+        for i, j in pairwise(order):
+            gap = table.levels[j] - table.levels[i]
+            if numbers[i] != numbers[j] and gap < FINEST * largest:
+                raise InputError(
+                    "the program can't be exact in float64: two cases that need different "
+                    f"answers differ by {gap:.2g} in a number as large as {largest:.2g}. Use a "
+                    "shorter input, or numbers that lie farther apart."
+                )
+        base = numbers[order[0]]
+        coordinate = f"table {len(self.coordinates)}"
+        table.outputs[coordinate] = [x - base for x in numbers]
+        moved = table.outputs[coordinate]
+        self.coordinates[coordinate] = Coordinate(table.stage, table.stage, min(moved), max(moved))
+        return {coordinate: 1.0, ONE: base}, table.stage
+
+    def use(self, form: Form, stage: int) -> None:
+        """Note that a form is read at a stage."""
+        for name in form:
+            if name != ONE:
+                known = self.coordinates[name]
+                known.last = max(known.last, stage)
+
+
+def _affine(x: list[float], y: list[float]) -> tuple[float, float] | None:
+    """The factor and constant with y = a x + b for all, or `None`; small whole numbers only."""
+    i = next((i for i in range(len(x)) if x[i] != x[0]), None)
+    if i is None:
+        return None
+    a = (y[i] - y[0]) / (x[i] - x[0])
+    b = y[0] - a * x[0]
+    scale = max(1.0, *(abs(v) for v in y))
+    fits = all(abs(a * u + b - v) <= 1e-12 * scale for u, v in zip(x, y, strict=True))
+    return (a, b) if fits else None
+
+
+def _plus(total: Form, form: Form, factor: float, constant: float) -> Form:
+    made = dict(total)
+    for name, value in form.items():
+        made[name] = made.get(name, 0.0) + factor * value
+    if constant:
+        made[ONE] = made.get(ONE, 0.0) + constant
+    return made
