@@ -1,19 +1,17 @@
 """A small language of sequence operators in the manner of RASP, compiled to transformers."""
 
 from allometry.construct.programs.compiled import Program, program
-from allometry.construct.programs.expressions import (
-    Selector,
-    SequenceOperator,
+from allometry.construct.programs.expressions import Selector, SequenceOperator, indices, tokens
+from allometry.construct.programs.interpret import interpret
+from allometry.construct.programs.operators import (
     aggregate,
     combine,
     elementwise,
-    indices,
+    everything,
     numerical,
     select,
     selector_width,
-    tokens,
 )
-from allometry.construct.programs.interpret import interpret
 
 __all__ = [
     "Program",
@@ -22,6 +20,7 @@ __all__ = [
     "aggregate",
     "combine",
     "elementwise",
+    "everything",
     "indices",
     "interpret",
     "numerical",

@@ -17,9 +17,10 @@ from allometry.construct.attention import attention_maps
 from allometry.construct.exactness import Batch, Exactness, check
 from allometry.construct.programs.assembly import SCALE, assemble, with_scale
 from allometry.construct.programs.domains import Domains
-from allometry.construct.programs.expressions import SequenceOperator, parts
+from allometry.construct.programs.expressions import SequenceOperator
 from allometry.construct.programs.interpret import interpret, plain, undefined
 from allometry.construct.programs.lowering import Lowering
+from allometry.construct.programs.operators import parts
 from allometry.construct.wiring import ONE
 from allometry.models.transformer import Transformer
 

@@ -4,17 +4,15 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from allometry._core.errors import require
-from allometry.construct.programs.expressions import (
-    SequenceOperator,
+from allometry.construct.programs.expressions import SequenceOperator, indices, tokens
+from allometry.construct.programs.operators import (
     aggregate,
     combine,
     elementwise,
     everything,
-    indices,
     numerical,
     select,
     selector_width,
-    tokens,
 )
 
 _PAST = select(indices, indices, "<=")
