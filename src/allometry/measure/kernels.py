@@ -173,7 +173,7 @@ def kid(
 def _subsets(
     x: Float[Tensor, "n d"], count: int, size: int, rng: torch.Generator
 ) -> list[Float[Tensor, "s d"]]:
-    """Random subsets cut from one shuffling after another, disjoint where rows suffice."""
+    """Random subsets cut from shufflings of the rows, disjoint where there are enough of these."""
     each = len(x) // size
     orders = [torch.randperm(len(x), generator=rng) for _ in range(math.ceil(count / each))]
     return [x[orders[i // each][(i % each) * size :][:size]] for i in range(count)]
