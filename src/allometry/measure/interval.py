@@ -43,8 +43,10 @@ def difference(a: Values, b: Values, method: str = "two independent means") -> E
     )
 
 
-def proportion(hits: int, n: int, method: str = "Wilson") -> Estimate:
+def proportion(hits: float, n: float, method: str = "Wilson") -> Estimate:
     """A share with Wilson's interval, which keeps its coverage near 0 and 1.
+
+    Counts need not be whole: rows that depend on one another count for fewer.
 
     References: `wilson1927`.
     """
@@ -54,7 +56,7 @@ def proportion(hits: int, n: int, method: str = "Wilson") -> Estimate:
     half = Z95 * math.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2)) / scale
     se = math.sqrt(p * (1 - p) / n)
     return Estimate(
-        p, se=se, lo=min(p, centre - half), hi=max(p, centre + half), n=n, method=method
+        p, se=se, lo=min(p, centre - half), hi=max(p, centre + half), n=round(n), method=method
     )
 
 

@@ -5,6 +5,7 @@ Letters: $k$ the kernel, $x_1..x_n$ real, $y_1..y_m$ samples, $d$ features.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -132,8 +133,8 @@ def kid(
 ) -> Estimate:
     """Kernel distance (KID): mean over random subsets of `mmd2` with the cubic kernel.
 
-    The interval is that of the whole sets' discrepancy plus the noise of drawing the subsets. The
-    spread over subsets that others print is neither: subsets share rows.
+    The interval is that of the U-statistic over the pairs of rows that were used. The spread over
+    subsets that others print is no standard error: subsets share rows.
 
     Differs from the paper: of 100 pairs of subsets, ten subsets of each set are drawn, disjoint
     where there are rows enough, and each is compared with each. That is as unbiased as independent
@@ -155,7 +156,7 @@ def kid(
     r = math.ceil(math.sqrt(subsets))
     c = math.ceil(subsets / r)
     xs, ys = _subsets(x, r, size, rng), _subsets(y, c, size, rng)
-    values = cubic_discrepancies(xs, ys)
+    value = float(cubic_discrepancies(xs, ys).mean())
     # Three pairs tell the variance well enough.
     kernel = polynomial()
     moments = torch.stack(
@@ -164,55 +165,56 @@ def kid(
             for a, b in list(zip(xs, ys, strict=False))[:3]
         ]
     ).mean(0)
-    moments[0] = values.mean()
-    words = f"{r} x {c} subsets of {size}; U-statistic of all rows and the drawing of subsets"
-    drawing = _drawing(values, size / len(x), size / len(y))
-    return _estimate(moments, len(x), len(y), words, drawing)
+    exx, eyy, exy = moments[3:6].tolist()
+    (x1, x2), (y1, y2) = _overlap(len(x), r, size), _overlap(len(y), c, size)
+    second = (2 * exx * x2 + 2 * eyy * y2) / (size * (size - 1)) + 4 * exy * x1 * y1 / size**2
+    used = size / x1, size / y1
+    words = f"{r} x {c} subsets of {size}; score interval of the U-statistic"
+    found = _estimate(value, moments, (size, size), used, second, words)
+    return replace(found, n=len(x) + len(y))
 
 
 def _subsets(
     x: Float[Tensor, "n d"], count: int, size: int, rng: torch.Generator
 ) -> list[Float[Tensor, "s d"]]:
-    """Random subsets cut from shufflings of the rows, disjoint where there are enough of these."""
+    """Random subsets cut from one shuffling after another, disjoint where rows suffice."""
     each = len(x) // size
     orders = [torch.randperm(len(x), generator=rng) for _ in range(math.ceil(count / each))]
     return [x[orders[i // each][(i % each) * size :][:size]] for i in range(count)]
 
 
-def _drawing(values: Float[Tensor, "r c"], share_x: float, share_y: float) -> float:
-    """Variance of the mean of crossed subsets, given the rows.
+def _overlap(n: int, count: int, size: int) -> tuple[float, float]:
+    """Mean over pairs of `_subsets` of the share of rows they have in common, and of its square.
 
-    Subsets that exhaust the rows leave no noise of first order: hence the factors.
+    A subset is all its own; two of one shuffling share nothing; two of different ones `size / n`.
     """
-    r, c = values.shape
-    rows, columns = values.mean(1), values.mean(0)
-    rest = values - rows[:, None] - columns[None, :] + values.mean()
-    left_x, left_y = max(0.0, 1 - r * share_x), max(0.0, 1 - c * share_y)
-    first = left_x * float(rows.var()) / r if r > 1 else 0.0
-    second = left_y * float(columns.var()) / c if c > 1 else 0.0
-    third = float((rest**2).sum()) / max(1, (r - 1) * (c - 1)) / (r * c)
-    return first + second + third
+    each = n // size
+    groups = [min(each, count - start) for start in range(0, count, each)]
+    apart = (count**2 - sum(g * g for g in groups)) / count**2
+    share = size / n
+    return 1 / count + apart * share, 1 / count + apart * share**2
 
 
 def _discrepancy(x: Tensor, y: Tensor, kernel: Kernel, words: str) -> Estimate:
     moments = _moments(self_sums(x, kernel), self_sums(y, kernel), pair_sums(x, y, kernel))
-    return _estimate(moments, len(x), len(y), f"{words}; score interval of the U-statistic")
+    n, m = len(x), len(y)
+    value, _, _, exx, eyy, exy, _, _ = moments.tolist()
+    second = 2 * exx / (n * (n - 1)) + 2 * eyy / (m * (m - 1)) + 4 * exy / (n * m)
+    words = f"{words}; score interval of the U-statistic"
+    found = _estimate(value, moments, (n, m), (n, m), second, words)
+    return replace(found, n=n + m)
 
 
 def _moments(xx: PairSums, yy: PairSums, xy: PairSums) -> Float[Tensor, " 8"]:
-    """The discrepancy; first-order variances; second-order mean squares; traces.
-
-    The observed spread of row means holds the spread of the means themselves and the noise of
-    averaging over finitely many columns; taking the noise off leaves the first order alone.
-    """
+    """The discrepancy; variances of row means; second-order mean squares; traces."""
     n, m = len(xx.rows), len(yy.rows)
     mean_x, mean_y = float(xx.rows.mean()) / (n - 1), float(yy.rows.mean()) / (m - 1)
     value = mean_x + mean_y - 2 * float(xy.rows.mean()) / m
     exx = _centred_square(xx, n - 1, n - 1)
     eyy = _centred_square(yy, m - 1, m - 1)
     exy = _centred_square(xy, m, n)
-    gx = float((xx.rows / (n - 1) - xy.rows / m).var()) - exx / (n - 1) - exy / m
-    gy = float((yy.rows / (m - 1) - xy.columns / n).var()) - eyy / (m - 1) - exy / n
+    gx = float((xx.rows / (n - 1) - xy.rows / m).var())
+    gy = float((yy.rows / (m - 1) - xy.columns / n).var())
     traces = xx.diagonal / n - mean_x, yy.diagonal / m - mean_y
     return torch.tensor([value, gx, gy, exx, eyy, exy, *traces], dtype=torch.float64)
 
@@ -226,7 +228,12 @@ def _centred_square(sums: PairSums, per_row: int, per_column: int) -> float:
 
 
 def _estimate(
-    moments: Float[Tensor, " 8"], n: int, m: int, words: str, drawing: float = 0.0
+    value: float,
+    moments: Float[Tensor, " 8"],
+    sizes: tuple[int, int],
+    used: tuple[float, float],
+    second: float,
+    words: str,
 ) -> Estimate:
     r"""The discrepancy $t$ with the interval of those $t$ that its own variance does not exclude.
 
@@ -234,14 +241,21 @@ def _estimate(
     variance $4 t \sigma^2 + V_2$: $\sigma^2$ is that of $\epsilon$ along $\theta$, and
     $V_2 = 2\,\mathrm{tr} S^2$ all that is left when the laws are equal. As with Wilson's interval
     for a share, the variance is taken at the t in question, not at the estimate.
+
+    Args:
+        value: The estimate.
+        moments: As `_moments` gives them.
+        sizes: Rows behind the moments.
+        used: Rows behind the estimate.
+        second: $V_2$.
+        words: Of the method.
     """
-    value, gx, gy, exx, eyy, exy, tx, ty = moments.tolist()
-    second = 2 * exx / (n * (n - 1)) + 2 * eyy / (m * (m - 1)) + 4 * exy / (n * m)
-    spread = 4 * gx / n + 4 * gy / m + 2 * second
-    biased = value + tx / n + ty / m
-    along = max(0.0, spread / (4 * biased)) if biased > 0 else 0.0
-    rest = second + drawing
+    whole, gx, gy, _, _, _, tx, ty = moments.tolist()
+    # Both are quadratic in theta + epsilon at the moments' sizes, so their ratio is steady even
+    # where theta is 0; it is then carried to the rows that were used.
+    biased = whole + tx / sizes[0] + ty / sizes[1]
+    along = (gx / used[0] + gy / used[1]) / biased if biased > 0 else 0.0
     centre = value + 2 * Z95**2 * along
-    half = math.sqrt(max(0.0, centre**2 - value**2 + Z95**2 * rest))
-    se = math.sqrt(4 * max(value, 0.0) * along + rest)
-    return Estimate(value, se=se, lo=centre - half, hi=centre + half, n=n + m, method=words)
+    half = math.sqrt(max(0.0, centre**2 - value**2 + Z95**2 * second))
+    se = math.sqrt(4 * max(value, 0.0) * along + second)
+    return Estimate(value, se=se, lo=centre - half, hi=centre + half, method=words)

@@ -27,7 +27,7 @@ def prdc(
     Precision is the share of samples within $r_i$ of some $x_i$; recall the share of real rows
     within $s_j$ of some $y_j$; density the mean over samples of $\#\{i: \|x_i-y_j\| < r_i\}/k$;
     coverage the share of real rows with a sample within $r_i$. Intervals are about the rows that
-    are counted, given the balls they are counted in.
+    are counted, given the other set.
 
     Args:
         real: The data.
@@ -51,7 +51,7 @@ def prdc(
         "precision": interval.proportion(int((inside > 0).sum()), len(y), words.format("real")),
         "recall": interval.proportion(int(recalled.sum()), len(x), words.format("samples'")),
         "density": interval.mean(inside / k, words.format("real")),
-        "coverage": interval.proportion(int(covered.sum()), len(x), words.format("real")),
+        "coverage": interval.proportion(int(covered.sum()), len(x), f"k = {k}; given the samples"),
     }
 
 

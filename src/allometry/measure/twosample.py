@@ -4,6 +4,7 @@ Letters: $n$ real rows, $m$ samples, $N = n + m$ together, $B$ permutations.
 """
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -70,31 +71,24 @@ def _share(
 ) -> Estimate:
     """Accuracy on the judged, with covariances between rows linked in the neighbour graph."""
     right = (is_real == is_real[neighbour]).double()
-    N, count = len(right), int(judged.sum())
+    count = int(judged.sum())
     value = float(right[judged].mean())
     # Each set has a size of its own, so its rows vary about their own mean.
     e = torch.zeros_like(right)
     for group in (is_real & judged, ~is_real & judged):
         if bool(group.any()):
             e[group] = right[group] - right[group].mean()
-    index = torch.arange(N)
-    mutual = neighbour[neighbour] == index
-    chained = torch.where(mutual, 1.0, 2.0).to(e) * e * e[neighbour]
-    into = torch.zeros_like(e).index_add_(0, neighbour, e)
-    own = torch.zeros_like(e).index_add_(0, neighbour, e * e)
-    siblings = float((into**2 - own).sum())
-    variance = float((e * e).sum() + chained.sum()) + siblings
-    floor = value * (1 - value) * count
-    se = math.sqrt(max(variance, floor)) / count
-    half = 1.959963984540054 * se
-    return Estimate(
-        value,
-        se=se,
-        lo=max(0.0, value - half),
-        hi=min(1.0, value + half),
-        n=count,
-        method="variance over the neighbour graph",
-    )
+    mutual = neighbour[neighbour] == torch.arange(len(e))
+    linked = e * e[neighbour]
+    # A link that is not mutual is one of two directions, so it counts twice. On one side alone it
+    # counts for nothing: that the sizes are fixed takes back what it adds (found by simulation).
+    one_sided = count < len(right)
+    covariance = linked[mutual].sum() + (0.0 if one_sided else 2 * linked[~mutual].sum())
+    own = float((e * e).sum())
+    # As many independent rows would tell as much; Wilson's interval is right for them.
+    inflation = max(1.0, 1 + float(covariance) / own) if own > 0 else 1.5
+    found = interval.proportion(value * count / inflation, count / inflation)
+    return replace(found, n=count, method="variance over the neighbour graph; about this n")
 
 
 def nearest_neighbour_p_value(
