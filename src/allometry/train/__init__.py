@@ -5,12 +5,15 @@ from allometry.train.evaluate import evaluate, token_losses
 from allometry.train.loop import Curve, Progress, Trained, train
 from allometry.train.objectives import next_token
 from allometry.train.optimiser import adamw, parameter_groups
+from allometry.train.packed import Packed, Stepper, together
 from allometry.train.schedule import log_spaced, warmup_decay
 
 __all__ = [
     "Budget",
     "Curve",
+    "Packed",
     "Progress",
+    "Stepper",
     "Trained",
     "adamw",
     "count_flops",
@@ -20,6 +23,7 @@ __all__ = [
     "log_spaced",
     "next_token",
     "parameter_groups",
+    "together",
     "token_losses",
     "train",
     "warmup_decay",

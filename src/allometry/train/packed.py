@@ -1,0 +1,199 @@
+"""Many models of one shape stepped as one: parameters with a leading axis, batched kernels.
+
+Letters: M members, P parameters of each. Seeds, learning rates and orders of data are members;
+anything that is an `nn.Module` can be packed. Every member keeps its own weights, buffers,
+learning rate, gradient norm and optimiser state, so it ends where it would have ended alone, up to
+the order in which floating-point sums are taken.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn, optim
+from torch.func import functional_call, vmap
+
+from allometry._core.errors import require
+
+Flat = Float[Tensor, "M P"]
+
+
+@final
+class _Applied(nn.Module):
+    """A function of modules as a module, so that `functional_call` reaches their methods too."""
+
+    def __init__(self, function: Callable[..., Any], modules: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.function = function
+        self.of = nn.ModuleList(modules)
+
+    def forward(self, *arguments: Any) -> Any:
+        """The function of the modules, with whatever weights they have been lent."""
+        return self.function(*self.of, *arguments)
+
+
+@final
+class Packed:
+    """Several modules of one architecture, held as one tensor of parameters (M, P).
+
+    Args:
+        models: The members; they are copied and left alone.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> packed = Packed([nn.Linear(3, 1) for _ in range(4)])
+        >>> packed(torch.zeros(4, 5, 3)).shape
+        torch.Size([4, 5, 1])
+    """
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        require(len(models) >= 1, "Packed.models", "have at least one member", len(models))
+        shapes = [{k: v.shape for k, v in m.state_dict().items()} for m in models]
+        require(
+            all(s == shapes[0] for s in shapes), "Packed.models", "all have one shape", "several"
+        )
+        self.skeleton = copy.deepcopy(models[0])
+        named = [dict(m.named_parameters()) for m in models]
+        self.names = list(named[0])
+        self.shapes = [named[0][k].shape for k in self.names]
+        self.sizes = [s.numel() for s in self.shapes]
+        rows = [torch.cat([p[k].detach().flatten() for k in self.names]) for p in named]
+        self.flat: Flat = torch.stack(rows).requires_grad_(True)
+        """All parameters: one leaf, so a gradient is one tensor and a step one kernel a member."""
+        held = [dict(m.named_buffers()) for m in models]
+        self.buffers = {k: torch.stack([b[k].detach() for b in held]).clone() for k in held[0]}
+
+    def __len__(self) -> int:
+        return len(self.flat)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The members' own forward passes; every tensor has the members as its first axis."""
+        return self.map(lambda model, *a: model(*a), *arguments)
+
+    def map(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """`function(model, *arguments)` for every member at once; see `together`."""
+        return together(function, [self], *arguments)
+
+    def member(self, index: int) -> nn.Module:
+        """A copy of one member as the ordinary module it is."""
+        model = copy.deepcopy(self.skeleton)
+        with torch.no_grad():
+            parts = self.flat[index].split(self.sizes)
+            for parameter, part in zip(model.parameters(), parts, strict=True):
+                parameter.copy_(part.view_as(parameter))
+            for name, buffer in model.named_buffers():
+                buffer.copy_(self.buffers[name][index])
+        return model
+
+    def lend(self, flat: Float[Tensor, " P"]) -> dict[str, Tensor]:
+        """One row of parameters, by name and in shape."""
+        parts = flat.split(self.sizes)
+        return {k: p.view(s) for k, p, s in zip(self.names, parts, self.shapes, strict=True)}
+
+    def optimiser(
+        self,
+        make: Callable[..., optim.Optimizer] = optim.AdamW,
+        *,
+        lr: float | Sequence[float],
+        **settings: Any,
+    ) -> "Stepper":
+        """An optimiser with its own state and, where `lr` is a sequence, its own rate a member."""
+        rates = [float(lr)] * len(self) if isinstance(lr, int | float) else [*map(float, lr)]
+        require(
+            len(rates) == len(self), "lr", f"have one rate for each of the {len(self)}", len(rates)
+        )
+        return Stepper(self, make, rates, settings)
+
+
+def together(
+    function: Callable[..., Any], packs: Sequence[Packed | tuple[Packed, Flat]], *arguments: Any
+) -> Any:
+    """`function(*models, *arguments)` for the i-th member of every pack, all i at once.
+
+    Tensors among the arguments have the members as their first axis, and so has what comes back.
+    A pack may come with other parameters than its own, `(pack, flat)`: players that look ahead at
+    where a rival will go need that.
+
+    Args:
+        function: Of plain modules and one member's arguments; may call any method of theirs.
+        packs: One pack for each module the function takes.
+        arguments: The rest.
+    """
+    pairs = [(p, p.flat) if isinstance(p, Packed) else p for p in packs]
+    applied = _Applied(function, [p.skeleton for p, _ in pairs])
+
+    def one(flats: list[Tensor], buffers: list[dict[str, Tensor]], *rest: Any) -> Any:
+        state = {
+            f"of.{i}.{name}": value
+            for i, (pack, _) in enumerate(pairs)
+            for name, value in (pack.lend(flats[i]) | buffers[i]).items()
+        }
+        return functional_call(applied, state, rest)
+
+    flats, buffers = [f for _, f in pairs], [p.buffers for p, _ in pairs]
+    axes = tuple(0 if isinstance(a, Tensor) else None for a in arguments)
+    return vmap(one, in_dims=(0, 0, *axes), randomness="different")(flats, buffers, *arguments)
+
+
+@final
+class Stepper:
+    """Torch's own optimiser over rows of a pack, all members in one fused call where it can.
+
+    Rows share memory with the pack, so nothing is copied to or from the optimiser.
+
+    Args:
+        pack: Whose parameters.
+        make: A torch optimiser's class.
+        rates: A rate for each member.
+        settings: Its other arguments.
+    """
+
+    def __init__(
+        self,
+        pack: Packed,
+        make: Callable[..., optim.Optimizer],
+        rates: list[float],
+        settings: dict[str, Any],
+    ) -> None:
+        self.pack = pack
+        if "fused" not in settings and make in (optim.Adam, optim.AdamW, optim.SGD):
+            settings = settings | {"fused": True}
+        alike = len(set(rates)) == 1
+        with torch.no_grad():
+            whole = pack.flat.detach()
+            rows = [whole] if alike else [whole[i] for i in range(len(pack))]
+        self.rows = [nn.Parameter(r) for r in rows]
+        groups = [
+            {"params": [r], "lr": rate, "peak_lr": rate}
+            for r, rate in zip(self.rows, rates, strict=False)
+        ]
+        self.inner = make(groups, lr=rates[0], **settings)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The inner optimiser's, for schedules."""
+        return self.inner.param_groups
+
+    def step(self, gradient: Flat, *, clip: float | None = None) -> Float[Tensor, " M"]:
+        """One step of every member along its own row of `gradient`; the norms before clipping."""
+        norms = gradient.norm(dim=1)
+        if clip is not None:
+            gradient = gradient * (clip / (norms + 1e-6)).clamp(max=1.0)[:, None]
+        parts = [gradient] if len(self.rows) == 1 else list(gradient)
+        for row, part in zip(self.rows, parts, strict=True):
+            row.grad = part.detach().contiguous()
+        self.inner.step()
+        return norms.detach()
+
+    def descend(
+        self, losses: Float[Tensor, " M"], *, clip: float | None = None
+    ) -> Float[Tensor, " M"]:
+        """Backpropagate each member's loss into its own row and step.
+
+        Members don't touch one another, so the gradient of the sum is all of their gradients.
+        """
+        (gradient,) = torch.autograd.grad(losses.sum(), self.pack.flat)
+        return self.step(gradient, clip=clip)
