@@ -27,7 +27,6 @@ from allometry.measure import (
     transport,
     twosample,
 )
-from allometry.measure.glicko import Player, rate_period
 
 D = 3
 
@@ -100,17 +99,6 @@ def coverage_metric_case(rng):
     on_model = parzen.parzen_log_density(normal(rng, 5_000, 0.8, d=1), windows, width)
     on_real = parzen.parzen_log_density(normal(rng, 5_000, d=1), windows, width)
     return found, float((on_real > on_model.quantile(0.05)).double().mean())
-
-
-def glicko_case(rng):
-    """A maker of skill drawn from the prior against judges of known mean skill."""
-    truth = rng.normal(1500, 350)
-    skills = rng.normal(1500, 350, size=3)
-    maker, judges = Player(), [Player(s, 30.0) for s in skills]
-    for _ in range(10):
-        chance = 1 / (1 + 10 ** (-(truth - skills) / 400))
-        maker = rate_period(maker, judges, rng.binomial(10, chance) / 10, 10)
-    return interval.Estimate(maker.rating, se=maker.deviation), truth
 
 
 LINE = torch.linspace(0, 2 * math.pi, 81)[:80].double()
@@ -287,7 +275,6 @@ CASES = {
     ),
     "copying": (copying_case, copying_truth),
     "geometry_score": (geometry_case, MEAN),
-    "skill_rating": (glicko_case, None),
     "adversarial_metric": (adversarial_metric_case, math.log(0.15 / 0.4)),
     "adversarial_accuracy": (ratio_case, 0.85),
     "mean given something": (lambda r: interval.mean(r.gamma(2.0, size=100)), 2.0),

@@ -103,7 +103,8 @@ def vendi_score(
 
     $\lambda$ are the eigenvalues of $K/n$, $K_{ij} = k(x_i, x_j)$ with $k(x,x) = 1$. With the
     default kernel, the cosine, they are those of a d x d matrix, whatever n is. The bias in 1/n is
-    removed by halving; the interval is the delta method's.
+    removed by halving; the interval is the delta method's, with a floor for eigenvalues that are
+    all but equal.
 
     Args:
         samples: The model's.
@@ -126,7 +127,14 @@ def vendi_score(
     pieces = [_spectral_entropy(half, kernel)[0] for half in halves(y, rng)]
     value = 2 * whole - float(np.mean(pieces))
     words = f"{'cosine' if kernel is None else 'kernel given'}; delta method, bias halved out"
-    found = interval.influence(value, influences, method=words)
+    # Where eigenvalues are all but equal the first order vanishes by chance; the second, a bias b
+    # spread over the r (r + 1)/2 - 1 ways in which r eigenvalues differ, stays.
+    effective = math.exp(whole)
+    ways = max(1.0, effective * (effective + 1) / 2 - 1)
+    least = abs(whole - float(np.mean(pieces))) / math.sqrt(ways)
+    first = interval.influence(value, influences, method=words)
+    assert first.se is not None
+    found = Estimate(value, se=max(first.se, least), n=first.n, method=words)
     return interval.transformed(found, math.exp, math.exp(value), floor=1.0)
 
 

@@ -148,10 +148,13 @@ def skill_ratings(
             rate_period(judges[j], makers, 1 - won[:, j].mean(-1), games) for j in range(k)
         ]
         makers, judges = new_makers, new_judges
-    words = f"Glicko-2, {periods} periods of {games} games; rating deviation"
     count = periods * games * k
+    words = (
+        f"Glicko-2, {periods} periods of {games} games; rating deviation {{:.0f}}; no interval: "
+        "1.96 deviations cover 90 % in simulation"
+    )
     return {
-        name: Estimate(player.rating, se=player.deviation, n=count, method=words)
+        name: Estimate(player.rating, n=count, method=words.format(player.deviation))
         for name, player in zip(table.names, makers, strict=True)
     }
 

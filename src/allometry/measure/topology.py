@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
+from scipy import stats
 from torch import Tensor
 
 from allometry._core.errors import require, require_extra
@@ -118,4 +119,5 @@ def geometry_score(
     second = 2 * float((S * S).sum())
     se = math.sqrt(max(first - 2 * second, 0.0) + second)
     words = f"{repeats} draws of {landmarks} landmarks; about the drawing, given the rows"
-    return Estimate(value, se=se, n=2 * repeats, method=words)
+    half = float(stats.t.ppf(0.975, repeats - 1)) * se
+    return Estimate(value, se=se, lo=value - half, hi=value + half, n=2 * repeats, method=words)
