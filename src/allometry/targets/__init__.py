@@ -1,6 +1,6 @@
 """The targets room: what a model is asked to do."""
 
-from allometry.targets import functions
+from allometry.targets import functions, points
 from allometry.targets.languages import (
     Automaton,
     Dyck,
@@ -10,6 +10,7 @@ from allometry.targets.languages import (
     Tree,
 )
 from allometry.targets.machines import Configuration, TuringMachine
+from allometry.targets.points import Points
 from allometry.targets.series import AutoregressiveSeries
 from allometry.targets.text import Text
 from allometry.targets.vocabulary import Vocabulary, vocabulary_from_dict
@@ -21,11 +22,13 @@ __all__ = [
     "Dyck",
     "Grammar",
     "Language",
+    "Points",
     "ShuffleDyck",
     "Text",
     "Tree",
     "TuringMachine",
     "Vocabulary",
     "functions",
+    "points",
     "vocabulary_from_dict",
 ]

@@ -1,0 +1,36 @@
+"""Points: laws on R^d with exact densities, and the target that draws from one."""
+
+from allometry.targets.points.density import Density, Modal
+from allometry.targets.points.mixture import (
+    Mixture,
+    eight_gaussians,
+    grid,
+    random_mixture,
+    ring,
+)
+from allometry.targets.points.shapes import (
+    Banana,
+    Checkerboard,
+    Funnel,
+    Rings,
+    Spirals,
+    TwoMoons,
+)
+from allometry.targets.points.target import Points
+
+__all__ = [
+    "Banana",
+    "Checkerboard",
+    "Density",
+    "Funnel",
+    "Mixture",
+    "Modal",
+    "Points",
+    "Rings",
+    "Spirals",
+    "TwoMoons",
+    "eight_gaussians",
+    "grid",
+    "random_mixture",
+    "ring",
+]
