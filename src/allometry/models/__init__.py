@@ -1,5 +1,6 @@
 """Architectures: plain modules that know nothing of data or training."""
 
+from allometry.models import flows
 from allometry.models.attention import Attention, Cache, hardmax
 from allometry.models.block import Block, FeedForward
 from allometry.models.convolution import CausalConvolution, FiniteMemory, PixelCNN
@@ -27,5 +28,6 @@ __all__ = [
     "PixelCNN",
     "Recurrent",
     "Transformer",
+    "flows",
     "hardmax",
 ]

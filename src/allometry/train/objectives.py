@@ -1,6 +1,6 @@
 """What training minimises. Shapes: b batch, n positions, v vocabulary."""
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -12,3 +12,16 @@ def next_token(model: nn.Module, tokens: Int[Tensor, "b n_plus_1"]) -> Float[Ten
     """
     logits = model(tokens[:, :-1])
     return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def negative_log_likelihood(
+    model: nn.Module, x: Shaped[Tensor, "b *event"], *given: Tensor
+) -> Float[Tensor, ""]:
+    r"""Mean of $-\log p(x)$ in nats, of any model with a `log_prob`.
+
+    Args:
+        model: A density, or a bound on one.
+        x: Points or images.
+        given: What else its `log_prob` takes: a context, or the noise of a dequantisation.
+    """
+    return -model.log_prob(x, *given).mean()  # pyright: ignore[reportCallIssue]

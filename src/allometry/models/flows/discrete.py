@@ -1,0 +1,139 @@
+"""Discrete flows: bijections of Z_K^d, with no determinant to count.
+
+Letters: n points, d places, K symbols.
+"""
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from allometry._core.errors import require
+from allometry.models.flows.networks import MaskedMLP
+
+Symbols = Int[Tensor, "n d"]
+OneHot = Float[Tensor, "n d K"]
+
+
+@final
+class ModularShift(nn.Module):
+    r"""$z_i = x_i + \mu_i(x_{<i}) \bmod K$: every place turned by what those before it say.
+
+    On one-hot rows the turn is a cyclic shift. The amount is the argmax of logits; its gradient is
+    the softmax's (straight through), so the layer can be trained though it is exact.
+
+    Args:
+        dim: d.
+        K: Symbols.
+        width: Of the network's hidden layers.
+        depth: How many.
+        reverse: Take the places from the last to the first.
+        temperature: Of the softmax behind the gradient.
+        rng: Source of the initial weights; `None` means seed 0.
+
+    References: `tran2019` sections 3, 4.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        K: int,
+        width: int = 64,
+        depth: int = 2,
+        reverse: bool = False,
+        temperature: float = 0.5,
+        rng: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        require(K >= 2, "ModularShift.K", "be at least 2", K)
+        self.dim, self.K, self.reverse, self.temperature = dim, K, reverse, temperature
+        # A masked network over one-hots: K numbers of a place share its degree.
+        self.embed = nn.Linear(K, 1, bias=False)
+        self.network = MaskedMLP(dim, K, width, depth, rng=rng)
+        with torch.no_grad():
+            if self.embed.weight.device.type != "meta":
+                self.embed.weight.copy_(torch.linspace(-1, 1, K)[None])
+                # Not 0: an argmax over equal logits would have no gradient to break the tie.
+                last: nn.Linear = self.network.layers[-1]  # pyright: ignore
+                last.weight.normal_(0, 0.1, generator=rng or torch.Generator().manual_seed(1))
+
+    def _amount(self, given: OneHot) -> OneHot:
+        """How far each place is turned, one-hot, with the softmax's gradient."""
+        logits = self.network(self.embed(given).squeeze(-1))
+        soft = (logits / self.temperature).softmax(-1)
+        hard = torch.nn.functional.one_hot(logits.argmax(-1), self.K).to(soft.dtype)
+        return hard + soft - soft.detach()
+
+    def _turn(self, x: OneHot, amount: OneHot, sign: int) -> OneHot:
+        k = torch.arange(self.K, device=x.device)
+        # row[z] = sum_m amount[m] x[z - m]: a cyclic convolution.
+        index = (k[:, None] - sign * k[None]) % self.K
+        return (x[..., index] * amount[..., None, :]).sum(-1)
+
+    def forward(self, x: OneHot) -> OneHot:
+        """Turn every place."""
+        x = x.flip(1) if self.reverse else x
+        z = self._turn(x, self._amount(x), 1)
+        return z.flip(1) if self.reverse else z
+
+    def inverse(self, z: OneHot) -> OneHot:
+        """Turn them back, place after place."""
+        z = z.flip(1) if self.reverse else z
+        x = z
+        for _ in range(self.dim):
+            x = self._turn(z, self._amount(x), -1).round()
+        return x.flip(1) if self.reverse else x
+
+
+@final
+class DiscreteFlow(nn.Module):
+    r"""$P(x) = \prod_i \pi_i(f(x)_i)$ with f a bijection of $\mathbb Z_K^d$.
+
+    Args:
+        layers: Modular shifts, from data to independent places.
+        dim: d.
+        K: Symbols.
+
+    References: `tran2019` Eq. (3).
+    """
+
+    def __init__(self, layers: Sequence[ModularShift], dim: int, K: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.dim, self.K = dim, K
+        self.logits = nn.Parameter(torch.zeros(dim, K))
+
+    def _hot(self, x: Symbols) -> OneHot:
+        return torch.nn.functional.one_hot(x, self.K).to(self.logits.dtype)
+
+    def forward(self, x: Symbols) -> Symbols:
+        """What x becomes."""
+        z = self._hot(x)
+        for layer in self.layers:
+            z = layer(z)
+        return z.argmax(-1)
+
+    def inverse(self, z: Symbols) -> Symbols:
+        """What becomes z."""
+        x = self._hot(z)
+        for layer in reversed(self.layers):
+            x = layer.inverse(x)  # pyright: ignore[reportCallIssue]
+        return x.argmax(-1)
+
+    def log_prob(self, x: Symbols) -> Float[Tensor, " n"]:
+        """Log probability in nats; its gradient goes straight through the shifts."""
+        z = self._hot(x)
+        for layer in self.layers:
+            z = layer(z)
+        return (z * self.logits.log_softmax(-1)).sum((1, 2))
+
+    @torch.no_grad()
+    def sample(self, n: int, *, rng: torch.Generator | None = None) -> Symbols:
+        """`n` points."""
+        require(n >= 1, "sample.n", "be at least 1", n)
+        rng = torch.Generator().manual_seed(0) if rng is None else rng
+        p = self.logits.softmax(-1)
+        z = torch.multinomial(p, n, replacement=True, generator=rng).T
+        return self.inverse(z.contiguous())

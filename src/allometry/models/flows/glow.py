@@ -1,0 +1,184 @@
+"""GLOW: flows of images by squeezing, mixing channels and coupling, on several scales.
+
+Letters: n images, c channels, h height, w width.
+"""
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from allometry._core.errors import require
+from allometry.models.flows.coupling import STRETCH
+from allometry.models.flows.linear import ActNorm, InvertibleLinear
+from allometry.models.flows.networks import ConvNet
+from allometry.models.flows.transform import Context, LogDet, Transform
+
+Images = Float[Tensor, "n c h w"]
+
+
+@final
+class Squeeze(Transform):
+    """Every 2 x 2 block of pixels becomes one pixel of four times the channels.
+
+    References: `dinh2017` section 3.6.
+    """
+
+    def forward(self, x: Images, context: Context = None) -> tuple[Tensor, LogDet]:
+        """Blocks to channels."""
+        even = x.shape[2] % 2 == 0 and x.shape[3] % 2 == 0
+        require(even, "Squeeze", "be given an even height and width", tuple(x.shape[2:]))
+        return nn.functional.pixel_unshuffle(x, 2), x.new_zeros(len(x))
+
+    def inverse(self, z: Images, context: Context = None) -> Tensor:
+        """Channels to blocks."""
+        return nn.functional.pixel_shuffle(z, 2)
+
+
+@final
+class ImageCoupling(Transform):
+    r"""Affine coupling between halves of the channels, with a convolutional network.
+
+    $z_A = x_A$, $z_B = x_B\,e^{s(x_A)} + t(x_A)$, $s = 3 \tanh(\hat s / 3)$.
+
+    Differs from the paper: its scale is $\sigma(\hat s + 2)$, which only shrinks.
+
+    Args:
+        channels: c.
+        width: Of the network.
+        rng: Source of the initial weights; `None` means seed 0.
+
+    References: `kingma2018` section 3.3; `dinh2017`.
+    """
+
+    def __init__(self, channels: int, width: int = 64, rng: torch.Generator | None = None) -> None:
+        super().__init__()
+        require(channels >= 2, "ImageCoupling.channels", "be at least 2", channels)
+        self.seen = channels - channels // 2
+        self.network = ConvNet(self.seen, 2 * (channels // 2), width, rng)
+
+    def _numbers(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        s, t = self.network(seen).chunk(2, 1)
+        return STRETCH * torch.tanh(s / STRETCH), t
+
+    def forward(self, x: Images, context: Context = None) -> tuple[Images, LogDet]:
+        """Move the second half."""
+        seen, moved = x[:, : self.seen], x[:, self.seen :]
+        s, t = self._numbers(seen)
+        return torch.cat([seen, torch.addcmul(t, moved, s.exp())], 1), s.flatten(1).sum(1)
+
+    def inverse(self, z: Images, context: Context = None) -> Images:
+        """Move it back."""
+        seen, moved = z[:, : self.seen], z[:, self.seen :]
+        s, t = self._numbers(seen)
+        return torch.cat([seen, (moved - t) * (-s).exp()], 1)
+
+
+@final
+class MultiScale(Transform):
+    r"""Levels of steps; after each but the last, half of the channels leave as noise.
+
+    What leaves is normal with mean and scale that a network reads from what stays, so it is an
+    affine layer like any other: $z_B = (x_B - \mu(x_A))\,e^{-\lambda(x_A)}$. The noise of all
+    levels is laid out in the shape of the image.
+
+    Args:
+        levels: Transforms of each level, the squeeze first.
+        channels: Channels at the end of each level.
+        width: Of the networks that read what leaves.
+        rng: Source of the initial weights; `None` means seed 0.
+
+    References: `dinh2017` section 3.6; `kingma2018` Figure 2.
+    """
+
+    def __init__(
+        self,
+        levels: Sequence[Sequence[Transform]],
+        channels: Sequence[int],
+        width: int = 64,
+        rng: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        require(len(levels) >= 1, "MultiScale.levels", "have at least one", len(levels))
+        self.levels = nn.ModuleList(nn.ModuleList(level) for level in levels)
+        self.readers = nn.ModuleList(
+            ConvNet(c - c // 2, 2 * (c // 2), width, rng) for c in channels[:-1]
+        )
+        self.stay = [c - c // 2 for c in channels[:-1]]
+
+    @torch.no_grad()
+    def initialise(self, x: Images, context: Context = None) -> None:
+        """Each transform sees what the one before it gives."""
+        for i, level in enumerate(self.levels):
+            for transform in level:  # pyright: ignore[reportGeneralTypeIssues]
+                transform.initialise(x, context)
+                x, _ = transform(x, context)
+            if i < len(self.readers):
+                x = x[:, : self.stay[i]]
+
+    def forward(self, x: Images, context: Context = None) -> tuple[Images, LogDet]:
+        """Down the levels."""
+        shape = x.shape
+        total, gone = x.new_zeros(len(x)), []
+        for i, level in enumerate(self.levels):
+            for transform in level:  # pyright: ignore[reportGeneralTypeIssues]
+                x, logdet = transform(x, context)
+                total = total + logdet
+            if i < len(self.readers):
+                x, leaving = x[:, : self.stay[i]], x[:, self.stay[i] :]
+                mean, log_sd = self._read(i, x)
+                gone.append(((leaving - mean) * (-log_sd).exp()).flatten(1))
+                total = total - log_sd.flatten(1).sum(1)
+        return torch.cat([*gone, x.flatten(1)], 1).view(shape), total
+
+    def _read(self, level: int, stays: Tensor) -> tuple[Tensor, Tensor]:
+        mean, raw = self.readers[level](stays).chunk(2, 1)
+        return mean, STRETCH * torch.tanh(raw / STRETCH)
+
+    def inverse(self, z: Images, context: Context = None) -> Images:
+        """Up the levels."""
+        n, c, h, w = z.shape
+        flat, shapes = z.flatten(1), []
+        for i in range(len(self.levels)):
+            c, h, w = 4 * c, h // 2, w // 2
+            if i < len(self.readers):
+                shapes.append((c - self.stay[i], h, w))
+                c = self.stay[i]
+        shapes.append((c, h, w))
+        parts = flat.split([a * b * d for a, b, d in shapes], 1)
+        x = parts[-1].view(n, *shapes[-1])
+        for i in reversed(range(len(self.levels))):
+            if i < len(self.readers):
+                mean, log_sd = self._read(i, x)
+                left = parts[i].view(n, *shapes[i]) * log_sd.exp() + mean
+                x = torch.cat([x, left], 1)
+            for transform in reversed(self.levels[i]):  # pyright: ignore[reportArgumentType]
+                x = transform.inverse(x, context)
+        return x
+
+
+def glow_levels(
+    shape: Sequence[int],
+    levels: int,
+    steps: int,
+    width: int,
+    rng: torch.Generator | None,
+) -> MultiScale:
+    """Levels of a squeeze and `steps` times (actnorm, 1 x 1 convolution, coupling)."""
+    c, h, w = shape
+    fix = "Use fewer levels or pad the images."
+    fine = h % 2**levels == 0 and w % 2**levels == 0
+    require(fine, "glow.shape", f"halve {levels} times", (h, w), fix)
+    built, ends = [], []
+    for level in range(levels):
+        c = 4 * c
+        layers: list[Transform] = [Squeeze()]
+        for _ in range(steps):
+            layers += [ActNorm(c), InvertibleLinear(c, rng), ImageCoupling(c, width, rng)]
+        built.append(layers)
+        ends.append(c)
+        if level < levels - 1:
+            c = c - c // 2
+    return MultiScale(built, ends, width, rng)

@@ -1,0 +1,149 @@
+"""Networks that say how a layer transforms one part of a point, given the other.
+
+Letters: n points, d dimensions, i inputs, o outputs, c size of the context.
+"""
+
+import itertools
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from allometry._core.errors import require
+
+
+def draw(module: nn.Module, rng: torch.Generator | None) -> None:
+    """Draw matrices and kernels from N(0, 2 / fan-in), as rectified layers like; biases 0."""
+    if next(module.parameters()).device.type == "meta":
+        return
+    rng = torch.Generator().manual_seed(0) if rng is None else rng
+    with torch.no_grad():
+        for p in module.parameters():
+            if p.ndim < 2:
+                p.zero_()
+            else:
+                p.normal_(0.0, (2 / p[0].numel()) ** 0.5, generator=rng)
+
+
+@final
+class MLP(nn.Module):
+    """A plain network with `depth` hidden layers, whose last layer is 0 at the start.
+
+    A flow made of such networks begins as the identity, whatever its length.
+
+    Args:
+        inputs: i.
+        outputs: o.
+        width: Of the hidden layers.
+        depth: How many.
+        rng: Source of the initial weights; `None` means seed 0.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        width: int = 64,
+        depth: int = 2,
+        rng: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        require(min(inputs, outputs, width, depth) >= 1, "MLP sizes", "be at least 1", width)
+        sizes = [inputs, *[width] * depth, outputs]
+        pairs = itertools.pairwise(sizes)
+        self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in pairs)
+        draw(self, rng)
+        nn.init.zeros_(self.layers[-1].weight)  # pyright: ignore[reportArgumentType]
+
+    def forward(self, x: Float[Tensor, "n i"]) -> Float[Tensor, "n o"]:
+        """The outputs."""
+        *hidden, last = self.layers
+        for layer in hidden:
+            x = F.relu(layer(x))
+        return last(x)
+
+
+@final
+class MaskedMLP(nn.Module):
+    """A network whose outputs for coordinate i see only the coordinates before it (and a context).
+
+    The first coordinate's outputs are constants of the context. Hidden units are dealt evenly to
+    the coordinates, and a unit of degree k sees inputs up to k.
+
+    Args:
+        dim: d.
+        outputs: Per coordinate.
+        width: Of the hidden layers.
+        depth: How many.
+        context: c, seen by all.
+        rng: Source of the initial weights; `None` means seed 0.
+
+    References: `germain2015` section 4.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        outputs: int,
+        width: int = 64,
+        depth: int = 2,
+        context: int = 0,
+        rng: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        require(min(dim, outputs, width, depth) >= 1, "MaskedMLP sizes", "be at least 1", width)
+        self.dim, self.outputs = dim, outputs
+        inputs = torch.cat([torch.zeros(context), torch.arange(1, dim + 1)])
+        # Degree 0 sees only the context; degree d would be of use to nobody.
+        hidden = torch.arange(width) % max(1, dim)
+        last = torch.arange(dim).repeat_interleave(outputs)
+        degrees = [inputs, *[hidden] * depth, last]
+        self.layers = nn.ModuleList()
+        for i, (low, high) in enumerate(itertools.pairwise(degrees)):
+            self.layers.append(nn.Linear(len(low), len(high)))
+            mask = (high[:, None] >= low[None]).to(torch.get_default_dtype())
+            self.register_buffer(f"mask{i}", mask, persistent=False)
+        draw(self, rng)
+        nn.init.zeros_(self.layers[-1].weight)  # pyright: ignore[reportArgumentType]
+
+    def forward(
+        self, x: Float[Tensor, "n d"], context: Float[Tensor, "n c"] | None = None
+    ) -> Float[Tensor, "n d o"]:
+        """Parameters of every coordinate."""
+        h = x if context is None else torch.cat([context, x], 1)
+        for i, layer in enumerate(self.layers):
+            h = F.linear(
+                F.relu(h) if i else h, layer.weight * getattr(self, f"mask{i}"), layer.bias
+            )  # pyright: ignore
+        return h.unflatten(1, (self.dim, self.outputs))
+
+
+@final
+class ConvNet(nn.Module):
+    """Three convolutions (3 x 3, 1 x 1, 3 x 3), the last 0 at the start, as GLOW has them.
+
+    Args:
+        inputs: Channels in.
+        outputs: Channels out.
+        width: Channels between.
+        rng: Source of the initial weights; `None` means seed 0.
+
+    References: `kingma2018` section 3.3.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, width: int = 64, rng: torch.Generator | None = None
+    ) -> None:
+        super().__init__()
+        require(min(inputs, outputs, width) >= 1, "ConvNet sizes", "be at least 1", width)
+        self.first = nn.Conv2d(inputs, width, 3, padding=1)
+        self.second = nn.Conv2d(width, width, 1)
+        self.third = nn.Conv2d(width, outputs, 3, padding=1)
+        draw(self, rng)
+        nn.init.zeros_(self.third.weight)
+
+    def forward(self, x: Float[Tensor, "n i h w"]) -> Float[Tensor, "n o h w"]:
+        """The outputs, of the same height and width."""
+        return self.third(F.relu(self.second(F.relu(self.first(x)))))
