@@ -14,8 +14,8 @@ from allometry._core.errors import InputError
 from allometry.targets import points
 
 PLANE = [
-    points.TwoMoons(0.1),
-    points.Spirals(0.15),
+    points.TwoMoons(0.15),
+    points.Spirals(0.3),
     points.Rings(noise=0.1),
     points.Checkerboard(),
     points.eight_gaussians(),
@@ -32,7 +32,7 @@ SPACE = [points.Funnel(5, 1.0), points.Banana(dim=4), points.random_mixture(6, 5
 def test_density_integrates_to_one(law):
     low, high = law.box
     wide = 0.5 * (high - low)
-    axes = [torch.linspace(a - w, b + w, 301) for a, b, w in zip(low, high, wide, strict=True)]
+    axes = [torch.linspace(a - w, b + w, 201) for a, b, w in zip(low, high, wide, strict=True)]
     cell = math.prod((axis[1] - axis[0]).item() for axis in axes)
     mass = law.log_prob(torch.cartesian_prod(*axes)).exp().sum().item() * cell
     # The board's edges fall between grid points; the others are smooth.
@@ -41,8 +41,8 @@ def test_density_integrates_to_one(law):
 
 @pytest.mark.parametrize("law", PLANE + SPACE, ids=lambda law: f"{law.name}{law.dim}")
 def test_entropy_is_the_mean_surprise_of_draws(law):
-    surprise = -law.log_prob(law.sample(40_000, seed=3))
-    se = math.hypot(surprise.std().item() / 200, law.entropy.se)
+    surprise = -law.log_prob(law.sample(10_000, seed=3))
+    se = math.hypot(surprise.std().item() / 100, law.entropy.se)
     assert abs(surprise.mean().item() - law.entropy.value) < 5 * se + 1e-9
 
 
@@ -69,10 +69,10 @@ def test_two_moons_entropy_is_the_known_one():
 
 
 def test_two_moons_are_those_of_scikit_learn():
-    theirs, _ = make_moons(20_000, noise=0.05, random_state=0)
+    theirs, _ = make_moons(5000, noise=0.05, random_state=0)
     ours = points.TwoMoons(0.05)
     surprise = -ours.log_prob(torch.from_numpy(theirs))
-    assert abs(surprise.mean().item() - ours.entropy.value) < 5 * surprise.std().item() / 140
+    assert abs(surprise.mean().item() - ours.entropy.value) < 5 * surprise.std().item() / 70
 
 
 def test_mixture_against_scipy():

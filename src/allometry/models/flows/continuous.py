@@ -4,7 +4,7 @@ Letters: n points, d dimensions, k directions.
 """
 
 import math
-from typing import final
+from typing import cast, final
 
 import torch
 from jaxtyping import Float
@@ -54,10 +54,10 @@ class Velocity(nn.Module):
         h, dh = torch.cat([x, *extra], 1), directions
         *hidden, last = self.network.layers
         for i, layer in enumerate(hidden):
-            weight = layer.weight[:, : self.dim] if i == 0 else layer.weight  # pyright: ignore
+            weight = cast("Tensor", layer.weight)
             h = torch.tanh(layer(h))
-            dh = (1 - h.square()) * (dh @ weight.T)  # pyright: ignore[reportCallIssue]
-        return last(h), dh @ last.weight.T  # pyright: ignore
+            dh = (1 - h.square()) * (dh @ (weight[:, : self.dim] if i == 0 else weight).T)
+        return last(h), dh @ cast("Tensor", last.weight).T
 
 
 @final

@@ -154,7 +154,7 @@ class MultiScale(Transform):
                 mean, log_sd = self._read(i, x)
                 left = parts[i].view(n, *shapes[i]) * log_sd.exp() + mean
                 x = torch.cat([x, left], 1)
-            for transform in reversed(self.levels[i]):  # pyright: ignore[reportArgumentType]
+            for transform in reversed(list(self.levels[i])):  # pyright: ignore[reportArgumentType]
                 x = transform.inverse(x, context)
         return x
 

@@ -4,7 +4,7 @@ Letters: n points, d dimensions, i inputs, o outputs, c size of the context.
 """
 
 import itertools
-from typing import final
+from typing import cast, final
 
 import torch
 from jaxtyping import Float
@@ -114,9 +114,8 @@ class MaskedMLP(nn.Module):
         """Parameters of every coordinate."""
         h = x if context is None else torch.cat([context, x], 1)
         for i, layer in enumerate(self.layers):
-            h = F.linear(
-                F.relu(h) if i else h, layer.weight * getattr(self, f"mask{i}"), layer.bias
-            )  # pyright: ignore
+            weight, bias = cast("Tensor", layer.weight), cast("Tensor", layer.bias)
+            h = F.linear(F.relu(h) if i else h, weight * getattr(self, f"mask{i}"), bias)
         return h.unflatten(1, (self.dim, self.outputs))
 
 

@@ -54,7 +54,7 @@ def integrate(
     for _ in range(most):
         if abs(end - t) <= abs(h):
             h = end - t
-        ks = [k1]
+        ks, moved = [k1], state
         for c, row in zip(_C[1:], _A, strict=True):
             moved = tuple(
                 y + h * sum(a * k[i] for a, k in zip(row, ks, strict=True) if a)
@@ -64,7 +64,7 @@ def integrate(
         error = _error(h, ks, state)
         if error <= tolerance:
             # The last row of the table is the solution itself, and its slope the next first one.
-            t, state, k1 = t + h, moved, ks[-1]  # pyright: ignore[reportPossiblyUnbound]
+            t, state, k1 = t + h, moved, ks[-1]
             if abs(end - t) < 1e-12 * max(1.0, abs(end)):
                 return state
         factor = 0.9 * (tolerance / max(error, 1e-300)) ** 0.2
