@@ -1,8 +1,9 @@
 """Architectures: plain modules that know nothing of data or training."""
 
 from allometry.models import flows
-from allometry.models.attention import Attention, Cache, hardmax
+from allometry.models.attention import Attention, hardmax
 from allometry.models.block import Block, FeedForward
+from allometry.models.cache import Cache
 from allometry.models.convolution import CausalConvolution, FiniteMemory, PixelCNN
 from allometry.models.hidden import HiddenMarkov
 from allometry.models.linear_process import Autoregression

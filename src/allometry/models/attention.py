@@ -1,4 +1,4 @@
-"""Attention of several heads, with softmax or hardmax, and the cache that makes decoding cheap.
+"""Attention of several heads, with softmax or hardmax.
 
 Letters: b batch, n queries, k keys, d width, h heads, m head size.
 """
@@ -7,11 +7,11 @@ from collections.abc import Collection
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from allometry._core.errors import require
+from allometry.models.cache import Cache
 from allometry.models.linear import linear
 from allometry.models.positions import rotate
 from allometry.models.sight import seen
@@ -81,111 +81,6 @@ def visible(
         itself = itself.tril(total - length).triu(total - length)
         mask = mask & ~padding[:, None, None, :] | itself
     return mask, False
-
-
-@final
-class Cache:
-    """What a decoder remembers of the tokens it has read: keys and values of every layer.
-
-    Made by `Transformer.new_cache` and filled by `model(tokens, cache=cache)`. When more than
-    `context` tokens have been read the window slides: the oldest are forgotten and the rest are
-    read again at their new positions, which costs a full pass.
-
-    Args:
-        depth: Number of layers.
-        stride: How many tokens are forgotten at once when the window slides. With 1 every logit is
-            the one of a full pass over the last `context` tokens; with more, the window after a
-            slide is shorter, and a full pass is needed only once in `stride` tokens.
-
-    Attributes:
-        tokens: What has been read and is still remembered.
-        padding: True at the slots that are padding; `None` if there never was any.
-    """
-
-    def __init__(self, depth: int, stride: int = 1) -> None:
-        self.depth = depth
-        self.stride = stride
-        self.tokens: Tensor | None = None
-        self.padding: Tensor | None = None
-        self.memory: Tensor | None = None
-        self.memory_padding: Tensor | None = None
-        self.past: list[tuple[Tensor, Tensor] | None] = [None] * depth
-        self.cross: list[tuple[Tensor, Tensor] | None] = [None] * depth
-
-    @property
-    def length(self) -> int:
-        """Slots remembered, padding included."""
-        return 0 if self.tokens is None else self.tokens.shape[1]
-
-    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of `layer` with the new ones behind those remembered."""
-        old = self.past[layer]
-        if old is not None:
-            k, v = torch.cat([old[0], k], 2), torch.cat([old[1], v], 2)
-        self.past[layer] = (k, v)
-        return k, v
-
-    def read(self, tokens: Tensor, padding: Tensor | None, context: int | None) -> int:
-        """Remember `tokens`; how many slots before them still have their keys and values.
-
-        Args:
-            tokens: The new ones.
-            padding: True where they are padding.
-            context: The most that may be remembered.
-        """
-        if self.tokens is None:
-            self.tokens, self.padding = tokens, padding
-            return 0
-        require(
-            self.tokens.shape[0] == tokens.shape[0],
-            "tokens",
-            f"have the batch size of the cache ({self.tokens.shape[0]})",
-            tokens.shape[0],
-        )
-        if padding is not None or self.padding is not None:
-            old = self.tokens.new_zeros(self.tokens.shape[:2], dtype=torch.bool)
-            new = tokens.new_zeros(tokens.shape[:2], dtype=torch.bool)
-            old = old if self.padding is None else self.padding
-            self.padding = torch.cat([old, new if padding is None else padding], 1)
-        start = self.length
-        self.tokens = torch.cat([self.tokens, tokens], 1)
-        if context is None or self.length <= context:
-            return start
-        self._slide(start, context)
-        return 0
-
-    def _slide(self, start: int, context: int) -> None:
-        assert self.tokens is not None
-        if self.padding is not None:
-            # Old padding moves to the front of its row, so that it is what is forgotten first.
-            order = (~self.padding[:, :start]).to(torch.uint8).argsort(dim=1, stable=True)
-            rows = torch.arange(len(order), device=order.device)[:, None]
-            self.tokens = torch.cat([self.tokens[rows, order], self.tokens[:, start:]], 1)
-            old = self.padding[rows, order]
-            self.padding = torch.cat([old, self.padding[:, start:]], 1)
-        new = self.length - start
-        keep = max(new, context - self.stride + 1)
-        self.tokens = self.tokens[:, -keep:]
-        self.padding = None if self.padding is None else self.padding[:, -keep:]
-        self.past = [None] * self.depth
-
-    def select(self, rows: Int[Tensor, " rows"]) -> None:
-        """Keep (or repeat) the batch rows given, as beam search does.
-
-        Args:
-            rows: Indices of rows, in the order wanted.
-        """
-
-        def pick(x: Tensor | None) -> Tensor | None:
-            return None if x is None else x[rows]
-
-        def pair(x: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor] | None:
-            return None if x is None else (x[0][rows], x[1][rows])
-
-        self.tokens, self.padding = pick(self.tokens), pick(self.padding)
-        self.memory, self.memory_padding = pick(self.memory), pick(self.memory_padding)
-        self.past = [pair(x) for x in self.past]
-        self.cross = [pair(x) for x in self.cross]
 
 
 @final

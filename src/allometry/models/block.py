@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from allometry.models.attention import Attention, Cache
+from allometry.models.attention import Attention
+from allometry.models.cache import Cache
 from allometry.models.linear import linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -15,8 +15,10 @@ from torch.nn import functional as F
 from allometry._core.errors import require
 from allometry.models import positions as where
 from allometry.models.arguments import check
-from allometry.models.attention import Attention, Cache, visible
+from allometry.models.attention import Attention, visible
 from allometry.models.block import ACTIVATIONS, BIASES, Block, FeedForward
+from allometry.models.cache import Cache
+from allometry.models.step import Step, applies
 
 
 @final
@@ -219,7 +221,8 @@ class Transformer(nn.Module):
         """Logits (or real outputs) at every position.
 
         Args:
-            tokens: Token ids, or real-valued tokens.
+            tokens: Token ids, or real-valued tokens; a model of token ids takes vectors of its
+                width in their place, as a soft prompt has them.
             source: What an encoder-decoder encodes; may be left out once a cache has it.
             padding: True where `tokens` are padding, on either side. Padding is never looked at
                 and takes no position; outputs there mean nothing.
@@ -233,6 +236,9 @@ class Transformer(nn.Module):
         if cache is not None:
             self._fits(new)
             start = cache.read(tokens, padding, self.context)
+            if start > 0 and new == 1 and padding is None and self._steps(cache):
+                assert cache.step is not None
+                return cache.step(tokens, cache, start)
             padding = cache.padding
             if start == 0 and cache.tokens is not None:
                 tokens = cache.tokens
@@ -276,6 +282,14 @@ class Transformer(nn.Module):
         require(stride >= 1, "new_cache.stride", "be at least 1", stride)
         return Cache(self.depth, stride)
 
+    def _steps(self, cache: Cache) -> bool:
+        """Whether one more token may go the short way, which no gradient can follow."""
+        if torch.is_grad_enabled():
+            return False
+        if cache.step is None and applies(self):
+            cache.step = Step(self)
+        return cache.step is not None
+
     def embedding_parameters(self) -> Iterator[nn.Parameter]:
         """Parameters of the way in and out: token and position tables, input map, readout."""
         ends = (self.table, self.input, self.position_table, self.readout, self.readout_bias)
@@ -317,7 +331,7 @@ class Transformer(nn.Module):
         return states
 
     def _embed(self, tokens: Tensor) -> Tensor:
-        if self.table is not None:
+        if self.table is not None and not tokens.is_floating_point():
             return F.embedding(tokens, self.table)
         size = self.width if self.input is None else self.input.shape[1]
         axis = 1 if self.columns else 2

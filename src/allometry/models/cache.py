@@ -1,0 +1,175 @@
+"""The memory that makes decoding cheap: keys and values of the tokens read so far.
+
+Letters: b batch rows, h heads, n positions, m head size.
+"""
+
+from typing import TYPE_CHECKING, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from allometry._core.errors import require
+
+if TYPE_CHECKING:
+    from allometry.models.step import Step
+
+
+@final
+class Cache:
+    """What a decoder remembers of the tokens it has read: keys and values of every layer.
+
+    Made by `Transformer.new_cache` and filled by `model(tokens, cache=cache)`. When more than
+    `context` tokens have been read the window slides: the oldest are forgotten and the rest are
+    read again at their new positions, which costs a full pass.
+
+    Keys and values lie in buffers that are twice as long as needed, so that a new token is written
+    behind the others and nothing is copied. It holds for one set of weights: after a step of
+    training take a new one.
+
+    Args:
+        depth: Number of layers.
+        stride: How many tokens are forgotten at once when the window slides. With 1 every logit is
+            the one of a full pass over the last `context` tokens; with more, the window after a
+            slide is shorter, and a full pass is needed only once in `stride` tokens.
+
+    Attributes:
+        tokens: What has been read and is still remembered.
+        padding: True at the slots that are padding; `None` if there never was any.
+        step: The short way of one token through the model, once one was taken.
+    """
+
+    def __init__(self, depth: int, stride: int = 1) -> None:
+        self.depth = depth
+        self.stride = stride
+        self.tokens: Tensor | None = None
+        self.padding: Tensor | None = None
+        self.memory: Tensor | None = None
+        self.memory_padding: Tensor | None = None
+        self.cross: list[tuple[Tensor, Tensor] | None] = [None] * depth
+        self.step: Step | None = None
+        self._past: list[tuple[Tensor, Tensor] | None] = [None] * depth
+        self._filled = [0] * depth
+        # How long a beginning two rows have in common: what `select` need not copy.
+        self._common: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """Slots remembered, padding included."""
+        return 0 if self.tokens is None else self.tokens.shape[1]
+
+    def extend(
+        self, layer: int, k: Float[Tensor, "b h n m"], v: Float[Tensor, "b h n m"]
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values of `layer` with the new ones behind those remembered."""
+        start, end = self._filled[layer], self._filled[layer] + k.shape[2]
+        old = self._past[layer]
+        if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+            # Gradients flow through what is remembered, so it may not be written over.
+            if old is not None:
+                k = torch.cat([old[0][:, :, :start], k], 2)
+                v = torch.cat([old[1][:, :, :start], v], 2)
+            keys, values = k, v
+        else:
+            if old is None or old[0].shape[2] < end or old[0].requires_grad:
+                old = (_longer(old, 0, k, start, end), _longer(old, 1, v, start, end))
+            keys, values = old
+            keys[:, :, start:end] = k
+            values[:, :, start:end] = v
+        self._past[layer], self._filled[layer] = (keys, values), end
+        return keys[:, :, :end], values[:, :, :end]
+
+    def read(self, tokens: Tensor, padding: Tensor | None, context: int | None) -> int:
+        """Remember `tokens`; how many slots before them still have their keys and values.
+
+        Args:
+            tokens: The new ones.
+            padding: True where they are padding.
+            context: The most that may be remembered.
+        """
+        if self.tokens is None:
+            self.tokens, self.padding = tokens, padding
+            return 0
+        require(
+            self.tokens.shape[0] == tokens.shape[0],
+            "tokens",
+            f"have the batch size of the cache ({self.tokens.shape[0]})",
+            tokens.shape[0],
+        )
+        if padding is not None or self.padding is not None:
+            old = self.tokens.new_zeros(self.tokens.shape[:2], dtype=torch.bool)
+            new = tokens.new_zeros(tokens.shape[:2], dtype=torch.bool)
+            old = old if self.padding is None else self.padding
+            self.padding = torch.cat([old, new if padding is None else padding], 1)
+        start = self.length
+        self.tokens = torch.cat([self.tokens, tokens], 1)
+        if context is None or self.length <= context:
+            return start
+        self._slide(start, context)
+        return 0
+
+    def _slide(self, start: int, context: int) -> None:
+        assert self.tokens is not None
+        if self.padding is not None:
+            # Old padding moves to the front of its row, so that it is what is forgotten first.
+            order = (~self.padding[:, :start]).to(torch.uint8).argsort(dim=1, stable=True)
+            rows = torch.arange(len(order), device=order.device)[:, None]
+            self.tokens = torch.cat([self.tokens[rows, order], self.tokens[:, start:]], 1)
+            old = self.padding[rows, order]
+            self.padding = torch.cat([old, self.padding[:, start:]], 1)
+        new = self.length - start
+        keep = max(new, context - self.stride + 1)
+        self.tokens = self.tokens[:, -keep:]
+        self.padding = None if self.padding is None else self.padding[:, -keep:]
+        self._filled = [0] * self.depth
+        self._common = None
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Keep (or repeat) the batch rows given, as beam search does.
+
+        Rows that began alike differ only behind their common beginning, and only that is copied.
+
+        Args:
+            rows: Indices of rows, in the order wanted.
+        """
+
+        def pick(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x[rows]
+
+        first = self._first_difference(rows)
+        if first is None:
+            self._past = [None if x is None else (x[0][rows], x[1][rows]) for x in self._past]
+        else:
+            for pair, end in zip(self._past, self._filled, strict=True):
+                if pair is not None and first < end:
+                    for x in pair:
+                        x[:, :, first:end] = x[rows, :, first:end]
+        self.tokens, self.padding = pick(self.tokens), pick(self.padding)
+        self.memory, self.memory_padding = pick(self.memory), pick(self.memory_padding)
+        self.cross = [None if x is None else (x[0][rows], x[1][rows]) for x in self.cross]
+
+    def _first_difference(self, rows: Tensor) -> int | None:
+        """The first slot in which a row differs from what it becomes; `None` if all must move."""
+        if self.tokens is None:
+            return None
+        b = len(self.tokens)
+        common = self._common
+        if common is None:
+            common = torch.zeros(b, b, dtype=torch.int64, device=rows.device)
+        common.fill_diagonal_(self.length)
+        graph = any(pair is not None and pair[0].requires_grad for pair in self._past)
+        same = len(rows) == b and not graph
+        first = int(common[torch.arange(b, device=rows.device), rows].min()) if same else None
+        self._common = common[rows][:, rows]
+        return first
+
+
+def _longer(
+    old: tuple[Tensor, Tensor] | None, which: int, new: Tensor, start: int, end: int
+) -> Tensor:
+    """A buffer with room for twice as many slots, and what was remembered in it."""
+    b, h, _, m = new.shape
+    buffer = new.new_empty(b, h, 2 * end, m)
+    if old is not None:
+        buffer[:, :, :start] = old[which][:, :, :start].detach()
+    return buffer
