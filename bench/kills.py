@@ -35,7 +35,12 @@ def main():
     rng = random.Random(0)
     broken = work / "broken"
     for kill in range(arguments.kills):
-        process = subprocess.Popen([*COMMAND, str(broken)], stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*COMMAND, str(broken)],
+            stderr=subprocess.DEVNULL,
+            # A shell's background jobs ignore Ctrl-C, and what they start does too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
         time.sleep(rng.uniform(1, 30))
         sent = rng.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
         process.send_signal(sent)

@@ -91,3 +91,23 @@ class Estimate:
         if self.lo is not None and self.hi is not None:
             return f"{self.value:.4g} ({self.lo:.4g} to {self.hi:.4g})"
         return f"{self.value:.4g}"
+
+
+def proportion(hits: float, n: float, method: str = "Wilson") -> Estimate:
+    """A share with Wilson's 95 % interval, which keeps its coverage near 0 and 1.
+
+    Counts need not be whole: rows that depend on one another count for fewer.
+
+    References: `wilson1927`.
+
+    Example:
+        >>> print(proportion(0, 10))
+        0 (0 to 0.2775)
+    """
+    p = hits / n
+    scale = 1 + Z95**2 / n
+    centre = (p + Z95**2 / (2 * n)) / scale
+    half = Z95 * math.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2)) / scale
+    se = math.sqrt(p * (1 - p) / n)
+    lo, hi = min(p, centre - half), max(p, centre + half)
+    return Estimate(p, se=se, lo=lo, hi=hi, n=round(n), method=method)

@@ -25,7 +25,11 @@ class HuggingFace:
         """An empty memory."""
         return HuggingFaceCache()
 
-    @torch.no_grad()
+    @property
+    def table(self) -> Tensor:
+        """The vectors (V, d) of the tokens, for prompts that are searched by gradients."""
+        return self.model.get_input_embeddings().weight
+
     def __call__(
         self,
         tokens: Tensor,
@@ -33,7 +37,15 @@ class HuggingFace:
         cache: "HuggingFaceCache | None" = None,
         padding: Tensor | None = None,
     ) -> Tensor:
-        """Logits (b, t, V) at the tokens given."""
+        """Logits (b, t, V) at the tokens given, or at vectors (b, t, d) in their place."""
+        if tokens.is_floating_point():
+            return self.model(inputs_embeds=tokens, use_cache=False).logits
+        with torch.no_grad():
+            return self._read(tokens, cache, padding)
+
+    def _read(
+        self, tokens: Tensor, cache: "HuggingFaceCache | None", padding: Tensor | None
+    ) -> Tensor:
         if cache is None:
             return self.model(input_ids=tokens, use_cache=False).logits
         cache.read(tokens, padding, self.context)

@@ -13,7 +13,8 @@ from numpy import ndarray
 from scipy import stats
 from torch import Tensor
 
-from allometry._core.estimate import Z95, Estimate
+from allometry._core.estimate import Estimate
+from allometry._core.estimate import proportion as proportion
 
 Values = Float[Tensor, " _"] | Float[ndarray, " _"]
 
@@ -40,23 +41,6 @@ def difference(a: Values, b: Values, method: str = "two independent means") -> E
     half = float(stats.t.ppf(0.975, freedom)) * se
     return Estimate(
         value, se=se, lo=value - half, hi=value + half, n=len(a) + len(b), method=method
-    )
-
-
-def proportion(hits: float, n: float, method: str = "Wilson") -> Estimate:
-    """A share with Wilson's interval, which keeps its coverage near 0 and 1.
-
-    Counts need not be whole: rows that depend on one another count for fewer.
-
-    References: `wilson1927`.
-    """
-    p = hits / n
-    scale = 1 + Z95**2 / n
-    centre = (p + Z95**2 / (2 * n)) / scale
-    half = Z95 * math.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2)) / scale
-    se = math.sqrt(p * (1 - p) / n)
-    return Estimate(
-        p, se=se, lo=min(p, centre - half), hi=max(p, centre + half), n=round(n), method=method
     )
 
 
