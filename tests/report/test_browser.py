@@ -37,7 +37,7 @@ def browser():
 def url(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     runs = synthetic_runs(
-        per_parameter=(5.0, 20.0, 80.0), name="a-name-without-any-break" * 6 + ".txt"
+        per_parameter=(5.0, 20.0, 80.0), seeds=1, name="a-name-without-any-break" * 6 + ".txt"
     )
     return write(folder / "report.html", runs).as_uri()
 

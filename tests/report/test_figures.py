@@ -15,7 +15,7 @@ from allometry.report.runs import configurations as configurations_of
 from allometry.report.runs import table
 from tests.report.synthetic import story, synthetic_runs, truth
 
-GRID = {"per_parameter": (5.0, 20.0, 80.0), "noise": 0.002}
+GRID = {"per_parameter": (5.0, 20.0, 80.0), "noise": 0.002, "seeds": 1}
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_held_out_runs_are_crosses_and_the_others_are_not(told):
         if layer["mark"]["type"] == "point" and "description" in layer["encoding"]
     ]
     dots, crosses = told_of
-    assert len(crosses) == 12
+    assert len(crosses) == 6
     assert all("480K" in t or "150K" in t for t in crosses)
     assert not any("480K" in t or "150K" in t for t in dots)
     assert set(crosses.values()) != set(dots.values())

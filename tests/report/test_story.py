@@ -11,7 +11,7 @@ from allometry.report import tell
 from tests.report.synthetic import E, Synthetic, synthetic_runs, truth
 from tests.report.synthetic import story as told
 
-GRID = {"per_parameter": (5.0, 20.0, 80.0), "noise": 0.002}
+GRID = {"per_parameter": (5.0, 20.0, 80.0), "noise": 0.002, "seeds": 1}
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +115,9 @@ def test_larger_budgets_reach_what_the_true_law_has(grid_story):
         assert reached.N.covers(N)
         assert reached.passes == reached.D.value / grid_story.D_unique
         assert reached.repeats == (reached.passes > 4)
+        # Repeated data are worth less than fresh data, never more.
+        assert (reached.discounted is not None) == reached.repeats
+        assert reached.discounted is None or reached.discounted.value > reached.loss.value
 
 
 def test_the_frontier_is_the_least_loss_of_the_law(grid_story):

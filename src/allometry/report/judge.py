@@ -14,6 +14,7 @@ from allometry import laws
 from allometry._core.errors import AllometryError
 from allometry._core.estimate import Estimate
 from allometry.laws import Law, Plan
+from allometry.laws.reach import from_draws, lowest
 from allometry.report.runs import Configuration
 
 T = TypeVar("T")
@@ -68,7 +69,14 @@ class Crossing:
 @final
 @dataclass(frozen=True)
 class Reach:
-    """What a larger budget would reach: size, data, loss, and how often the data would repeat."""
+    """What a larger budget would reach: size, data, loss, and how often the data would repeat.
+
+    `loss` takes data to be fresh, as the law does; `discounted` is the loss of the best plan where
+    data beyond the unique ones are worth less with every pass.
+
+    References:
+        `muennighoff2023` Eq. (5).
+    """
 
     label: str
     C: float
@@ -77,6 +85,7 @@ class Reach:
     D: Estimate | None
     passes: float | None
     warnings: tuple[str, ...] = ()
+    discounted: Estimate | None = None
 
     @property
     def repeats(self) -> bool:
@@ -166,19 +175,15 @@ def crossing(
     """
     loss = rival.loss.value
     seen = np.exp(law.table.logs["C"])
-    C, why = attempt(
-        lambda: _met(
-            frontier(law, np.geomspace(seen.min() / 1e3, seen.max() * FURTHEST, 500)), loss
-        )
-    )
-    N = _size_at(law, C) if C is not None else None
+    far = np.geomspace(seen.min() / 1e3, seen.max() * FURTHEST, 500)
+    C, why = attempt(lambda: _met(frontier(law, far), loss))
     already = best if best.loss.value <= loss else None
     data = None if law.table.varies("D") else best.D
-    D = None
-    if C is not None and math.isfinite(C.value):
-        D, _ = attempt(lambda: law.plan(compute=C.value).D)
+    if C is None:
+        return Crossing(rival, already, None, None, (why,), data)
+    N, D = _spent(law, C)
     passes = D.value / D_unique if D is not None and D_unique else None
-    return Crossing(rival, already, N, C, (why,) if why else (), data, D, passes)
+    return Crossing(rival, already, N, C, (), data, D, passes)
 
 
 def _met(line: Frontier, loss: float) -> Estimate:
@@ -199,28 +204,40 @@ def _met(line: Frontier, loss: float) -> Estimate:
     return Estimate(value, lo=lo, hi=hi, method="where the 95 % band holds the loss")
 
 
-def _size_at(law: Law, C: Estimate) -> Estimate | None:
-    """The size that the law plans for the compute `C`, its interval widened by that of `C`."""
+def _spent(law: Law, C: Estimate) -> tuple[Estimate | None, Estimate | None]:
+    """The size and the data for the compute `C`, the size's interval widened by that of `C`."""
+    if math.isinf(C.value):
+        N, D = None, None
+    else:
+        (N, D), _ = attempt(lambda: split(law, C.value))[0] or (None, None), ""
+        if N is None:
+            return None, None
+    ends: list[float | None] = []
+    for c, end in zip(C.interval, ("lo", "hi"), strict=True):
+        there = None if math.isinf(c) else attempt(lambda c=c: split(law, c)[0])[0]
+        known = None if there is None else getattr(there, end)
+        known = there.value if there is not None and known is None else known
+        ends.append(math.inf if math.isinf(c) else known)
+    value = math.inf if N is None else N.value
+    return Estimate(value, lo=ends[0], hi=ends[1], method="planned at that compute"), D
 
-    def planned(c: float, end: str) -> float | None:
-        if not math.isfinite(c):
-            return math.inf
-        found, _ = attempt(lambda: law.plan(compute=c).N)
-        known = None if found is None else getattr(found, end)
-        return found.value if found is not None and known is None else known
 
-    value = planned(C.value, "value")
-    if value is None:
-        return None
-    lo, hi = C.interval
-    return Estimate(
-        value, lo=planned(lo, "lo"), hi=planned(hi, "hi"), method="planned at that compute"
-    )
+def split(law: Law, compute: float) -> tuple[Estimate | None, Estimate | None]:
+    """N and D as `law.plan` has them, without the price of being wrong, which takes it a while."""
+    if not {"N", "D"} <= set(law.variables):
+        plan = law.plan(compute=compute)
+        return plan.N, plan.D
+    c = math.log(compute)
+    middle = float(law.table.logs["N"].mean() + 0.5 * (c - law.table.logs["C"].mean()))
+    n = np.linspace(middle - 12.0, middle + 12.0, 600)
+    d = law.cost.data(np.full_like(n, c), n)
+    best, _ = lowest(n, law.curves({"N": n, "D": d, "C": np.full_like(n, c)}))
+    return from_draws(best), from_draws(np.interp(best, n, d))
 
 
 def frontier(law: Law, C: Float[ndarray, " n"]) -> Frontier:
     """The least loss that each compute buys, by the law; along the runs' path if there is one."""
-    if set(law.shape.variables) == {"N", "D"}:
+    if {"N", "D"} <= set(law.variables):
         seen = law.table.logs["N"]
         middle = seen.mean() + 0.5 * (np.log(C) - law.table.logs["C"].mean())
         options = np.exp(middle[:, None] + np.linspace(-9.0, 9.0, 361))
@@ -231,9 +248,18 @@ def frontier(law: Law, C: Float[ndarray, " n"]) -> Frontier:
     return Frontier(C, lo, mid, hi)
 
 
-def reach(label: str, plan: Plan, D_unique: float | None) -> Reach:
-    """What a plan says, with the passes over the data counted."""
+def reach(label: str, plan: Plan, D_unique: float | None, law: Law | None = None) -> Reach:
+    """What a plan says, with the passes over the data counted.
+
+    Where the data would be repeated too often for the law, and the law knows N and D, the plan is
+    made again with repeated data worth less.
+    """
     passes = None
     if plan.D is not None and D_unique is not None and D_unique > 0:
         passes = plan.D.value / D_unique
-    return Reach(label, plan.compute, plan.loss, plan.N, plan.D, passes, tuple(plan.warnings))
+    discounted = None
+    if law is not None and passes is not None and passes > FRESH_PASSES:
+        again, _ = attempt(lambda: law.plan(compute=plan.compute, unique=D_unique))
+        discounted = None if again is None else again.loss
+    said = tuple(plan.warnings)
+    return Reach(label, plan.compute, plan.loss, plan.N, plan.D, passes, said, discounted)

@@ -167,6 +167,18 @@ def _reach_warnings(story: Story) -> list[str]:
             f"repeated more than about {FRESH_PASSES:g} times, data are worth less, so expect a "
             "higher loss than this or bring more data."
         )
+        first = next(iter(story.families))
+        each = [
+            f"{r.label} {words.estimated(r.discounted, words.loss)}"
+            for r in first.reaches
+            if r.discounted is not None
+        ]
+        if each:
+            whose = f" of the {words.family(first.name)}" if len(story.families) > 1 else ""
+            said.append(
+                f"With repeated data worth less at the rate that Muennighoff et al. measured, the "
+                f"best plan{whose} would reach, with {words.listed(each)}."
+            )
     for family in story.families:
         known = set(family.law.warnings) if family.law is not None else set()
         said += [w for r in family.reaches for w in r.warnings if w not in known]

@@ -124,7 +124,7 @@ def _against(x: str, token: str) -> str:
 
 def _frontier_caption(story: Story) -> str:
     several = len(story.families) > 1
-    split = any(f.law and set(f.law.shape.variables) == {"N", "D"} for f in story.families)
+    split = any(f.law and {"N", "D"} <= set(f.law.variables) for f in story.families)
     text = "Each dot is a finished run. "
     text += "Each family's line is " if several else "The line is "
     text += "the least loss that each compute buys, by the law" if split else "the law"

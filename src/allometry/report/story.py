@@ -275,6 +275,6 @@ def _reaches(
     largest = max(c.C for c in grown)
     for multiple in MULTIPLES:
         found, why = judge.attempt(lambda m=multiple: law.plan(compute=m * largest))
-        made += [judge.reach(f"{multiple}×", found, D_unique)] if found is not None else []
+        made += [judge.reach(f"{multiple}×", found, D_unique, law)] if found is not None else []
         notes += [why] if why else []
     return tuple(made), notes

@@ -71,6 +71,7 @@ DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [1, 3], [10, 4])
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _BY_VALUE = {value: name for name, value in LIGHT.items()}
 _COLOUR = re.compile("|".join(map(re.escape, LIGHT.values())))
+_STEPS = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 4, 6), (1, 2, 5), (1, 3), (1,))
 Spec = dict[str, Any]
 
 
@@ -100,17 +101,21 @@ def log_ticks(lo: float, hi: float, most: int = 6) -> list[float]:
         exponents = range(math.ceil(math.log10(lo) - 1e-9), math.floor(math.log10(hi) + 1e-9) + 1)
         return [10.0**e for e in exponents if e % stride == 0]
     start = math.floor(math.log10(lo))
-    for steps in ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 4, 6), (1, 2, 5), (1, 3)):
+    for steps, least in zip(_STEPS, (3, 3, 3, 2, 2), strict=True):
         grid = [m * 10.0**e for e in range(start, start + 5) for m in steps]
         inside = [x for x in grid if lo * (1 - 1e-9) <= x <= hi * (1 + 1e-9)]
-        if 3 <= len(inside) <= most:
+        if least <= len(inside) <= most:
             return inside
     # Less than a third of a decade: even steps of 1, 2 or 5 such that about `most` fit.
-    raw = (hi - lo) / most
-    unit = 10.0 ** math.floor(math.log10(raw))
-    step = next(m * unit for m in (1, 2, 5, 10) if m * unit >= raw * (1 - 1e-9))
-    first = math.ceil(lo / step - 1e-9)
-    return [i * step for i in range(first, math.floor(hi / step + 1e-9) + 1)]
+    inside = []
+    while len(inside) < 2:
+        raw = (hi - lo) / most
+        unit = 10.0 ** math.floor(math.log10(raw))
+        step = next(m * unit for m in (1, 2, 5, 10) if m * unit >= raw * (1 - 1e-9))
+        first = math.ceil(lo / step - 1e-9)
+        inside = [i * step for i in range(first, math.floor(hi / step + 1e-9) + 1)]
+        most += 1
+    return inside
 
 
 def tick_labels(ticks: list[float], write: words.Writer) -> str:
