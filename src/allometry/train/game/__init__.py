@@ -1,0 +1,39 @@
+"""Games: tables of payoffs, players with parameters, generators against discriminators."""
+
+from allometry.train.game.differentiable import (
+    Game,
+    LocalNash,
+    alternating,
+    extragradient,
+    jacobian,
+    local_nash,
+    optimistic,
+    simultaneous,
+    unrolled,
+)
+from allometry.train.game.gan import Contest, History, Rules
+from allometry.train.game.normal import (
+    NormalForm,
+    lemke_howson,
+    minimax,
+    support_enumeration,
+)
+
+__all__ = [
+    "Contest",
+    "Game",
+    "History",
+    "LocalNash",
+    "NormalForm",
+    "Rules",
+    "alternating",
+    "extragradient",
+    "jacobian",
+    "lemke_howson",
+    "local_nash",
+    "minimax",
+    "optimistic",
+    "simultaneous",
+    "support_enumeration",
+    "unrolled",
+]
