@@ -16,7 +16,8 @@ def run(
     job: Annotated[
         str,
         typer.Argument(
-            help="A text file, `embedded` (the prose Python carries), or FILE.py:function "
+            help="A text file, `embedded` (the prose Python carries), `ring` or `grid` (of "
+            "Gaussians, for adversarial networks), or FILE.py:function "
             "returning a Study."
         ),
     ],

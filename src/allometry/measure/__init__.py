@@ -24,6 +24,7 @@ from allometry.measure.games import (
 )
 from allometry.measure.kernels import energy_distance, kid, mmd2
 from allometry.measure.likelihood import bits, block_mean, per_character, perplexity
+from allometry.measure.modes import mode_recovery
 from allometry.measure.natural import (
     contrast_difference,
     filter_response_difference,
@@ -107,6 +108,7 @@ __all__ = [
     "label_divergence",
     "mean_log_likelihood",
     "mmd2",
+    "mode_recovery",
     "mode_score",
     "modified_inception_score",
     "ms_ssim",

@@ -1,8 +1,8 @@
 r"""Creativity as information: how novel artefacts can be that are also good.
 
-Letters: A an artefact among $a$, $\Theta$ what an observer believes, $p(\theta|a)$ the belief after
-seeing a (a channel with a row for each artefact), q(a) the artefact's quality, p(a) how often it
-is made, s the price of quality.
+Letters: A an artefact among $a$, $\Theta$ what an observer believes, $p(\theta|a)$ the belief
+after seeing a (a channel with a row for each artefact), q(a) the artefact's quality, p(a) how
+often it is made, s the price of quality.
 """
 
 import math
@@ -25,10 +25,10 @@ Channel = Float[ndarray, "a theta"]
 @final
 @dataclass(frozen=True)
 class Maker:
-    """A way of making artefacts on the frontier of novelty and quality.
+    r"""A way of making artefacts on the frontier of novelty and quality.
 
     Attributes:
-        novelty: $I(A; \\Theta)$ in nats, the mean surprise.
+        novelty: $I(A; \Theta)$ in nats, the mean surprise.
         quality: $E[q(A)]$.
         law: p(a).
         gap: Novelty that may still be missing: the distance of Blahut's two bounds.

@@ -4,7 +4,7 @@ Letters: a, b weights of the two measures, C the cost, $\pi$ a plan, f and g pot
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, cast, final
 
 import numpy as np
 from jaxtyping import Float
@@ -60,10 +60,9 @@ def kantorovich(a: Weights, b: Weights, cost: Float[ndarray, "n m"]) -> Transpor
     system = sparse.csr_array((np.ones(2 * n * m), (at, which)), shape=(n * m, n + m))
     # One potential may be shifted against the other: f of the first point is held at 0.
     bounds = [(0, 0)] + [(None, None)] * (n + m - 1)
-    solved = linprog(-np.concatenate([a, b]), A_ub=system, b_ub=C.ravel(), bounds=bounds)
-    return Transport(
-        float((plan * C).sum()), -float(solved.fun), plan, solved.x[:n], solved.x[n:]
-    )
+    objective = -np.concatenate([a, b])
+    solved: Any = linprog(objective, A_ub=cast("Any", system), b_ub=C.ravel(), bounds=bounds)
+    return Transport(float((plan * C).sum()), -float(solved.fun), plan, solved.x[:n], solved.x[n:])
 
 
 def kantorovich_rubinstein(
@@ -89,7 +88,7 @@ def kantorovich_rubinstein(
     system = sparse.csr_array((signs, (at, np.concatenate([i, j]))), shape=(len(i), k))
     bounds = [(0, 0)] + [(None, None)] * (k - 1)
     weights = np.concatenate([a, -b])
-    solved = linprog(-weights, A_ub=system, b_ub=distance, bounds=bounds)
+    solved: Any = linprog(-weights, A_ub=cast("Any", system), b_ub=distance, bounds=bounds)
     return -float(solved.fun), solved.x
 
 

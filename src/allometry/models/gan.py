@@ -23,6 +23,8 @@ class Generator(nn.Module):
         width: Of the hidden layers.
         depth: How many there are.
         latent: z, size of its normal noise.
+        norm: Batch norm before each rectifier. Its noise, a batch's own, blurs what is made, which
+            takes long to unlearn.
         init: Standard deviation of the weights; by fan-in (He's) if not given.
         rng: Of the weights.
 
@@ -35,6 +37,7 @@ class Generator(nn.Module):
         width: int = 400,
         depth: int = 4,
         latent: int = 2,
+        norm: bool = True,
         init: float | None = None,
         rng: torch.Generator | None = None,
     ) -> None:
@@ -45,8 +48,8 @@ class Generator(nn.Module):
         layers: list[nn.Module] = []
         for i in range(depth):
             # No bias: batch norm would take it away again.
-            layers += [nn.Linear(width if i else latent, width, bias=False)]
-            layers += [nn.BatchNorm1d(width), nn.ReLU()]
+            layers += [nn.Linear(width if i else latent, width, bias=not norm)]
+            layers += [nn.BatchNorm1d(width), nn.ReLU()] if norm else [nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Linear(width, dim))
         _initialise(self, init, rng)
 
@@ -123,6 +126,7 @@ class Discriminator(nn.Module):
         return self._linear(self.readout, h)[:, 0]
 
     def _linear(self, layer: nn.Module, h: Tensor) -> Tensor:
+        assert isinstance(layer, nn.Linear)
         weight, bias = layer.weight, layer.bias
         if self.spectral:
             weight = weight / torch.linalg.matrix_norm(weight, 2)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from allometry._core.errors import InputError
 from allometry.study.ladder import ladder
-from allometry.study.recipes import ngram, transformer
+from allometry.study.recipes import gan, ngram, transformer
 from allometry.study.study import Study
-from allometry.targets import Text
+from allometry.targets import Text, points
 
 
 def study(
@@ -27,8 +27,9 @@ def study(
     """The study that `allometry run JOB` carries out.
 
     Args:
-        job: A text file, `"embedded"`, or `"FILE.py:function"` where the function, called without
-            arguments, returns a `Study` (the other arguments are then its own business).
+        job: A text file, `"embedded"`, `"ring"` or `"grid"` (of Gaussians), or
+            `"FILE.py:function"` where the function, called without arguments, returns a `Study`
+            (the other arguments are then its own business).
         smallest: Parameters of the smallest model.
         largest: Parameters of the largest.
         rungs: Sizes.
@@ -37,6 +38,8 @@ def study(
         vocabulary: Of the text.
         context: Tokens a model sees.
     """
+    if job in GAMES:
+        return game_study(job, smallest, largest, rungs, seeds, tokens)
     file, colon, function = job.rpartition(":")
     if colon and file.endswith(".py"):
         return _from_file(Path(file), function)
@@ -50,6 +53,30 @@ def study(
         ladder=ladder(smallest, largest, rungs),
         seeds=seeds,
         tokens=tokens or None,
+    )
+
+
+GAMES = {"ring": points.ring, "grid": points.grid}
+"""Laws of many modes, on which generators play against discriminators."""
+
+
+def game_study(
+    job: str,
+    smallest: float = 300.0,
+    largest: float = 3e4,
+    rungs: int = 4,
+    seeds: int = 2,
+    tokens: Sequence[float] | None = None,
+) -> Study:
+    """Plain and packed adversarial networks on a ring or a grid of Gaussians."""
+    return Study(
+        points.Points(GAMES[job]()),
+        recipes=[gan, functools.partial(gan, pack=2)],
+        # A generator is small: the command line's ladder for text is cut to what it needs.
+        ladder=ladder(min(max(smallest, 300.0), 1e4), min(largest, 3e4), min(rungs, 4)),
+        seeds=seeds,
+        tokens=tokens or [1e5, 3e5],
+        unit="sliced Wasserstein distance",
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+from allometry._core.estimate import Estimate
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress
 
@@ -41,11 +42,13 @@ class Place:
 @final
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run: its columns in the journal, its curve, a sample of what it generates."""
+    """A finished run: its journal columns, its curve, what it makes and what that is worth."""
 
     columns: dict[str, Any]
     curve: dict[str, list[float]] = field(default_factory=dict)
     sample: str = ""
+    measures: dict[str, Estimate] = field(default_factory=dict)
+    """What its samples are worth, by the measures' names."""
 
 
 class Request(ABC):

@@ -56,7 +56,7 @@ class Runs:
         import pandas as pd
 
         rows = [
-            {k: v for k, v in record.items() if k != "sample"}
+            {k: v for k, v in record.items() if k not in ("sample", "measures")}
             for record in self.journal.latest().values()
         ]
         frame = pd.DataFrame(rows)
@@ -75,6 +75,11 @@ class Runs:
         """Generated text by the run's key."""
         latest = self.journal.latest()
         return {key: r["sample"] for key, r in latest.items() if r.get("sample")}
+
+    def measures(self) -> list[str]:
+        """Names of the measures that some run has; each is a column, its error `NAME_se`."""
+        latest = self.journal.latest().values()
+        return list(dict.fromkeys(name for r in latest for name in r.get("measures") or ()))
 
     def curves(self) -> "pd.DataFrame":
         """Validation loss along every training: key, step, tokens, flops, loss."""

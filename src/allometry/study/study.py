@@ -17,7 +17,25 @@ from allometry.study.journal import Journal
 from allometry.study.lock import locked
 from allometry.study.request import Request
 from allometry.study.runs import Runs, write_curve
-from allometry.targets import Text
+
+
+@runtime_checkable
+class Target(Protocol):
+    """What a study asks of any target: text, points, images."""
+
+    @property
+    def name(self) -> str:
+        """In one word."""
+        ...
+
+    @property
+    def D_unique(self) -> float:
+        """How much distinct data there is to train on."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What a journal should remember of it, in plain values."""
+        ...
 
 
 @runtime_checkable
@@ -25,7 +43,7 @@ class Recipe(Protocol):
     """A function from a target, sizes, tokens and seeds to the runs to be made."""
 
     def __call__(
-        self, target: Text, ladder: Iterable[float], *, tokens: Sequence[float], seeds: int
+        self, target: Any, ladder: Iterable[float], *, tokens: Sequence[float], seeds: int
     ) -> list[Spec]:
         """The requests."""
         ...
@@ -41,6 +59,7 @@ class Study:
         ladder: Wanted sizes N (see `study.ladder`).
         seeds: Repetitions of each configuration.
         tokens: Training tokens D, one number or several; see `default_tokens` if not given.
+        unit: What the recipes' loss is measured in, where it is not what the target says.
 
     Example:
         >>> import allometry as al
@@ -52,13 +71,14 @@ class Study:
 
     def __init__(
         self,
-        target: Text,
+        target: Target,
         recipes: Sequence[Recipe],
         ladder: Iterable[float],
         seeds: int = 2,
         tokens: float | Sequence[float] | None = None,
+        unit: str | None = None,
     ) -> None:
-        self.target = target
+        self.target, self.unit = target, unit
         self.recipes = list(recipes)
         self.ladder = sorted(ladder)
         self.seeds = seeds
@@ -139,7 +159,7 @@ class Study:
 
     def _write_about(self, folder: Path, keys: list[str]) -> None:
         about = {
-            "target": self.target.describe(),
+            "target": self.target.describe() | ({"unit": self.unit} if self.unit else {}),
             "runs": keys,
             "ladder": self.ladder,
             "tokens": self.tokens,
@@ -160,7 +180,7 @@ class Study:
             json.dump(about, file, indent=1)
 
 
-def default_tokens(target: Text) -> list[float]:
+def default_tokens(target: Target) -> list[float]:
     """Three budgets of data: two passes over the text but 450,000 at most, a half and a quarter.
 
     The smaller ones cost little beside the largest and tell the law what data are worth apart from
@@ -176,6 +196,10 @@ def _record(folder: Path, journal: Journal, event: Event) -> None:
         write_curve(folder, key, event.data["curve"])
     record = {"key": key} | event.data["columns"]
     record |= {"status": "done", "error": None, "versions": versions()}
+    # One column for each measure, and one for its standard error.
+    record |= {k: e["value"] for k, e in event.data.get("measures", {}).items()}
+    record |= {f"{k}_se": e["se"] for k, e in event.data.get("measures", {}).items()}
+    record |= {"measures": sorted(event.data.get("measures", {}))}
     journal.append(record | {"sample": event.data["sample"]})
     _clear_checkpoint(folder, key)
 

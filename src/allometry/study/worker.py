@@ -74,7 +74,8 @@ class Worker:
             return {"event": "failed", "status": "failed", "error": f"{name}{error}",
                     "seconds": time.monotonic() - started}  # fmt: skip
         return {"event": "done", "columns": outcome.columns, "curve": outcome.curve,
-                "sample": outcome.sample}  # fmt: skip
+                "sample": outcome.sample,
+                "measures": {k: e.to_dict() for k, e in outcome.measures.items()}}  # fmt: skip
 
 
 def main() -> None:

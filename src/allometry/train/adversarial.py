@@ -43,9 +43,7 @@ def cross_entropy(real: Logits, fake: Logits) -> Float[Tensor, ""]:
     return (functional.softplus(-real).mean() + functional.softplus(fake).mean()) / 2
 
 
-MINIMAX = Costs(
-    "minimax", cross_entropy, lambda fake: -functional.softplus(fake).mean() / 2
-)
+MINIMAX = Costs("minimax", cross_entropy, lambda fake: -functional.softplus(fake).mean() / 2)
 r"""The generator's cost is the discriminator's reversed: at the optimal D, $JS(P\|Q) - \log 2$."""
 
 NON_SATURATING = Costs(
@@ -53,7 +51,9 @@ NON_SATURATING = Costs(
 )
 r"""$-\frac12 E_Q \log D$: same fixed points, no vanishing gradient where D is sure."""
 
-MAXIMUM_LIKELIHOOD = Costs("maximum likelihood", cross_entropy, lambda fake: -fake.exp().mean() / 2)
+MAXIMUM_LIKELIHOOD = Costs(
+    "maximum likelihood", cross_entropy, lambda fake: -fake.exp().mean() / 2
+)
 r"""$-\frac12 E \exp(\sigma^{-1}(D(G(z))))$: at the optimal D its gradient is half that of
 $KL(P\|Q)$."""
 

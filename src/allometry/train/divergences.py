@@ -46,9 +46,7 @@ class Divergence:
         """t, from a network's raw output."""
         return self.activation(raw)
 
-    def bound(
-        self, real: Float[Tensor, " n"], fake: Float[Tensor, " m"]
-    ) -> Float[Tensor, ""]:
+    def bound(self, real: Float[Tensor, " n"], fake: Float[Tensor, " m"]) -> Float[Tensor, ""]:
         """The variational lower bound, from raw outputs on draws of P and of Q."""
         return self.critic(real).mean() - self.conjugate(self.critic(fake)).mean()
 

@@ -1,7 +1,8 @@
 """How each family is grown to a wanted size and trained."""
 
+from allometry.study.recipes.gan import gan
 from allometry.study.recipes.ngram import ngram
 from allometry.study.recipes.sequence import convolution, gru, lstm, mlp, rnn
 from allometry.study.recipes.transformer import transformer
 
-__all__ = ["convolution", "gru", "lstm", "mlp", "ngram", "rnn", "transformer"]
+__all__ = ["convolution", "gan", "gru", "lstm", "mlp", "ngram", "rnn", "transformer"]

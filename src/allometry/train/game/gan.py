@@ -133,7 +133,10 @@ class Contest:
         M, pack = len(generators), getattr(discriminators.skeleton, "pack", 1)
         require(len(discriminators) == M, "discriminators", f"be {M}", len(discriminators))
         require(
-            rules.batch % pack == 0, "Rules.batch", f"be a multiple of the pack {pack}", rules.batch
+            rules.batch % pack == 0,
+            "Rules.batch",
+            f"be a multiple of the pack {pack}",
+            rules.batch,
         )
         seeds = range(M) if seeds is None else seeds
         require(len(seeds) == M, "seeds", f"be {M}", len(seeds))
@@ -154,7 +157,7 @@ class Contest:
             for group in (*self.step_G.param_groups, *self.step_D.param_groups):
                 group["lr"] = group["peak_lr"] * factor
         for _ in range(self.rules.turns):
-            self.cost_D = self._judge(self.draws.real(), self.draws.latents())
+            self.step_judge()
         z = self.draws.latents()
         ahead = self._ahead(z) if self.rules.unroll else self.D.flat.detach()
         costs = together(self._generator_cost, [self.G, (self.D, ahead)], z)
@@ -162,15 +165,17 @@ class Contest:
         self.cost_G = costs.detach()
         self.taken += 1
 
-    def _judge(self, x: Tensor, z: Tensor) -> Tensor:
+    def step_judge(self) -> None:
+        """One turn of the discriminators."""
+        x = self.draws.real()
         with torch.no_grad():
-            made = self.G(z)
+            made = self.G(self.draws.latents())
         costs = self.D.map(self._discriminator_cost, x, made)
         self.step_D.descend(costs)
         if self.rules.clip is not None:
             with torch.no_grad():
                 self.D.flat.clamp_(-self.rules.clip, self.rules.clip)
-        return costs.detach()
+        self.cost_D = costs.detach()
 
     def _discriminator_cost(self, D: Any, x: Tensor, made: Tensor) -> Tensor:
         if getattr(D, "minibatch", None) is None:

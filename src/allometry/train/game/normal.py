@@ -7,7 +7,7 @@ first's actions and columns the second's; x and y their mixed strategies.
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float
@@ -173,7 +173,9 @@ def support_enumeration(
     return found
 
 
-def _indifferent(block: Float[ndarray, "k k"], size: int, support: Sequence[int]) -> ndarray | None:
+def _indifferent(
+    block: Float[ndarray, "k k"], size: int, support: Sequence[int]
+) -> ndarray | None:
     """The mixture over `support` under which all rows of `block` are worth the same."""
     k = len(support)
     system = np.zeros((k + 1, k + 1))
@@ -252,7 +254,7 @@ def _secure(A: Float[ndarray, "m n"]) -> tuple[float, Strategy]:
     m, n = A.shape
     cost = np.zeros(m + 1)
     cost[m] = -1.0
-    found = linprog(
+    found: Any = linprog(
         cost,
         A_ub=np.hstack([-A.T, np.ones((n, 1))]),
         b_ub=np.zeros(n),

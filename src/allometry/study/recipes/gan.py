@@ -1,0 +1,330 @@
+"""Generative adversarial networks on points, grown by the generator's size."""
+
+import functools
+import json
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from allometry._core.errors import DivergedError, require
+from allometry._core.estimate import Estimate
+from allometry._core.files import make_folder, replacing
+from allometry._core.spec import Spec
+from allometry.measure import energy_distance, mode_recovery, prdc, sliced_wasserstein
+from allometry.models.gan import Discriminator, Generator
+from allometry.study.request import Outcome, Place, Request
+from allometry.targets.points import Modal, Points
+from allometry.train import checkpoint
+from allometry.train.adversarial import NON_SATURATING, WASSERSTEIN
+from allometry.train.budget import Budget, count_parameters
+from allometry.train.game.gan import Contest, Rules
+from allometry.train.loop import Progress, Stopped
+from allometry.train.packed import Packed
+from allometry.train.schedule import log_spaced
+
+JUDGED = 2500
+"""Samples that are scored, as PacGAN has it."""
+
+SHOWN = 500
+"""Samples kept at each mark for the report."""
+
+DATA = 100_000
+"""Training points, as PacGAN has it, where the target does not say."""
+
+
+@final
+@dataclass(frozen=True)
+class GanRun(Request):
+    """One generator against one discriminator on one law of points, under one budget and seed.
+
+    Its loss is the sliced 2-Wasserstein distance of 2,500 samples to as many held-out points: a
+    generator has no likelihood. A run that is stopped begins anew when the study goes on.
+
+    Args:
+        target: The points.
+        width: Of the generator's hidden layers; the discriminator's have half of that.
+        depth: Layers of each.
+        steps: Of the generator.
+        batch: Points in a step.
+        lr: Adam's rate for both, falling to a hundredth.
+        seed: Of weights, data and noise.
+        rung: Which size of the ladder this is, from 0.
+        pack: Points that the discriminator judges together.
+        unroll: Discriminator's steps that the generator looks ahead.
+        wasserstein: Play with the gradient penalty instead of the non-saturating cost.
+    """
+
+    target: Points
+    width: int
+    depth: int
+    steps: int
+    batch: int
+    lr: float
+    seed: int
+    rung: int
+    pack: int = 1
+    unroll: int = 0
+    wasserstein: bool = False
+
+    @property
+    def family(self) -> str:
+        """GAN, by its remedy."""
+        name = "WGAN-GP" if self.wasserstein else f"PacGAN{self.pack}" if self.pack > 1 else "GAN"
+        return f"{name}, unrolled {self.unroll}" if self.unroll else name
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Family, target, shape, rung and seed."""
+        shape = f"{self.depth} layers, width {self.width}"
+        return {"family": self.family, "target": self.target.name, "shape": shape,
+                "rung": self.rung, "seed": self.seed}  # fmt: skip
+
+    @property
+    def shapes(self) -> tuple[Spec, Spec]:
+        """Both players without their numbers."""
+        d = self.target.dim
+        made = Spec(Generator, dim=d, width=self.width, depth=self.depth, norm=False)
+        width = max(4, self.width // 2)
+        pieces = 1 if self.wasserstein else 3
+        judge = Spec(Discriminator, dim=d, width=width, depth=self.depth, pieces=pieces,
+                     pack=self.pack)  # fmt: skip
+        return made, judge
+
+    def contest(self, data: Tensor) -> Contest:
+        """The players at the start."""
+        rng = torch.Generator().manual_seed(self.seed)
+        made: dict[str, Any]
+        judge: dict[str, Any]
+        made, judge = ({**s.arguments, "rng": rng} for s in self.shapes)
+        rules = Rules(
+            costs=WASSERSTEIN if self.wasserstein else NON_SATURATING,
+            batch=self.batch,
+            lr=self.lr,
+            unroll=self.unroll,
+            turns=3 if self.wasserstein else 1,
+            penalty=0.1 if self.wasserstein else 0.0,
+            decay=self.steps,
+        )
+        G, D = Generator(**made), Discriminator(**judge)
+        return Contest(Packed([G]), Packed([D]), data, rules, [self.seed])
+
+    def budget(self) -> Budget:
+        """N is the generator's; C counts both players."""
+        N, per_step = _cost(*self.shapes, self.batch, self.unroll, self.wasserstein)
+        return Budget(N, 0, self.steps * self.batch, per_step * self.steps)
+
+    def work(self) -> float:
+        """A fixed price per step and layer, and the arithmetic."""
+        turns = (3 if self.wasserstein else 1) + self.unroll
+        return self.steps * 0.0012 * self.depth * (1 + turns) + self.budget().C / 3e10
+
+    def __call__(self, place: Place) -> Outcome:
+        """Play, score the generator along the way and at the end, keep both players."""
+        torch.set_default_dtype(torch.float32)
+        started = time.monotonic()
+        size = self.target.size or DATA
+        data = torch.from_numpy(
+            self.target.density.draw(size, np.random.default_rng([7, self.seed]))
+        ).float()
+        contest = self.contest(data)
+        marks, curve, shown = set(log_spaced(self.steps, 12)), _curve(), []
+        per_step = self.budget().C / self.steps
+        for step in range(1, self.steps + 1):
+            contest.step()
+            if step % 20 == 0 or step in marks:
+                self._check(contest, step, place)
+            if step in marks:
+                made = contest.samples(JUDGED)[0]
+                shown.append(made[:SHOWN].numpy())
+                _note(curve, step, self.batch, per_step, contest, made, self.target)
+        made = contest.samples(JUDGED, seed=1)[0]
+        loss = self._loss(made, "validation")
+        test = self._loss(contest.samples(JUDGED, seed=2)[0], "test")
+        self._keep(place, contest, np.stack(shown), np.array(curve["step"]))
+        budget = self.budget()
+        return Outcome(
+            columns=self.columns
+            | {
+                "N": budget.N,
+                "N_embedding": 0,
+                "D": budget.D,
+                "D_unique": size,
+                "C": budget.C,
+                "C_6ND": budget.C_6ND,
+                "loss": loss.value,
+                "loss_se": loss.se,
+                "test_loss": test.value,
+                "test_loss_se": test.se,
+                "seconds": time.monotonic() - started,
+            },
+            curve=curve,
+            measures=measures(made, self.target),
+        )
+
+    def _check(self, contest: Contest, step: int, place: Place) -> None:
+        cost = float(contest.cost_G)
+        if not math.isfinite(cost) or not math.isfinite(float(contest.cost_D)):
+            raise DivergedError(
+                f"a player's cost became {cost} at step {step} of {self.steps}; "
+                "a smaller learning rate may help."
+            )
+        place.watch(Progress(step, self.steps, cost))
+        if place.stop() and step < self.steps:
+            raise Stopped
+
+    def _loss(self, made: Float[Tensor, "n d"], split: str) -> Estimate:
+        real = self.target.split(split)[: len(made)]
+        return sliced_wasserstein(real, made, projections=100)
+
+    def _keep(self, place: Place, contest: Contest, shown: np.ndarray, steps: np.ndarray) -> None:
+        made, judge = self.shapes
+        about = {"family": self.family, "target": self.target.name, "unit": self.target.unit}
+        weights = torch.nn.ModuleDict(
+            {"generator": contest.G.member(0), "discriminator": contest.D.member(0)}
+        )
+        about |= {
+            "generator": json.dumps(made.to_dict()),
+            "discriminator": json.dumps(judge.to_dict()),
+        }
+        checkpoint.save_weights(place.weights, weights, about)
+        folder = make_folder(place.folder / "samples")
+        real = self.target.split("validation")[:SHOWN].numpy()
+        with replacing(folder / f"{place.key}.npz", "wb") as file:
+            np.savez(file, allow_pickle=False, step=steps, samples=shown, real=real)
+
+
+def measures(made: Float[Tensor, "n d"], target: Points) -> dict[str, Estimate]:
+    """What samples of a law of points are worth, in the points' own coordinates."""
+    real = target.split("validation")[: len(made)]
+    found = {"energy_distance": energy_distance(real, made)} | prdc(real, made)
+    if isinstance(target.density, Modal):
+        sd = float(getattr(target.density, "sd")[0])  # noqa: B009 - mixtures have one
+        found |= mode_recovery(made, target.density.means, sd)
+    return found
+
+
+def _curve() -> dict[str, list[float]]:
+    names = ("step", "tokens", "flops", "loss", "cost_generator", "cost_discriminator",
+             "modes", "high_quality")  # fmt: skip
+    return {name: [] for name in names}
+
+
+def _note(
+    curve: dict[str, list[float]],
+    step: int,
+    batch: int,
+    per_step: float,
+    contest: Contest,
+    made: Tensor,
+    target: Points,
+) -> None:
+    real = target.split("validation")[: len(made)]
+    row = {
+        "step": step,
+        "tokens": step * batch,
+        "flops": step * per_step,
+        "loss": sliced_wasserstein(real, made, projections=50).value,
+        "cost_generator": float(contest.cost_G),
+        "cost_discriminator": float(contest.cost_D),
+        "modes": math.nan,
+        "high_quality": math.nan,
+    }
+    if isinstance(target.density, Modal):
+        sd = float(getattr(target.density, "sd")[0])  # noqa: B009 - mixtures have one
+        found = mode_recovery(made, target.density.means, sd)
+        row |= {k: found[k].value for k in ("modes", "high_quality")}
+    for name, value in row.items():
+        curve[name].append(float(value))
+
+
+@functools.cache
+def _cost(
+    made: Spec, judge: Spec, batch: int, unroll: int, wasserstein: bool
+) -> tuple[int, float]:
+    """N and the FLOPs of one round, counted operator by operator."""
+    G: Generator = made().float()
+    D: Discriminator = judge().float()
+    rules = Rules(
+        costs=WASSERSTEIN if wasserstein else NON_SATURATING,
+        batch=batch,
+        turns=3 if wasserstein else 1,
+    )
+    contest = Contest(Packed([G]), Packed([D]), torch.zeros(2, G.dim).float(), rules)
+    with FlopCounterMode(display=False) as counter:
+        contest.step()
+    flops = float(counter.get_total_flops())
+    if unroll or wasserstein:
+        # The counter fails on second derivatives. A backward pass of a backward pass costs two of
+        # the first: a step ahead is three of the discriminator's own, a penalty one more turn.
+        with FlopCounterMode(display=False) as counter:
+            contest.step_judge()
+        more = 3 * unroll + (rules.turns if wasserstein else 0)
+        flops += more * float(counter.get_total_flops())
+    return count_parameters(G)[0], flops
+
+
+def grow(N: float, depth: int = 3, dim: int = 2) -> int:
+    r"""Width of a generator of about N parameters: $(\ell - 1) w^2 + (\ell + 2 + d) w$."""
+    require(N >= 20, "gan size", "be at least 20 parameters", N)
+    a, b = depth - 1, depth + 2 + dim
+    return max(2, round((math.sqrt(b * b + 4 * a * N) - b) / (2 * a)))
+
+
+def gan(
+    target: Points,
+    ladder: Iterable[float],
+    *,
+    tokens: Sequence[float],
+    seeds: int,
+    batch: int = 96,
+    lr: float = 2e-3,
+    depth: int = 3,
+    pack: int = 1,
+    unroll: int = 0,
+    wasserstein: bool = False,
+) -> list[Spec]:
+    """Requests for a generator of each size, number of points seen and seed, with its rival.
+
+    Args:
+        target: Points with a known law.
+        ladder: Wanted sizes N of the generator.
+        tokens: Points seen in training.
+        seeds: Repetitions.
+        batch: Points in a step; a multiple of `pack`.
+        lr: Adam's.
+        depth: Layers.
+        pack: Points judged together: PacGAN's m.
+        unroll: Steps the generator looks ahead.
+        wasserstein: WGAN with gradient penalty.
+
+    References: `goodfellow2014`; `lin2018` for packing; `metz2017` for unrolling;
+        `gulrajani2017` for the penalty.
+    """
+    require(batch % pack == 0, "gan.batch", f"be a multiple of the pack {pack}", batch)
+    return [
+        Spec(
+            GanRun,
+            target=target.spec,
+            width=width,
+            depth=depth,
+            steps=max(1, round(D / batch)),
+            batch=batch,
+            lr=lr,
+            seed=seed,
+            rung=rung,
+            pack=pack,
+            unroll=unroll,
+            wasserstein=wasserstein,
+        )
+        for rung, width in enumerate(grow(N, depth, target.dim) for N in ladder)
+        for D in sorted(set(tokens))
+        for seed in range(seeds)
+    ]

@@ -1,0 +1,73 @@
+"""Adversarial networks as a study: grown, scored, journalled."""
+
+import numpy as np
+import pytest
+import torch
+
+from allometry.models.gan import Generator
+from allometry.study import Study, recipes
+from allometry.study.recipes.gan import _cost, grow
+from allometry.study.request import Place
+from allometry.targets.points import Points, ring
+from allometry.train.budget import count_parameters
+
+
+def place(folder):
+    for part in ("weights", "samples"):
+        (folder / part).mkdir()
+    return Place("key", folder, lambda _: None, lambda: False)
+
+
+@pytest.fixture
+def single():
+    before = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(before)
+
+
+def test_a_run_keeps_its_measures_samples_and_players(tmp_path, single):
+    target = Points(ring(), size=500, held_out=300)
+    (spec,) = recipes.gan(target, [300], tokens=[480], seeds=1)
+    outcome = spec()(place(tmp_path))
+    names = {"energy_distance", "precision", "recall", "density", "coverage"}
+    assert names | {"modes", "high_quality", "reverse_kl"} == set(outcome.measures)
+    assert all(e.se is not None for e in outcome.measures.values())
+    assert outcome.columns["loss"] > 0
+    assert outcome.columns["D"] == 480
+    assert outcome.curve["step"][-1] == 5
+    with np.load(tmp_path / "samples" / "key.npz") as kept:
+        assert kept["samples"].shape[1:] == (500, 2)
+    assert (tmp_path / "weights" / "key.safetensors").exists()
+
+
+def test_sizes_are_near_what_was_asked_for():
+    for N in (300, 1e3, 1e4, 1e5):
+        made, _ = count_parameters(Generator(2, grow(N), 3, norm=False))
+        assert made == pytest.approx(N, rel=0.1)
+
+
+def test_flops_are_those_of_the_matrices():
+    target = Points(ring(), held_out=10)
+    (spec,) = recipes.gan(target, [1e4], tokens=[960], seeds=1)
+    run = spec()
+    G, D = (s() for s in run.shapes)
+    g = sum(p.numel() for p in G.parameters() if p.ndim == 2)
+    d = sum(p.numel() for p in D.parameters() if p.ndim == 2)
+    # Discriminator's turn: 2 g to make, 6 d for data and samples, less the slope to the inputs.
+    # Generator's: 6 g, less the slope to the noise, and 4 d through the judge.
+    per = run.batch * (2 * g + 2 * 6 * d + 6 * g + 4 * d)
+    assert _cost(*run.shapes, run.batch, 0, False)[1] == pytest.approx(per, rel=0.05)
+
+
+def test_families_are_told_apart():
+    target = Points(ring(), held_out=10)
+    study = Study(
+        target,
+        recipes=[recipes.gan, lambda *a, **k: recipes.gan(*a, **k, pack=2),
+                 lambda *a, **k: recipes.gan(*a, **k, unroll=1),
+                 lambda *a, **k: recipes.gan(*a, **k, wasserstein=True)],
+        ladder=[300], seeds=1, tokens=[1000], unit="distance",
+    )  # fmt: skip
+    assert [r["family"] for r in study.grid()] == [
+        "GAN", "PacGAN2", "GAN, unrolled 1", "WGAN-GP",
+    ]  # fmt: skip

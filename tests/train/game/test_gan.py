@@ -1,0 +1,160 @@
+"""Adversarial games: packed pairs equal pairs alone; remedies do what they say."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from allometry._core.errors import DivergedError, InputError
+from allometry.models.gan import Discriminator, Generator, MinibatchDiscrimination
+from allometry.train.adversarial import WASSERSTEIN
+from allometry.train.game.gan import Contest, Rules, adam_ahead, play
+from allometry.train.packed import Packed
+
+DATA = torch.randn(1000, 2, generator=torch.Generator().manual_seed(0)).float()
+
+
+def players(M, **settings):
+    rng = [torch.Generator().manual_seed(i) for i in range(M)]
+    G = [Generator(2, 16, 2, rng=g).float() for g in rng]
+    D = [Discriminator(2, 8, 2, pieces=2, rng=g, **settings).float() for g in rng]
+    return G, D
+
+
+def contest(M, rules=None, seeds=None, **settings):
+    G, D = players(M, **settings)
+    return Contest(Packed(G), Packed(D), DATA, rules or Rules(batch=24), seeds)
+
+
+@pytest.mark.slow
+def test_a_packed_pair_equals_the_same_pair_alone():
+    rules, M = Rules(batch=24, lr=1e-3), 3
+    G, D = players(M)
+    together = Contest(Packed(G), Packed(D), DATA, rules, [5, 6, 7])
+    alone = [
+        Contest(Packed([copy.deepcopy(G[i])]), Packed([copy.deepcopy(D[i])]), DATA, rules, [5 + i])
+        for i in range(M)
+    ]
+    costs = []
+    for _ in range(200):
+        together.step()
+        for one in alone:
+            one.step()
+        costs.append((together.cost_G, torch.cat([one.cost_G for one in alone])))
+    ours, theirs = (torch.stack(c) for c in zip(*costs, strict=True))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_step_of_one_pair_is_that_of_a_plain_loop():
+    G, D = (m[0] for m in players(1))
+    rules = Rules(batch=24, lr=1e-3, betas=(0.5, 0.999))
+    ours = Contest(Packed([G]), Packed([D]), DATA, rules, [3])
+    plain = Contest(Packed([G]), Packed([D]), DATA, rules, [3]).draws
+    g = torch.optim.Adam(G.parameters(), lr=1e-3, betas=(0.5, 0.999))
+    d = torch.optim.Adam(D.parameters(), lr=1e-3, betas=(0.5, 0.999))
+    softplus = nn.functional.softplus
+    for _ in range(30):
+        ours.step()
+        x, z = plain.real()[0], plain.latents()[0]
+        loss = (softplus(-D(x)).mean() + softplus(D(G(z).detach())).mean()) / 2
+        d.zero_grad()
+        loss.backward()
+        d.step()
+        own = softplus(-D(G(plain.latents()[0]))).mean() / 2
+        g.zero_grad()
+        own.backward()
+        g.step()
+        torch.testing.assert_close(ours.cost_G[0], own.detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_adam_ahead_is_torchs_adam():
+    theta = torch.randn(2, 5)
+    row = nn.Parameter(theta.clone())
+    optimiser = torch.optim.Adam([row], lr=0.1, betas=(0.5, 0.9))
+    moments = (torch.zeros_like(theta), torch.zeros_like(theta), 0)
+    for _ in range(4):
+        slope = torch.randn(2, 5)
+        row.grad = slope.clone()
+        optimiser.step()
+        theta, moments = adam_ahead(theta, slope, moments, 0.1, (0.5, 0.9))
+    torch.testing.assert_close(theta, row.detach(), rtol=1e-6, atol=1e-7)
+
+
+def test_unrolling_changes_the_generators_slope_and_leaves_the_discriminator_where_it_is():
+    plain, looking = contest(2), contest(2, Rules(batch=24, unroll=3))
+    for game in (plain, looking):
+        game.step_judge()
+    before = looking.D.flat.detach().clone()
+    z = looking.draws.latents()
+    ahead = looking._ahead(z)
+    assert ahead.requires_grad
+    torch.testing.assert_close(looking.D.flat.detach(), before)
+    assert float((ahead - before).detach().abs().max()) > 1e-4
+    (slope,) = torch.autograd.grad(ahead.sum(), looking.G.flat)
+    # The discriminator's steps depend on the generator: that is what the plain game leaves out.
+    assert float(slope.abs().max()) > 0
+
+
+@pytest.mark.parametrize(
+    ("rules", "settings"),
+    [
+        (Rules(batch=24, costs=WASSERSTEIN, penalty=1.0, turns=2), {}),
+        (Rules(batch=24, costs=WASSERSTEIN, clip=0.05), {}),
+        (Rules(batch=24), {"pack": 3}),
+        (Rules(batch=24), {"kernels": 4}),
+        (Rules(batch=24), {"spectral": True}),
+        (Rules(batch=24, unroll=2, decay=4), {}),
+    ],
+    ids=["penalty", "clip", "pack", "minibatch", "spectral", "unrolled"],
+)
+def test_every_remedy_plays(rules, settings):
+    game = contest(2, rules, **settings)
+    start = game.samples(64)
+    history = play(game, 4, marks=[2, 4], shown=64)
+    assert history.step == [2, 4]
+    assert history.samples[1].shape == (2, 64, 2)
+    assert bool((history.samples[1] - start).abs().max() > 0)
+    if rules.clip:
+        assert float(game.D.flat.detach().abs().max()) <= rules.clip + 1e-8
+
+
+def test_packs_are_judged_together():
+    D = Discriminator(2, 8, 2, pack=3)
+    x = torch.randn(12, 2)
+    assert D(x).shape == (4,)
+    other = x.clone()
+    other[1] += 1  # a point of the first pack
+    changed = (D(x) != D(other)).tolist()
+    assert changed == [True, False, False, False]
+
+
+def test_minibatch_discrimination_sees_collapse():
+    layer = MinibatchDiscrimination(3, 4)
+    same = layer(torch.ones(10, 3))
+    torch.testing.assert_close(same, torch.full((10, 4), 9.0))
+    assert layer(100 * torch.randn(10, 3)).max().item() < 1
+
+
+def test_spectral_norms_bound_the_slope():
+    D = Discriminator(2, 8, 3, pieces=1, spectral=True, init=3.0)
+    x = torch.randn(100, 2, requires_grad=True)
+    (slope,) = torch.autograd.grad(D(x).sum(), x)
+    assert float(slope.norm(dim=1).max()) <= 1 + 1e-6
+
+
+def test_maxout_is_the_maximum():
+    from allometry.models.gan import _maxout
+
+    parts = torch.randn(5, 7, 3)
+    torch.testing.assert_close(_maxout(list(parts)), parts.amax(0))
+
+
+def test_broken_games_are_refused():
+    with pytest.raises(InputError, match="multiple of the pack 5"):
+        contest(1, pack=5)
+    with pytest.raises(InputError, match="seeds must be 2"):
+        contest(2, seeds=[1])
+    game = contest(1, Rules(batch=24, lr=1e30))
+    with pytest.raises(DivergedError, match="broke down"):
+        play(game, 30)
