@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 from typing import final
 
 from allometry.report import figures, theme, words
@@ -48,6 +49,7 @@ class Plates:
     frontier: Figure | None = None
     panels: list[Panel] = field(default_factory=list)
     curves: Figure | None = None
+    game: list[Figure] = field(default_factory=list)
     charts: dict[str, str] = field(default_factory=dict)
 
     def draw(
@@ -88,7 +90,49 @@ def plates(runs: RunsLike, story: Story) -> Plates:
         f"Validation loss in {story.unit} along training, one line for each run, coloured by "
         "size; broken lines did not finish. The first steps may lie above the frame.",
     )
+    _game(made, runs, story)
     return made
+
+
+def _game(made: Plates, runs: RunsLike, story: Story) -> None:
+    """The adversarial run of least loss, where the study has one that kept its samples."""
+    folder = getattr(runs, "folder", None)
+    if folder is None or not (Path(folder) / "samples").is_dir():
+        return
+    # Torch takes a second to import, which studies of other families need not pay.
+    from allometry.report import games
+
+    best = games.best(runs, Path(folder))
+    if best is None:
+        return
+    whose, curve, left, most = words.family(best.family), best.curve, best.left, best.modes
+    charts: list[tuple[str, Callable[[int], Spec | None], str]] = [
+        (
+            "samples-along-training",
+            lambda w: games.samples_along(left["step"], left["samples"], left["real"], w),
+            f"Samples of the best run ({whose}) over the data, along training.",
+        ),
+        (
+            "modes-along-training",
+            lambda w: games.modes_along(curve, most, w) if most else None,
+            "Modes with at least one sample of high quality.",
+        ),
+        (
+            "players-costs",
+            lambda w: games.costs(curve, w),
+            "What each player pays: neither falls for long in a game that goes well.",
+        ),
+        (
+            "discriminators-field",
+            lambda w: games.discriminator_field(
+                left["judge"], left["real"], left["samples"][-1], min(w, 480)
+            ),
+            "The log density ratio log p/q as the discriminator of that run sees it at the end; "
+            "near 0 where data and samples agree.",
+        ),
+    ]
+    drawn = (made.draw(name, chart, _BOTH, caption) for name, chart, caption in charts)
+    made.game = [figure for figure in drawn if figure is not None]
 
 
 def _panel(made: Plates, runs: RunsLike, story: Story, family: Family, i: int) -> Panel:

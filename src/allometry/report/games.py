@@ -1,0 +1,253 @@
+"""Pictures of games: samples along training, the judge's field, modes, costs, portraits.
+
+Like all charts of this room, Vega-Lite specifications as plain mappings; `theme.svg` draws them.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from allometry._core.spec import Spec as Request
+from allometry.report import theme
+from allometry.report.runs import RunsLike
+from allometry.report.theme import LIGHT, Spec, layer
+from allometry.train import checkpoint
+from allometry.train.game import Game
+
+
+def samples_along(
+    steps: Sequence[int], samples: np.ndarray, real: np.ndarray, width: int = 960, most: int = 4
+) -> Spec:
+    """What a generator makes after some steps, over the data, panel by panel.
+
+    Args:
+        steps: When.
+        samples: (when, n, 2).
+        real: (n, 2) data.
+        width: In pixels, of the whole row.
+        most: Panels.
+    """
+    chosen = np.unique(np.linspace(0, len(steps) - 1, most).round().astype(int))
+    chosen = chosen[-2:] if width < 500 else chosen
+    size = max(120, width // len(chosen) - 40)
+    low, high = real.min(0), real.max(0)
+    margin = 0.25 * (high - low)
+    x = _axis("x", (low - margin)[0], (high + margin)[0])
+    y = _axis("y", (low - margin)[1], (high + margin)[1])
+    panels = []
+    for i in chosen:
+        layers = [
+            layer(_points(real), "point", _dot("c2", 10, 0.35), x=x, y=y),
+            layer(_points(samples[i]), "point", _dot("c1", 8, 0.6), x=x, y=y),
+        ]
+        title = f"step {int(steps[i]):,}"
+        panels.append({"layer": layers, "title": title, "width": size, "height": size})
+    whole = theme.styled([], "", width, size)
+    kept = {k: v for k, v in whole.items() if k not in ("layer", "width", "height", "title")}
+    return kept | {"hconcat": panels}
+
+
+def costs(curve: pd.DataFrame, width: int = 720) -> Spec:
+    """Both players' costs along training."""
+    names = {"cost_generator": "generator", "cost_discriminator": "discriminator"}
+    data = curve[["step", *names]].rename(columns=names).melt(
+        "step", var_name="player", value_name="cost"
+    )  # fmt: skip
+    x = _log("step", curve["step"], "Steps of the generator")
+    lines = layer(
+        *(data, "line", {"strokeWidth": 2, "point": True}),
+        x=x,
+        y={"field": "cost", "type": "quantitative", "axis": {"title": None}},
+        color=_colour("player", list(names.values())),
+    )
+    return theme.styled([lines], "Cost of each player", width, round(width * 0.4))
+
+
+def modes_along(curve: pd.DataFrame, most: int, width: int = 720) -> Spec:
+    """Modes hit along training."""
+    y = {"field": "modes", "type": "quantitative", "scale": {"domain": [0, most]},
+         "axis": {"title": None}}  # fmt: skip
+    look = {"strokeWidth": 2, "point": True, "color": LIGHT["c1"], "interpolate": "step-after"}
+    x = _log("step", curve["step"], "Steps of the generator")
+    lines = layer(curve[["step", "modes"]], "line", look, x=x, y=y)
+    title = f"Modes found, of {most}"
+    return theme.styled([lines], title, width, round(width * 0.4))
+
+
+def discriminator_field(
+    judge: Callable[[Tensor], Tensor],
+    real: np.ndarray,
+    samples: np.ndarray,
+    width: int = 480,
+    cells: int = 60,
+) -> Spec:
+    """The log ratio log p/q that a discriminator sees over the plane, with data and samples.
+
+    Args:
+        judge: Points (n, 2) to logits (n,).
+        real: (n, 2) data.
+        samples: (n, 2) the generator's.
+        width: In pixels.
+        cells: Along each axis.
+    """
+    low, high = real.min(0), real.max(0)
+    margin = 0.25 * (high - low)
+    low, high = low - margin, high + margin
+    step = (high - low) / cells
+    axes = [low[i] + step[i] * (np.arange(cells) + 0.5) for i in (0, 1)]
+    at = np.stack(np.meshgrid(*axes, indexing="ij"), 2).reshape(-1, 2)
+    with torch.no_grad():
+        logits = judge(torch.from_numpy(at).float()).numpy().astype(float)
+    data = pd.DataFrame({"x": at[:, 0] - step[0] / 2, "x2": at[:, 0] + step[0] / 2,
+                         "y": at[:, 1] - step[1] / 2, "y2": at[:, 1] + step[1] / 2,
+                         "ratio": logits.clip(-4, 4)})  # fmt: skip
+    x, y = _axis("x", low[0], high[0]), _axis("y", low[1], high[1])
+    colour = {
+        "field": "ratio",
+        "type": "quantitative",
+        "scale": {"scheme": "blueorange", "domain": [-4, 4]},
+        "legend": {"title": "log p/q"},
+    }
+    tiles = layer(data, "rect", {"opacity": 0.8, "aria": False}, x=x, y=y, color=colour)
+    tiles["encoding"] |= {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
+    marks = [
+        tiles,
+        layer(_points(real), "point", _dot("ink", 6, 0.5), x=x, y=y),
+        layer(_points(samples), "point", _dot("c1", 8, 0.8), x=x, y=y),
+    ]
+    return theme.styled(marks, "What the discriminator sees", width, width)
+
+
+def portrait(
+    game: Game,
+    box: tuple[float, float, float, float],
+    paths: dict[str, list[tuple[Tensor, ...]]] | None = None,
+    width: int = 480,
+    arrows: int = 15,
+) -> Spec:
+    """The field of a game of two players with one parameter each, and ways through it.
+
+    Args:
+        game: Of two players.
+        box: Least and largest first, then second parameter.
+        paths: Ways by name, as `train.game.differentiable.play` gives them.
+        width: In pixels.
+        arrows: Along each axis.
+    """
+    u, v = np.linspace(*box[:2], arrows), np.linspace(*box[2:], arrows)
+    at = torch.tensor(np.stack(np.meshgrid(u, v, indexing="ij"), 2).reshape(-1, 2))
+    a, b = game.field((at[:, :1], at[:, 1:]))
+    slope = -torch.cat([a, b], 1).numpy()
+    longest = float(np.linalg.norm(slope, axis=1).max()) or 1.0
+    step = min(box[1] - box[0], box[3] - box[2]) / arrows
+    ends = at.numpy() + 0.9 * step * slope / longest
+    data = pd.DataFrame({"x": at[:, 0], "y": at[:, 1], "x2": ends[:, 0], "y2": ends[:, 1]})
+    x, y = _axis("x", *box[:2], "first player"), _axis("y", *box[2:], "second player")
+    field = layer(data, "rule", {"color": LIGHT["muted"], "aria": False}, x=x, y=y)
+    field["encoding"] |= {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
+    heads = layer(data.drop(columns=["x", "y"]).rename(columns={"x2": "x", "y2": "y"}), "point",
+                  _dot("muted", 8, 1.0), x=x, y=y)  # fmt: skip
+    marks = [field, heads]
+    names = list(paths or {})
+    rows = [
+        {"x": float(p[0]), "y": float(p[1]), "order": i, "way": name}
+        for name, path in (paths or {}).items()
+        for i, p in enumerate(path)
+    ]
+    if rows:
+        line = layer(pd.DataFrame(rows), "line", {"strokeWidth": 1.8, "clip": True}, x=x, y=y,
+                     color=_colour("way", names))  # fmt: skip
+        line["encoding"] |= {"order": {"field": "order"}}
+        marks.append(line)
+    return theme.styled(marks, "Second player's parameter", width, width)
+
+
+@final
+@dataclass(frozen=True)
+class Best:
+    """The adversarial run of least loss: its family, curve, what it left, most modes of any."""
+
+    family: str
+    curve: pd.DataFrame
+    left: dict[str, Any]
+    modes: int
+
+
+def best(runs: RunsLike, folder: Path) -> Best | None:
+    """The first by loss of the runs that kept samples in the plane."""
+    frame = runs.frame().sort_values("loss")
+    for row in frame[frame["status"] == "done"].to_dict("records"):
+        left = kept(folder, str(row["key"]))
+        if left is not None and left["real"].shape[1] == 2:
+            curves = runs.curves()
+            own = curves[curves["key"] == row["key"]]
+            modes = most_modes(frame) if "modes" in own else 0
+            return Best(str(row["family"]), own, left, modes)
+    return None
+
+
+def kept(folder: Path, key: str) -> dict[str, Any] | None:
+    """Samples, curve and discriminator that an adversarial run left; `None` where it left none."""
+    path = folder / "samples" / f"{key}.npz"
+    weights = folder / "weights" / f"{key}.safetensors"
+    if not (path.exists() and weights.exists()):
+        return None
+    with np.load(path, allow_pickle=False) as data:
+        found: dict[str, Any] = {name: data[name] for name in data.files}
+    tensors, about = checkpoint.read(weights)
+    if "discriminator" not in about:
+        return None
+    judge: nn.Module = Request.from_dict(json.loads(about["discriminator"]))()
+    own = {k.removeprefix("discriminator."): v for k, v in tensors.items()
+           if k.startswith("discriminator.")}  # fmt: skip
+    judge.float().load_state_dict(own)
+    pack = int(getattr(judge, "pack", 1))
+
+    def logits(x: Tensor) -> Tensor:
+        # A pack of one point repeated: what a packing judge makes of it alone.
+        return judge(x.repeat_interleave(pack, 0)) / pack
+
+    return found | {"judge": logits}
+
+
+def _points(rows: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame({"x": rows[:, 0].astype(float), "y": rows[:, 1].astype(float)})
+
+
+def _dot(colour: str, size: int, opacity: float) -> Spec:
+    look = {"filled": True, "size": size, "opacity": opacity, "clip": True, "aria": False}
+    return look | {"color": LIGHT[colour]}
+
+
+def _axis(field: str, low: float, high: float, title: str | None = None) -> Spec:
+    return {
+        "field": field,
+        "type": "quantitative",
+        "scale": {"domain": [float(low), float(high)], "nice": False},
+        "axis": {"title": title, "tickCount": 4},
+    }
+
+
+def _log(field: str, values: Any, title: str) -> Spec:
+    low, high = theme.extent(values)
+    return theme.log_axis(field, low, high, lambda v: f"{v:,.0f}", title)
+
+
+def _colour(field: str, names: list[str]) -> Spec:
+    hues = [LIGHT[theme.FAMILY_COLOURS[i % len(theme.FAMILY_COLOURS)]] for i in range(len(names))]
+    scale = {"domain": names, "range": hues}
+    return {"field": field, "type": "nominal", "scale": scale, "legend": {"title": None}}
+
+
+def most_modes(frame: pd.DataFrame) -> int:
+    """The most modes that any run has found."""
+    values = pd.to_numeric(frame.get("modes", pd.Series(dtype=float)), errors="coerce")
+    return int(values.max()) if len(values) and math.isfinite(values.max()) else 0
