@@ -69,6 +69,27 @@ class Generator(nn.Module):
 
 
 @final
+class Location(nn.Module):
+    """A Gaussian that can only move (and stretch): the smallest class of generators.
+
+    Args:
+        dim: d.
+        scaled: Whether its standard deviation is learnt too.
+    """
+
+    def __init__(self, dim: int, scaled: bool = False) -> None:
+        super().__init__()
+        require(dim >= 1, "Location.dim", "be at least 1", dim)
+        self.dim = self.latent = dim
+        self.shift = nn.Parameter(torch.zeros(dim))
+        self.log_scale = nn.Parameter(torch.zeros(())) if scaled else None
+
+    def forward(self, z: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
+        """The noise, moved."""
+        return self.shift + (z if self.log_scale is None else z * self.log_scale.exp())
+
+
+@final
 class Discriminator(nn.Module):
     """The logit that points, or packs of them, are data.
 

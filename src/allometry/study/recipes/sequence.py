@@ -12,7 +12,7 @@ from torch import nn
 from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.models import CausalConvolution, FiniteMemory, Recurrent
-from allometry.study.recipes.words import about, generate, same_text
+from allometry.study.recipes.words import about, generate, same_text, worth
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Text
 from allometry.train import checkpoint
@@ -167,6 +167,7 @@ class SequenceRun(Request):
                 "loss": trained.curve.loss,
             },
             sample=generate(model, self.target, self.seed),
+            measures=worth(model, self.target, self.seed),
         )
 
 

@@ -11,7 +11,7 @@ import torch
 from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.models import Transformer
-from allometry.study.recipes.words import about, generate, same_text
+from allometry.study.recipes.words import about, generate, same_text, worth
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Text
 from allometry.train import checkpoint
@@ -145,6 +145,7 @@ class TransformerRun(Request):
                 "loss": trained.curve.loss,
             },
             sample=generate(model, self.target, self.seed),
+            measures=worth(model, self.target, self.seed),
         )
 
 
