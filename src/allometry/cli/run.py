@@ -16,8 +16,9 @@ def run(
     job: Annotated[
         str,
         typer.Argument(
-            help="A text file, `embedded` (the prose Python carries), `ring` or `grid` (of "
-            "Gaussians, for adversarial networks), or FILE.py:function "
+            help="A text file, `embedded` (the prose Python carries); `ring` or `grid` (of "
+            "Gaussians, for adversarial networks); a density: `moons`, `rings`, `digits`, ..., a "
+            "CSV or npy file, a folder of images; or FILE.py:function "
             "returning a Study."
         ),
     ],
@@ -33,6 +34,9 @@ def run(
     ] = None,
     vocabulary: Annotated[str, typer.Option(help="characters, bytes or bpe.")] = "characters",
     context: Annotated[int, typer.Option(help="Tokens a model sees.")] = 64,
+    family: Annotated[
+        list[str] | None, typer.Option(help="Flow of a density; give it again for several.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; one per core.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of each process.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what it costs.")] = False,
@@ -53,6 +57,7 @@ def run(
         tokens=tokens,
         vocabulary=vocabulary,
         context=context,
+        families=family or (),
     )
     folder = folder or Path("runs") / study.target.name
     carry_out(study, folder, workers=workers, threads=threads, dry_run=dry_run, json=json)

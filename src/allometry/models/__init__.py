@@ -1,6 +1,6 @@
 """Architectures: plain modules that know nothing of data or training."""
 
-from allometry.models import flows
+from allometry.models import flows, sampling
 from allometry.models.attention import Attention, hardmax
 from allometry.models.block import Block, FeedForward
 from allometry.models.cache import Cache
@@ -31,4 +31,5 @@ __all__ = [
     "Transformer",
     "flows",
     "hardmax",
+    "sampling",
 ]

@@ -18,7 +18,7 @@ from allometry._core.cite import cite
 from allometry._core.errors import require
 from allometry._core.files import make_folder, replacing
 from allometry.laws import Law, Plan
-from allometry.report import plates, tables, theme, words, worth
+from allometry.report import densities, plates, tables, theme, words, worth
 from allometry.report.judge import FRESH_PASSES
 from allometry.report.runs import RunsLike, about
 from allometry.report.sentences import facts, plural
@@ -95,6 +95,7 @@ def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
         curves=drawn.curves,
         game=drawn.game,
         measures=worth.measures(runs, story),
+        pictures=densities.pictures(runs),
         runs=tables.runs(runs, story),
         runs_lead=_runs_lead(story),
         samples=tables.samples(runs, story),

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from allometry._core.errors import InputError
+from allometry._core.errors import InputError, require
+from allometry.study.densities import density_study, vectors
 from allometry.study.ladder import ladder
 from allometry.study.recipes import gan, ngram, transformer
 from allometry.study.study import Study
@@ -23,6 +24,7 @@ def study(
     tokens: Sequence[float] | None = None,
     vocabulary: str = "characters",
     context: int = 64,
+    families: Sequence[str] = (),
 ) -> Study:
     """The study that `allometry run JOB` carries out.
 
@@ -37,12 +39,20 @@ def study(
         tokens: Training tokens; see `default_tokens`.
         vocabulary: Of the text.
         context: Tokens a model sees.
+        families: Which flows, where the job is a density; see `density_study`. A density is a
+            name of `densities.LAWS` (moons, rings, ...), `"digits"`, a CSV or npy file, or a
+            folder of images.
     """
-    if job in GAMES:
+    if job in GAMES and not families:
         return game_study(job, smallest, largest, rungs, seeds, tokens)
     file, colon, function = job.rpartition(":")
     if colon and file.endswith(".py"):
         return _from_file(Path(file), function)
+    density = vectors(job)
+    if density is not None:
+        sizes = {"smallest": smallest, "largest": largest, "rungs": rungs, "seeds": seeds}
+        return density_study(density, families=families, examples=tokens, **sizes)  # pyright: ignore
+    require(not families, "families", "be left out for a text", list(families))
     if job == "embedded":
         target = Text.embedded(vocabulary=vocabulary)
     else:

@@ -1,6 +1,7 @@
 """The targets room: what a model is asked to do."""
 
 from allometry.targets import functions, points
+from allometry.targets.images import Images
 from allometry.targets.languages import (
     Automaton,
     Dyck,
@@ -12,6 +13,7 @@ from allometry.targets.languages import (
 from allometry.targets.machines import Configuration, TuringMachine
 from allometry.targets.points import Points
 from allometry.targets.series import AutoregressiveSeries
+from allometry.targets.table import Table
 from allometry.targets.text import Text
 from allometry.targets.vocabulary import Vocabulary, vocabulary_from_dict
 
@@ -21,9 +23,11 @@ __all__ = [
     "Configuration",
     "Dyck",
     "Grammar",
+    "Images",
     "Language",
     "Points",
     "ShuffleDyck",
+    "Table",
     "Text",
     "Tree",
     "TuringMachine",

@@ -1,6 +1,7 @@
 """What targets made of rows share: the order in which training goes through them."""
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -30,3 +31,13 @@ def epoch_rows(rows: int, step: int, size: int, seed: int) -> Int[Tensor, " {siz
 @functools.lru_cache(maxsize=32)
 def _order(rows: int, epoch: int, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch, rows]).permutation(rows)
+
+
+def cut(rows: int, shares: Sequence[float], name: str) -> list[tuple[int, int]]:
+    """Beginning and end of train, validation and test among `rows` rows, none of them empty."""
+    good = len(shares) == 3 and min(shares) > 0 and abs(sum(shares) - 1) < 1e-9
+    require(good, name, "be three positive shares that sum to 1", tuple(shares))
+    first, second = int(rows * shares[0]), int(rows * round(shares[0] + shares[1], 12))
+    fix = "Give more of them or other splits."
+    require(0 < first < second < rows, name, "leave no split empty", (rows, tuple(shares)), fix)
+    return [(0, first), (first, second), (second, rows)]

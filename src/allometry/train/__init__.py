@@ -2,7 +2,7 @@
 
 from allometry.train.budget import Budget, count_flops, count_parameters, count_training_flops
 from allometry.train.evaluate import evaluate, token_losses
-from allometry.train.loop import Curve, Progress, Trained, train
+from allometry.train.loop import Curve, Progress, Trained, descend, train
 from allometry.train.objectives import negative_log_likelihood, next_token
 from allometry.train.optimiser import adamw, parameter_groups
 from allometry.train.packed import Packed, Stepper, together
@@ -19,6 +19,7 @@ __all__ = [
     "count_flops",
     "count_parameters",
     "count_training_flops",
+    "descend",
     "evaluate",
     "log_spaced",
     "negative_log_likelihood",

@@ -1,8 +1,29 @@
 """How each family is grown to a wanted size and trained."""
 
+from allometry.study.recipes.baseline import baseline
+from allometry.study.recipes.density import (
+    affine_coupling,
+    glow,
+    masked_autoregressive,
+    spline_coupling,
+)
 from allometry.study.recipes.gan import gan
 from allometry.study.recipes.ngram import ngram
 from allometry.study.recipes.sequence import convolution, gru, lstm, mlp, rnn
 from allometry.study.recipes.transformer import transformer
 
-__all__ = ["convolution", "gan", "gru", "lstm", "mlp", "ngram", "rnn", "transformer"]
+__all__ = [
+    "affine_coupling",
+    "baseline",
+    "convolution",
+    "gan",
+    "glow",
+    "gru",
+    "lstm",
+    "masked_autoregressive",
+    "mlp",
+    "ngram",
+    "rnn",
+    "spline_coupling",
+    "transformer",
+]

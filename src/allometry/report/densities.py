@@ -1,0 +1,213 @@
+"""Pictures of densities: heat maps on the way through a flow, a grid of points, samples."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from numpy import ndarray
+from torch import nn
+
+from allometry._core.spec import Spec
+from allometry.models import flows
+from allometry.report import raster, words
+from allometry.report.runs import RunsLike, about, finished, table
+from allometry.targets.points import Density
+from allometry.train import checkpoint
+
+CELLS = 90
+"""Cells along a side of a heat map."""
+
+MOST_STAGES = 5
+
+
+@final
+@dataclass(frozen=True)
+class Picture:
+    """An image of the page: its address, what it shows, and the words under it."""
+
+    name: str
+    address: str
+    caption: str
+
+
+def pictures(runs: RunsLike) -> list[Picture]:
+    """Everything there is to see of a study of points or images; nothing of other studies."""
+    said = about(runs)
+    target = said.get("target")
+    kind = target.get("kind") if isinstance(target, dict) else None
+    if kind not in ("points", "images", "table") or "folder" not in said:
+        return []
+    folder, frame = Path(str(said["folder"])), finished(table(runs))
+    made: list[Picture] = []
+    for family, group in frame.groupby("family", sort=False):
+        for key in group.sort_values("loss")["key"]:
+            weights = folder / "weights" / f"{key}.safetensors"
+            if weights.exists():
+                name = words.family(str(family))
+                made += _of_run(folder, str(key), _loaded(weights), target, name)
+                break
+    return made
+
+
+def _loaded(path: Path) -> nn.Module:
+    tensors, said = checkpoint.read(path)
+    model: nn.Module = Spec.from_dict(json.loads(said["model"]))()
+    model.load_state_dict(tensors)
+    dtype = next(t.dtype for t in tensors.values() if t.is_floating_point())
+    return model.to(dtype).eval()
+
+
+def _of_run(
+    folder: Path, key: str, model: nn.Module, target: dict[str, Any], name: str
+) -> list[Picture]:
+    made: list[Picture] = []
+    if target["kind"] == "points" and isinstance(model, flows.Flow) and model.dim == 2:
+        density: Density = Spec.from_dict(target["density"])()
+        made.append(_heat_maps(model, density, name))
+        made.append(_stages(model, density, name))
+        made.append(_grid(model, density, name))
+    seen = folder / "pictures" / f"{key}.npz"
+    if seen.exists():
+        with np.load(seen, allow_pickle=False) as data:
+            samples, steps = data["samples"], data["step"]
+        if samples.ndim == 5:
+            made.append(_image_samples(samples, steps, int(target["levels"]), name))
+        elif samples.shape[-1] == 2 and target["kind"] == "points":
+            made.append(_point_samples(samples, steps, Spec.from_dict(target["density"])(), name))
+    return made
+
+
+def _cells(low: ndarray, high: ndarray) -> torch.Tensor:
+    """Midpoints of the cells of a box, top row first."""
+    u = (np.arange(CELLS) + 0.5) / CELLS
+    x, y = low[0] + u * (high[0] - low[0]), high[1] - u * (high[1] - low[1])
+    return torch.from_numpy(np.stack(np.meshgrid(x, y), 2).reshape(-1, 2))
+
+
+def _shown(p: Float[ndarray, " n"], top: float) -> UInt8[ndarray, "h w 3"]:
+    # The root lets thin tails be seen beside sharp peaks.
+    return raster.heat(np.sqrt(np.clip(p / top, 0, 1)).reshape(CELLS, CELLS))
+
+
+@torch.no_grad()
+def _heat_maps(model: flows.Flow, density: Density, name: str) -> Picture:
+    """The true density and the flow's."""
+    low, high = density.box
+    cells = _cells(low, high)
+    true = density.log_prob(cells).exp().numpy()
+    dtype = next(model.parameters()).dtype
+    learnt = model.log_prob(cells.to(dtype)).double().exp().numpy()
+    top = float(np.quantile(true[true > 0], 0.98)) if (true > 0).any() else 1.0
+    sheet = raster.side_by_side([raster.enlarged(_shown(p, top), 3) for p in (true, learnt)])
+    return Picture(
+        f"density-{name}",
+        raster.address(raster.png(sheet), "image/png"),
+        f"Density: the true one (left) and that of the best {name} (right), on one scale.",
+    )
+
+
+def _picked(stages: list[Any]) -> list[int]:
+    many = min(MOST_STAGES, len(stages))
+    return sorted({round(i * (len(stages) - 1) / (many - 1)) for i in range(many)})
+
+
+@torch.no_grad()
+def _stages(model: flows.Flow, density: Density, name: str) -> Picture:
+    """Where noise is after none, some and all of the layers on its way to data."""
+    rng = torch.Generator().manual_seed(0)
+    dtype = next(model.parameters()).dtype
+    noise = torch.randn(40_000, 2, generator=rng, dtype=dtype)
+    stages = [x.double().numpy() for x in model.backward_stages(noise)]
+    panels = []
+    for i in _picked(stages):
+        low, high = _span(stages[i])
+        counts, _, _ = np.histogram2d(
+            *stages[i].T, bins=CELLS, range=[(low[0], high[0]), (low[1], high[1])]
+        )
+        field = counts.T[::-1]
+        top = max(1.0, float(np.quantile(field[field > 0], 0.98)))
+        panels.append(raster.enlarged(_shown(field.flatten(), top), 2))
+    return Picture(
+        f"stages-{name}",
+        raster.address(raster.png(raster.side_by_side(panels)), "image/png"),
+        f"From noise to data: the density before, between and after the layers of the {name}, "
+        "each in its own frame.",
+    )
+
+
+def _span(x: ndarray) -> tuple[ndarray, ndarray]:
+    low, high = np.quantile(x, 0.001, axis=0), np.quantile(x, 0.999, axis=0)
+    margin = 0.06 * (high - low)
+    return low - margin, high + margin
+
+
+@torch.no_grad()
+def _grid(model: flows.Flow, density: Density, name: str) -> Picture:
+    """A square grid of noise, and what becomes of it."""
+    dtype = next(model.parameters()).dtype
+    ends, fine = np.linspace(-2.5, 2.5, 17), np.linspace(-2.5, 2.5, 121)
+    lines = [np.stack([np.full_like(fine, a), fine], 1) for a in ends]
+    lines += [line[:, ::-1] for line in lines]
+    points = torch.from_numpy(np.concatenate(lines)).to(dtype)
+    stages = [x.double().numpy() for x in model.backward_stages(points)]
+    panels, boxes = [], []
+    for i in _picked(stages):
+        panels.append(np.split(stages[i], len(lines)))
+        low, high = stages[i].min(0), stages[i].max(0)
+        margin = 0.04 * (high - low)
+        boxes.append((low - margin, high + margin))
+    return Picture(
+        f"grid-{name}",
+        raster.address(raster.lines_svg(panels, boxes), "image/svg+xml"),
+        f"A square grid of noise on its way through the {name} to the data.",
+    )
+
+
+def _marks(steps: ndarray) -> list[int]:
+    return _picked(list(steps))
+
+
+def _point_samples(samples: ndarray, steps: ndarray, density: Density, name: str) -> Picture:
+    low, high = density.box
+    panels = []
+    for i in _marks(steps):
+        place = ((samples[i] - low) / (high - low) * 180).astype(int)
+        inside = ((place >= 1) & (place < 179)).all(1)
+        field = np.zeros((180, 180))
+        for dx, dy in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            field[179 - place[inside, 1] + dy, place[inside, 0] + dx] = 0.55
+        panels.append(raster.heat(field))
+    said = words.listed([f"{int(steps[i]):,}" for i in _marks(steps)])
+    return Picture(
+        f"samples-{name}",
+        raster.address(raster.png(raster.side_by_side(panels)), "image/png"),
+        f"Samples of the {name} along training, after {said} steps, from the same noise.",
+    )
+
+
+def _image_samples(samples: ndarray, steps: ndarray, levels: int, name: str) -> Picture:
+    panels = []
+    for i in _marks(steps):
+        few = samples[i][:16] / (levels - 1)
+        side = math.isqrt(len(few))
+        shown = [_pixels(image) for image in few]
+        panels.append(raster.side_by_side(shown, 1, side))
+    times = max(1, 190 // panels[0].shape[1])
+    panels = [raster.enlarged(p, times) for p in panels]
+    said = words.listed([f"{int(steps[i]):,}" for i in _marks(steps)])
+    return Picture(
+        f"samples-{name}",
+        raster.address(raster.png(raster.side_by_side(panels, 8)), "image/png"),
+        f"Samples of the {name} along training, after {said} steps, from the same noise.",
+    )
+
+
+def _pixels(image: Float[ndarray, "c h w"]) -> UInt8[ndarray, "h w 3"]:
+    if image.shape[0] == 3:
+        return (image.transpose(1, 2, 0) * 255).clip(0, 255).round().astype(np.uint8)
+    return raster.heat(image[0])

@@ -1,0 +1,376 @@
+"""Normalizing flows of any size on points, tables and images, by maximum likelihood."""
+
+import functools
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from allometry._core.errors import InputError, require
+from allometry._core.estimate import Estimate
+from allometry._core.files import make_folder, replacing
+from allometry._core.spec import Spec
+from allometry.models import flows
+from allometry.study.request import Outcome, Place, Request
+from allometry.targets import Images, Points, Table
+from allometry.train import checkpoint
+from allometry.train.budget import Budget, count_parameters
+from allometry.train.loop import descend
+from allometry.train.objectives import negative_log_likelihood
+from allometry.train.optimiser import adamw
+
+Vectors = Points | Table | Images
+
+BASE_WIDTH = 64
+"""The width at which the learning rate is the number that was asked for."""
+
+FAMILIES = ("affine_coupling", "spline_coupling", "masked_autoregressive", "glow")
+LAYERS = {"affine_coupling": 8, "spline_coupling": 6, "masked_autoregressive": 5, "glow": 4}
+"""Layers of each family at every size (steps of each level, for GLOW): it is width that grows."""
+
+DRAWN = 400
+"""Points that a picture of samples shows; images are a tenth of that."""
+
+
+@final
+@dataclass(frozen=True)
+class FlowRun(Request):
+    """One flow on one target under one budget and seed.
+
+    Args:
+        target: Points, a table or images.
+        fingerprint: Of the target's content.
+        family: Of `FAMILIES`.
+        layers: Of the flow.
+        width: Of its networks.
+        batch: Examples in a batch.
+        steps: Updates.
+        lr: Peak learning rate at `BASE_WIDTH`.
+        seed: Of weights, data order and noise.
+        rung: Which size of the ladder this is, from 0.
+    """
+
+    target: Vectors
+    fingerprint: str
+    family: str
+    layers: int
+    width: int
+    batch: int
+    steps: int
+    lr: float
+    seed: int
+    rung: int
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Family, target, shape, rung and seed."""
+        return {
+            "family": self.family.replace("_", " "),
+            "target": self.target.name,
+            "shape": f"{self.layers} layers, width {self.width}",
+            "rung": self.rung,
+            "seed": self.seed,
+        }
+
+    @property
+    def shape(self) -> Spec:
+        """The model without its numbers."""
+        target = self.target
+        sizes = {"layers": self.layers, "width": self.width}
+        return Spec(
+            made, family=self.family, shape=list(target.shape), levels=target.levels, **sizes
+        )
+
+    def model(self) -> nn.Module:
+        """The untrained model."""
+        rng = torch.Generator().manual_seed(self.seed)
+        return made(**self.shape.arguments | {"rng": rng})
+
+    def budget(self) -> Budget:
+        """Counted on the model's shapes, without its numbers."""
+        N, each = _cost(self.shape)
+        D = self.steps * self.batch
+        return Budget(N, 0, D, each * D)
+
+    def work(self) -> float:
+        """A fixed price per step and layer, and the arithmetic at a modest rate."""
+        price = {"affine_coupling": 6e-4, "spline_coupling": 1.6e-3, "glow": 3e-3}
+        return self.steps * (1e-3 + price.get(self.family, 1e-3) * self.layers) + (
+            self.budget().C / 2e10
+        )
+
+    def __call__(self, place: Place) -> Outcome:
+        """Train, measure on validation and test, keep the weights and samples along the way."""
+        if self.target.fingerprint != self.fingerprint:
+            raise InputError(
+                f"{self.target.name} must not change while its study goes on. "
+                "Start a new study folder."
+            )
+        torch.set_default_dtype(torch.float32)
+        target, model = self.target, self.model()
+        first = target.batch(0, size=max(self.batch, 512), seed=self.seed)
+        model.initialise(first if isinstance(target, Points) else target.split("train"))  # pyright: ignore
+        optimiser = adamw(model, lr=self.lr, width=self.width, base_width=BASE_WIDTH)
+        seen: list[np.ndarray] = []
+
+        def measure() -> Estimate:
+            seen.append(_drawn(model, self.seed))
+            return loss_on(model, target, "validation")
+
+        trained = descend(
+            model,
+            optimiser,
+            self._objective(model),
+            measure,
+            steps=self.steps,
+            seen=self.batch,
+            clip=10.0 * math.sqrt(target.dim),
+            save_to=place.checkpoint,
+            watch=place.watch,
+            stop=place.stop,
+        )
+        test = loss_on(model, target, "test")
+        about = {"family": self.family, "model": json.dumps(self.shape.to_dict())}
+        about |= {"target": target.name, "unit": target.unit}
+        checkpoint.save_weights(place.weights, model, about)
+        pictures = make_folder(place.folder / "pictures")
+        with replacing(pictures / f"{place.key}.npz", "wb") as file:
+            # Weights may have been resumed: the samples are those of the steps at the end.
+            steps = np.asarray(trained.curve.step[-len(seen) :])
+            np.savez(file, allow_pickle=False, samples=np.stack(seen), step=steps)
+        budget = self.budget()
+        each = budget.C / budget.D
+        return Outcome(
+            columns=self.columns
+            | {
+                "N": budget.N,
+                "N_embedding": 0,
+                "D": budget.D,
+                "D_unique": min(target.D_unique, budget.D),
+                "C": budget.C,
+                "C_6ND": budget.C_6ND,
+                "loss": trained.loss.value,
+                "loss_se": trained.loss.se,
+                "test_loss": test.value,
+                "test_loss_se": test.se,
+                "seconds": trained.seconds,
+            },
+            curve={
+                "step": [float(s) for s in trained.curve.step],
+                "tokens": [float(t) for t in trained.curve.tokens],
+                "flops": [t * each for t in trained.curve.tokens],
+                "loss": trained.curve.loss,
+            },
+        )
+
+    def _objective(self, model: nn.Module) -> Callable[[int], Tensor]:
+        target = self.target
+
+        def loss(step: int) -> Tensor:
+            x = target.batch(step, size=self.batch, seed=self.seed)
+            if not isinstance(target, Images):
+                return negative_log_likelihood(model, x)
+            rng = torch.Generator().manual_seed(1_000_003 * self.seed + step)
+            return negative_log_likelihood(model, x, torch.rand(x.shape, generator=rng))
+
+        return loss
+
+
+def made(
+    family: str,
+    shape: Sequence[int],
+    levels: int | None,
+    layers: int,
+    width: int,
+    rng: torch.Generator | None = None,
+) -> nn.Module:
+    """The flow of a family for points of one shape; for whole values 0 ... levels - 1 if given.
+
+    Args:
+        family: Of `FAMILIES`.
+        shape: `(d,)` or `(channels, height, width)`.
+        levels: Values of a pixel.
+        layers: Of the flow; of GLOW, steps of each level.
+        width: Of its networks.
+        rng: Source of the initial weights; `None` means seed 0.
+    """
+    require(family in FAMILIES, "flow family", f"be one of {FAMILIES}", family)
+    if family == "glow":
+        require(levels is not None, "glow", "be given images", tuple(shape))
+        assert levels is not None
+        halvings = min(2, *(_halvings(side) for side in shape[1:]))
+        body = flows.glow(shape, halvings, layers, width, marginal=levels, rng=rng)
+        return flows.Dequantised(body, levels)
+    if levels is not None:
+        require(family == "spline_coupling", "flow family", "be spline_coupling or glow", family)
+        return flows.image_splines(shape, levels, layers, width, rng=rng)
+    (dim,) = shape
+    makers: dict[str, Callable[..., flows.Flow]] = {
+        "affine_coupling": flows.affine_coupling,
+        "spline_coupling": flows.spline_coupling,
+        "masked_autoregressive": flows.masked_autoregressive,
+    }
+    return makers[family](dim, layers, width, rng=rng)
+
+
+def _halvings(side: int) -> int:
+    require(side % 2 == 0, "glow images", "have sides of even length", side)
+    return 1 + (_halvings(side // 2) if side % 4 == 0 else 0)
+
+
+@torch.no_grad()
+def loss_on(model: nn.Module, target: Vectors, split: str, batch: int = 1000) -> Estimate:
+    """Mean loss on a whole split: nats of points, nats of a table's rows, bits per dimension.
+
+    Images are filled with noise of a fixed seed, so that the same model has the same figure.
+    """
+    rows = target.split(split)
+    losses = torch.cat([-model.log_prob(part) for part in rows.split(batch)]).double()  # pyright: ignore
+    if isinstance(target, Table):
+        losses = losses + target.log_scale
+    if isinstance(target, Images):
+        losses = losses / (target.dim * math.log(2))
+    se = losses.std().item() / len(losses) ** 0.5
+    return Estimate(losses.mean().item(), se, n=len(losses), method="independent rows")
+
+
+@torch.no_grad()
+def _drawn(model: nn.Module, seed: int) -> np.ndarray:
+    """Samples for pictures, from the same noise every time."""
+    many = DRAWN if len(model.shape) == 1 else DRAWN // 10  # pyright: ignore
+    rng = torch.Generator().manual_seed(seed)
+    return model.sample(many, rng=rng).numpy().astype(np.float32)  # pyright: ignore
+
+
+@functools.cache
+def _cost(shape: Spec) -> tuple[int, float]:
+    """N and training FLOPs per example: the same for every seed and budget."""
+    with torch.device("meta"):
+        model = shape()
+        x = torch.zeros(2, *model.shape)
+        with FlopCounterMode(display=False) as counter:
+            flow = model.flow if isinstance(model, flows.Dequantised) else model
+            flow.log_prob(x).sum().backward()
+    return count_parameters(model)[0], float(counter.get_total_flops()) / 2
+
+
+def grow(family: str, shape: Sequence[int], levels: int | None, N: float) -> tuple[int, int]:
+    """Layers and width of a flow with about `N` parameters: the number of layers stays."""
+    layers = LAYERS[family]
+
+    @functools.cache
+    def size(width: int) -> int:
+        sizes = {"layers": layers, "width": width, "rng": None}
+        with torch.device("meta"):
+            return count_parameters(made(family, shape, levels, **sizes))[0]
+
+    low, high = 1, 1
+    while size(high) < N and high < 4096:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if size(middle) < N else (low, middle)
+    return layers, min((low, high), key=lambda w: abs(math.log(size(w) / N)))
+
+
+def _requests(
+    family: str,
+    target: Vectors,
+    ladder: Iterable[float],
+    tokens: Sequence[float],
+    seeds: int,
+    batch: int,
+    lr: float,
+) -> list[Spec]:
+    require(batch >= 1, f"{family}.batch", "be at least 1", batch)
+    shapes = [grow(family, target.shape, target.levels, N) for N in ladder]
+    shapes = list(dict.fromkeys(shapes))
+    return [
+        Spec(
+            FlowRun,
+            target=target.spec,
+            fingerprint=target.fingerprint,
+            family=family,
+            layers=layers,
+            width=width,
+            batch=batch,
+            steps=max(1, round(D / batch)),
+            lr=lr,
+            seed=seed,
+            rung=rung,
+        )
+        for rung, (layers, width) in enumerate(shapes)
+        for D in sorted(set(tokens))
+        for seed in range(seeds)
+    ]
+
+
+def affine_coupling(
+    target: Vectors,
+    ladder: Iterable[float],
+    *,
+    tokens: Sequence[float],
+    seeds: int,
+    batch: int = 256,
+    lr: float = 0.005,
+) -> list[Spec]:
+    """Requests for affine couplings (RealNVP) of each size, number of examples and seed.
+
+    References: `dinh2017`.
+    """
+    return _requests("affine_coupling", target, ladder, tokens, seeds, batch, lr)
+
+
+def spline_coupling(
+    target: Vectors,
+    ladder: Iterable[float],
+    *,
+    tokens: Sequence[float],
+    seeds: int,
+    batch: int = 256,
+    lr: float = 0.005,
+) -> list[Spec]:
+    """Requests for spline couplings of each size, number of examples and seed.
+
+    References: `durkan2019`.
+    """
+    return _requests("spline_coupling", target, ladder, tokens, seeds, batch, lr)
+
+
+def masked_autoregressive(
+    target: Vectors,
+    ladder: Iterable[float],
+    *,
+    tokens: Sequence[float],
+    seeds: int,
+    batch: int = 256,
+    lr: float = 0.005,
+) -> list[Spec]:
+    """Requests for masked autoregressive flows of each size, number of examples and seed.
+
+    References: `papamakarios2017`.
+    """
+    return _requests("masked_autoregressive", target, ladder, tokens, seeds, batch, lr)
+
+
+def glow(
+    target: Images,
+    ladder: Iterable[float],
+    *,
+    tokens: Sequence[float],
+    seeds: int,
+    batch: int = 128,
+    lr: float = 0.002,
+) -> list[Spec]:
+    """Requests for GLOW of each size, number of images and seed.
+
+    References: `kingma2018`.
+    """
+    require(isinstance(target, Images), "glow.target", "be images", target)
+    return _requests("glow", target, ladder, tokens, seeds, batch, lr)

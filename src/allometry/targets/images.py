@@ -1,0 +1,222 @@
+"""Images of whole grey values (or colours) as a target: learn their law.
+
+Letters: n images, c channels, h height, w width.
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+from numpy import ndarray
+from torch import Tensor
+
+from allometry._core.errors import InputError, require, require_extra
+from allometry._core.files import storage
+from allometry._core.spec import Spec
+from allometry.targets.rows import SPLITS, cut, epoch_rows
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+
+
+@final
+class Images:
+    """Pictures with whole values 0 ... levels - 1, split at random into train, validation, test.
+
+    Args:
+        pixels: (n, h, w) or (n, c, h, w), whole numbers.
+        levels: Values a pixel may have; one more than the largest unless told.
+        labels: A class for each, if there are any.
+        name: In one word.
+        splits: Shares of train, validation and test.
+        seed: Of the split.
+
+    Attributes:
+        train: Images (n, c, h, w); likewise `validation`, `test`.
+        levels: Values of a pixel.
+        unit: What a loss is measured in.
+
+    Example:
+        >>> from allometry.targets import Images
+        >>> digits = Images.digits()
+        >>> digits.batch(0, size=4, seed=0).shape, digits.levels
+        (torch.Size([4, 1, 8, 8]), 17)
+    """
+
+    def __init__(
+        self,
+        pixels: Shaped[ndarray, "n ..."],
+        levels: int | None = None,
+        labels: Shaped[ndarray, " n"] | None = None,
+        name: str = "images",
+        splits: Sequence[float] = (0.8, 0.1, 0.1),
+        seed: int = 0,
+    ) -> None:
+        whole = _whole(pixels)
+        top = int(whole.max()) + 1
+        self.levels = max(2, top) if levels is None else levels
+        require(self.levels >= top, "Images.levels", f"be at least {top}", levels)
+        order = np.random.default_rng(seed).permutation(len(whole))
+        parts = cut(len(whole), splits, "Images.splits")
+        held = torch.from_numpy(whole[order].astype(np.int64))
+        self.train, self.validation, self.test = (held[a:b] for a, b in parts)
+        classes = None if labels is None else torch.from_numpy(np.asarray(labels)[order].copy())
+        self.labels = (
+            None
+            if classes is None
+            else {s: classes[a:b] for s, (a, b) in zip(SPLITS, parts, strict=True)}
+        )
+        self.name, self.splits, self.seed = name, tuple(splits), seed
+        self.shape = tuple(held.shape[1:])
+        self.unit = "bits per dimension"
+        head = repr((self.levels, self.splits, seed, whole.shape)).encode()
+        digest = hashlib.sha256(head + np.ascontiguousarray(whole).tobytes())
+        self.fingerprint = digest.hexdigest()
+        self._maker: Any = None
+        self._arguments: dict[str, Any] = {}
+
+    @staticmethod
+    def digits(splits: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> "Images":
+        """scikit-learn's 1,797 handwritten digits, 8 x 8, values 0 to 16, with their classes."""
+        from sklearn.datasets import load_digits
+
+        data = load_digits()
+        made = Images(data.images.astype(np.int64), 17, data.target, "digits", splits, seed)
+        return made._from(Images.digits, {"splits": list(splits), "seed": seed})
+
+    @staticmethod
+    def array(
+        path: str,
+        levels: int | None = None,
+        splits: Sequence[float] = (0.8, 0.1, 0.1),
+        seed: int = 0,
+    ) -> "Images":
+        """A `.npy` file of images (n, h, w) or (n, c, h, w), or (n, h, w, 3)."""
+        place = Path(path).expanduser().absolute()
+        with storage("read", place):
+            try:
+                pixels = np.load(place, allow_pickle=False)
+            except ValueError as error:
+                raise InputError(f"{path} must be a .npy array of numbers; {error}.") from None
+        made = Images(pixels, levels, name=place.stem, splits=splits, seed=seed)
+        arguments = {"path": str(place), "levels": levels, "splits": list(splits), "seed": seed}
+        return made._from(Images.array, arguments)
+
+    @staticmethod
+    def folder(
+        path: str,
+        size: int = 32,
+        grey: bool = False,
+        levels: int = 256,
+        splits: Sequence[float] = (0.8, 0.1, 0.1),
+        seed: int = 0,
+    ) -> "Images":
+        """Every image file under a folder, cut to its middle square and brought to one size.
+
+        Args:
+            path: The folder.
+            size: Pixels of a side.
+            grey: Drop the colours.
+            levels: Values of a pixel, 256 at most; fewer means coarser.
+            splits: As for `Images`.
+            seed: As for `Images`.
+        """
+        Image = require_extra("PIL.Image", "images")
+        ImageOps = require_extra("PIL.ImageOps", "images")
+        place = Path(path).expanduser().absolute()
+        require(place.is_dir(), "Images.folder", "be a folder", path)
+        require(2 <= levels <= 256, "Images.levels", "be from 2 to 256", levels)
+        files = sorted(p for p in place.rglob("*") if p.suffix.lower() in SUFFIXES)
+        require(len(files) > 0, f"{path}", f"hold images ({', '.join(SUFFIXES)})", "none")
+        pixels = []
+        for file in files:
+            with storage("read", file), Image.open(file) as image:
+                fitted = ImageOps.fit(image.convert("L" if grey else "RGB"), (size, size))
+                pixels.append(np.asarray(fitted))
+        stack = np.stack(pixels).astype(np.int64) * levels // 256
+        stack = stack if grey else stack.transpose(0, 3, 1, 2)
+        made = Images(stack, levels, name=place.name, splits=splits, seed=seed)
+        arguments: dict[str, Any] = {"path": str(place), "size": size, "grey": grey}
+        arguments |= {"levels": levels, "splits": list(splits), "seed": seed}
+        return made._from(Images.folder, arguments)
+
+    def _from(self, maker: Any, arguments: dict[str, Any]) -> "Images":
+        self._maker, self._arguments = maker, arguments
+        return self
+
+    @property
+    def spec(self) -> Spec:
+        """The request that makes this very target again in another process."""
+        fix = "Save the array as .npy and use Images.array."
+        require(
+            self._maker is not None, "Images", "come from a file to be studied", self.name, fix
+        )
+        return Spec(self._maker, **self._arguments)
+
+    @property
+    def dim(self) -> int:
+        """Numbers in an image."""
+        return math.prod(self.shape)
+
+    @property
+    def D_unique(self) -> int:
+        """Training images there are."""
+        return len(self.train)
+
+    def split(self, name: str) -> Int[Tensor, "n c h w"]:
+        """The images of `"train"`, `"validation"` or `"test"`."""
+        require(name in SPLITS, "split", "be train, validation or test", name)
+        return getattr(self, name)
+
+    def batch(self, step: int, *, size: int, seed: int) -> Int[Tensor, "{size} c h w"]:
+        """The images of one step: a pure function of its arguments."""
+        return self.train[epoch_rows(len(self.train), step, size, seed)]
+
+    def histogram_bits(self, split: str = "test") -> float:
+        """Bits per dimension of the per-pixel histogram with Laplace's rule: what to beat."""
+        return self.histogram_bits_each(split).mean().item()
+
+    def histogram_bits_each(self, split: str) -> Float[Tensor, " n"]:
+        """The same for each image of a split."""
+        counts = torch.nn.functional.one_hot(self.train, self.levels).sum(0) + 1.0
+        log_p = (counts / counts.sum(-1, keepdim=True)).log2()
+        x = self.split(split).unsqueeze(-1)
+        return -log_p.expand(len(x), *log_p.shape).gather(-1, x).flatten(1).mean(1)
+
+    def describe(self) -> dict[str, Any]:
+        """What a journal should remember of the target, in plain values."""
+        return {
+            "target": self.name,
+            "name": self.name,
+            "kind": "images",
+            **self._arguments,
+            "shape": list(self.shape),
+            "levels": self.levels,
+            "images": {s: len(self.split(s)) for s in SPLITS},
+            "D_unique": self.D_unique,
+            "unit": self.unit,
+            "histogram_bits": self.histogram_bits("validation"),
+            "fingerprint": self.fingerprint,
+        }
+
+    def __repr__(self) -> str:
+        c, h, w = self.shape
+        return f"Images({self.name}: {self.D_unique:,} training images, {c} x {h} x {w})"
+
+
+def _whole(pixels: Shaped[ndarray, "n ..."]) -> Shaped[ndarray, "n c h w"]:
+    require(pixels.ndim in (3, 4), "Images.pixels", "be (n, h, w) or (n, c, h, w)", pixels.shape)
+    require(len(pixels) >= 3, "Images.pixels", "hold at least 3 images", len(pixels))
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    elif pixels.shape[3] in (1, 3) and pixels.shape[1] not in (1, 3):
+        pixels = pixels.transpose(0, 3, 1, 2)
+    whole = pixels.astype(np.int64)
+    fine = bool(np.isfinite(pixels).all() and (whole == pixels).all() and whole.min() >= 0)
+    fix = "Multiply shares of 1 by 255 and round."
+    require(fine, "Images.pixels", "be whole numbers from 0", pixels.flat[0], fix)
+    return whole
