@@ -1,6 +1,6 @@
 """Architectures: plain modules that know nothing of data or training."""
 
-from allometry.models import flows, sampling
+from allometry.models import autoencoders, flows, quantise, sampling
 from allometry.models.attention import Attention, hardmax
 from allometry.models.block import Block, FeedForward
 from allometry.models.cache import Cache
@@ -29,7 +29,9 @@ __all__ = [
     "PixelCNN",
     "Recurrent",
     "Transformer",
+    "autoencoders",
     "flows",
     "hardmax",
+    "quantise",
     "sampling",
 ]

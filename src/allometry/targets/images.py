@@ -131,7 +131,9 @@ class Images:
         require(place.is_dir(), "Images.folder", "be a folder", path)
         require(2 <= levels <= 256, "Images.levels", "be from 2 to 256", levels)
         files = sorted(p for p in place.rglob("*") if p.suffix.lower() in SUFFIXES)
-        require(len(files) > 0, f"{path}", f"hold images ({', '.join(SUFFIXES)})", "none")
+        require(
+            len(files) > 0, f"the folder {path}", f"hold images ({', '.join(SUFFIXES)})", "none"
+        )
         pixels = []
         for file in files:
             with storage("read", file), Image.open(file) as image:

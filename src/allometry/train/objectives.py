@@ -4,6 +4,30 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
+from allometry.train.autoencoding import (
+    contractive,
+    denoising,
+    info_vae,
+    negative_elbo,
+    negative_iwae,
+    reconstruction,
+    sparse,
+    vector_quantised,
+)
+
+__all__ = [
+    "contractive",
+    "denoising",
+    "info_vae",
+    "negative_elbo",
+    "negative_iwae",
+    "negative_log_likelihood",
+    "next_token",
+    "reconstruction",
+    "sparse",
+    "vector_quantised",
+]
+
 
 def next_token(model: nn.Module, tokens: Int[Tensor, "b n_plus_1"]) -> Float[Tensor, ""]:
     r"""Mean negative log-likelihood of each token given those before it, in nats.

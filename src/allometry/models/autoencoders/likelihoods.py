@@ -1,0 +1,172 @@
+"""How a decoder's numbers become a law of the data: Gaussian, Bernoulli, categorical, logistic.
+
+Letters: n examples, "*event" shape of one; L levels.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from allometry._core.errors import require
+
+Event = Float[Tensor, "n *event"]
+Data = Shaped[Tensor, "n *event"]
+
+
+class Likelihood(nn.Module, ABC):
+    """p(x | numbers of the decoder), independent over the event's entries.
+
+    Attributes:
+        each: Numbers the decoder gives for each entry.
+    """
+
+    each: int = 1
+
+    @abstractmethod
+    def log_prob(self, numbers: Float[Tensor, "n *out"], x: Data) -> Float[Tensor, " n"]:
+        """Log probability (or density) in nats."""
+
+    @abstractmethod
+    def mean(self, numbers: Float[Tensor, "n *out"]) -> Event:
+        """The expected example."""
+
+    @abstractmethod
+    def sample(self, numbers: Float[Tensor, "n *out"], rng: torch.Generator) -> Data:
+        """An example for each row."""
+
+
+@final
+class Gaussian(Likelihood):
+    r"""$\mathcal N(x; \mu, \sigma^2)$ with one $\sigma$ for all, learnt unless it is fixed.
+
+    With $\sigma$ fixed at 1 and data on [0, 1] the best posterior is the prior: whoever wonders
+    where the code went should look here first.
+
+    Args:
+        sigma: The standard deviation, or where it begins.
+        learnt: Whether it is a parameter.
+
+    References: `rybkin2021`.
+    """
+
+    def __init__(self, sigma: float = 0.3, learnt: bool = True) -> None:
+        super().__init__()
+        require(sigma > 0, "Gaussian.sigma", "be positive", sigma)
+        self.log_sigma = nn.Parameter(torch.tensor(math.log(sigma)), requires_grad=learnt)
+
+    def log_prob(self, numbers: Float[Tensor, "n *out"], x: Data) -> Float[Tensor, " n"]:
+        """The normal density."""
+        squares = ((x - numbers) * (-self.log_sigma).exp()).square().flatten(1).sum(1)
+        size = x[0].numel()
+        return -0.5 * squares - size * (self.log_sigma + 0.5 * math.log(2 * math.pi))
+
+    def mean(self, numbers: Float[Tensor, "n *out"]) -> Event:
+        """The numbers themselves."""
+        return numbers
+
+    def sample(self, numbers: Float[Tensor, "n *out"], rng: torch.Generator) -> Data:
+        """With noise."""
+        noise = torch.randn(numbers.shape, generator=rng, dtype=numbers.dtype)
+        return numbers + self.log_sigma.exp() * noise
+
+
+@final
+class Bernoulli(Likelihood):
+    """Each entry 1 with the sigmoid of its number; shares of 1 are scored by cross-entropy."""
+
+    def log_prob(self, numbers: Float[Tensor, "n *out"], x: Data) -> Float[Tensor, " n"]:
+        """The log probability of 0s and 1s."""
+        losses = F.binary_cross_entropy_with_logits(numbers, x.to(numbers.dtype), reduction="none")
+        return -losses.flatten(1).sum(1)
+
+    def mean(self, numbers: Float[Tensor, "n *out"]) -> Event:
+        """The probabilities."""
+        return numbers.sigmoid()
+
+    def sample(self, numbers: Float[Tensor, "n *out"], rng: torch.Generator) -> Data:
+        """0s and 1s."""
+        return torch.bernoulli(numbers.sigmoid(), generator=rng)
+
+
+@final
+class Categorical(Likelihood):
+    """Each entry one of L values, by the softmax of L numbers on the decoder's last axis.
+
+    Args:
+        levels: L.
+    """
+
+    def __init__(self, levels: int) -> None:
+        super().__init__()
+        require(levels >= 2, "Categorical.levels", "be at least 2", levels)
+        self.each = levels
+
+    def log_prob(self, numbers: Float[Tensor, "n *out"], x: Data) -> Float[Tensor, " n"]:
+        """The log probability of whole numbers."""
+        log_p = numbers.log_softmax(-1)
+        return log_p.gather(-1, x.long().unsqueeze(-1)).flatten(1).sum(1)
+
+    def mean(self, numbers: Float[Tensor, "n *out"]) -> Event:
+        """The expected value."""
+        values = torch.arange(self.each, dtype=numbers.dtype, device=numbers.device)
+        return (numbers.softmax(-1) * values).sum(-1)
+
+    def sample(self, numbers: Float[Tensor, "n *out"], rng: torch.Generator) -> Data:
+        """Whole numbers."""
+        flat = numbers.softmax(-1).flatten(0, -2)
+        drawn = torch.multinomial(flat, 1, generator=rng)
+        return drawn.view(numbers.shape[:-1])
+
+
+@final
+class DiscretisedLogistic(Likelihood):
+    r"""Whole values 0 ... L - 1: the mass of a logistic law between x - 1/2 and x + 1/2.
+
+    The first and the last value have what lies beyond them, so that the masses sum to 1. One scale
+    for all, learnt.
+
+    Args:
+        levels: L.
+
+    References: `salimans2017` Eq. (2), with one component.
+    """
+
+    def __init__(self, levels: int) -> None:
+        super().__init__()
+        require(levels >= 2, "DiscretisedLogistic.levels", "be at least 2", levels)
+        self.levels = levels
+        self.log_scale = nn.Parameter(torch.tensor(math.log(levels / 16)))
+
+    def log_prob(self, numbers: Float[Tensor, "n *out"], x: Data) -> Float[Tensor, " n"]:
+        """The log mass; numbers are means in units of (L - 1) / 2 about the middle."""
+        scale = self.log_scale.exp()
+        away = x.to(numbers.dtype) - self._centre(numbers)
+        above, below = (away + 0.5) / scale, (away - 0.5) / scale
+        # log(s(a) - s(b)) = log s(a) + log s(-b) + log(1 - e^(b - a)), stable in both tails.
+        inside = (
+            F.logsigmoid(above) + F.logsigmoid(-below) + torch.log(-torch.expm1(below - above))
+        )
+        log_p = torch.where(
+            x == 0,
+            F.logsigmoid(above),
+            torch.where(x == self.levels - 1, F.logsigmoid(-below), inside),
+        )
+        return log_p.flatten(1).sum(1)
+
+    def _centre(self, numbers: Tensor) -> Tensor:
+        return (numbers + 1) * (self.levels - 1) / 2
+
+    def mean(self, numbers: Float[Tensor, "n *out"]) -> Event:
+        """The centre, held to the values there are."""
+        return self._centre(numbers).clamp(0, self.levels - 1)
+
+    def sample(self, numbers: Float[Tensor, "n *out"], rng: torch.Generator) -> Data:
+        """Whole numbers."""
+        u = torch.rand(numbers.shape, generator=rng, dtype=numbers.dtype).clamp(1e-6, 1 - 1e-6)
+        drawn = self._centre(numbers) + self.log_scale.exp() * torch.logit(u)
+        return drawn.round().clamp(0, self.levels - 1)

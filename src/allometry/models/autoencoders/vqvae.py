@@ -1,0 +1,147 @@
+"""Vector-quantised autoencoders: a code of whole numbers.
+
+Letters: n examples, K code vectors, d their size, p places of the code, "h w" its grid.
+"""
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from allometry._core.errors import require
+from allometry.models.autoencoders.networks import Down, Up
+from allometry.models.quantise import nearest
+
+
+@final
+class Codebook(nn.Module):
+    """K vectors of size d that move with the encoder's outputs, or by gradient.
+
+    With a decay the codebook is no parameter: each vector is the running mean of what was nearest
+    to it. A vector that hardly anything is nearest to is put where an output of the last batch is.
+
+    Args:
+        K: Code vectors.
+        size: d.
+        decay: Of the running means; `None` means that the codebook learns by gradient.
+        revive: Share of an even use below which a vector is moved; 0 means never.
+        rng: Source of the initial vectors; `None` means seed 0.
+
+    References: `vandenoord2017` section 3.2 and appendix A.1; `dhariwal2020` for revival.
+    """
+
+    used: Tensor
+    sums: Tensor
+
+    def __init__(
+        self,
+        K: int,
+        size: int,
+        decay: float | None = 0.99,
+        revive: float = 0.1,
+        rng: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        require(K >= 2, "Codebook.K", "be at least 2", K)
+        require(decay is None or 0 < decay < 1, "Codebook.decay", "be between 0 and 1", decay)
+        rng = torch.Generator().manual_seed(0) if rng is None else rng
+        self.K, self.decay, self.revive = K, decay, revive
+        vectors = torch.randn(K, size, generator=rng)
+        self.vectors = nn.Parameter(vectors, requires_grad=decay is None)
+        self.register_buffer("used", torch.ones(K))
+        self.register_buffer("sums", vectors.clone())
+
+    def find(self, x: Float[Tensor, "m d"]) -> Int[Tensor, " m"]:
+        """The nearest vector of each row."""
+        return nearest(x, self.vectors)[0]
+
+    @torch.no_grad()
+    def follow(
+        self, x: Float[Tensor, "m d"], code: Int[Tensor, " m"], rng: torch.Generator
+    ) -> None:
+        """Move the vectors after a batch: running means, and revival of those not in use."""
+        count = torch.bincount(code, minlength=self.K).to(x.dtype)
+        decay = 0.99 if self.decay is None else self.decay
+        self.used.mul_(decay).add_((1 - decay) * count)
+        if self.decay is not None:
+            total = torch.zeros_like(self.sums).index_add(0, code, x)
+            self.sums.mul_(decay).add_((1 - decay) * total)
+            self.vectors.copy_(self.sums / self.used.clamp(min=1e-5)[:, None])
+        dead = self.used < self.revive * self.used.sum() / self.K
+        if self.revive and bool(dead.any()):
+            rows = torch.randint(len(x), (int(dead.sum()),), generator=rng)
+            self.vectors.data[dead] = x[rows]
+            even = self.used.sum() / self.K
+            self.used[dead], self.sums[dead] = even, x[rows] * even
+
+
+@final
+class VQVAE(nn.Module):
+    r"""An autoencoder whose code is a grid of whole numbers below K.
+
+    The decoder sees $e = e_{k}$, $k = \arg\min_j |E(x) - e_j|$; gradients go straight through to
+    the encoder. Its loss is `train.objectives.vector_quantised`.
+
+    Args:
+        encoder: From images to a grid (n, d, h, w).
+        decoder: From such a grid to images.
+        codebook: Of vectors of size d.
+
+    References: `vandenoord2017`.
+    """
+
+    def __init__(self, encoder: nn.Module, decoder: nn.Module, codebook: Codebook) -> None:
+        super().__init__()
+        self.encoder, self.decoder, self.codebook = encoder, decoder, codebook
+
+    def encode(self, x: Float[Tensor, "n *event"]) -> Int[Tensor, "n h w"]:
+        """The whole numbers."""
+        return self.quantise(self.encoder(x))[1]
+
+    def quantise(
+        self, z: Float[Tensor, "n d h w"]
+    ) -> tuple[Float[Tensor, "n d h w"], Int[Tensor, "n h w"]]:
+        """The nearest code vectors and their numbers."""
+        n, d, h, w = z.shape
+        flat = z.permute(0, 2, 3, 1).reshape(-1, d)
+        code = self.codebook.find(flat)
+        vectors = self.codebook.vectors[code].view(n, h, w, d).permute(0, 3, 1, 2)
+        return vectors, code.view(n, h, w)
+
+    def decode(self, code: Int[Tensor, "n h w"]) -> Float[Tensor, "n *event"]:
+        """What whole numbers stand for."""
+        return self.decoder(self.codebook.vectors[code].permute(0, 3, 1, 2))
+
+    def forward(self, x: Float[Tensor, "n *event"]) -> Float[Tensor, "n *event"]:
+        """The reconstruction, its gradient straight through the codes."""
+        z = self.encoder(x)
+        e, _ = self.quantise(z)
+        return self.decoder(z + (e - z).detach())
+
+
+def convolutional_vqvae(
+    shape: Sequence[int],
+    K: int = 64,
+    size: int = 16,
+    width: int = 64,
+    halvings: int = 1,
+    decay: float | None = 0.99,
+    revive: float = 0.1,
+    rng: torch.Generator | None = None,
+) -> VQVAE:
+    """A VQ-VAE of images with convolutions."""
+    c, h, w = shape
+    fine = h % 2**halvings == 0 and w % 2**halvings == 0
+    require(fine, "convolutional_vqvae.shape", f"halve {halvings} times", tuple(shape))
+    rng = torch.Generator().manual_seed(0) if rng is None else rng
+    book = Codebook(K, size, decay, revive, rng)
+    return VQVAE(Down(c, size, width, halvings, rng), Up(size, c, width, halvings, rng), book)
+
+
+def perplexity(code: Int[Tensor, "*n"], K: int) -> float:
+    r"""$e^H$ of how often each code is used: between 1 and K."""
+    p = torch.bincount(code.flatten(), minlength=K).double()
+    p = p / p.sum()
+    return float(torch.special.entr(p).sum().exp())

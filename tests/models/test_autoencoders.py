@@ -1,0 +1,293 @@
+"""Autoencoders against PCA, probabilistic PCA, exact posteriors and exact masses."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import linalg
+
+from allometry.models import autoencoders as ae
+from allometry.train import objectives
+
+
+def data(n=400, d=6, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    A = torch.randn(d, d, generator=rng) * torch.tensor([3.0, 2.0, 1.0, 0.4, 0.3, 0.2])[:d]
+    return torch.randn(n, d, generator=rng) @ A.T + torch.randn(d, generator=rng)
+
+
+def descend(model, loss, steps, lr):
+    optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=lr)
+    for step in range(steps):
+        for group in optimiser.param_groups:
+            group["lr"] = lr * 0.5 * (1 + math.cos(math.pi * step / steps))
+        value = loss(step)
+        optimiser.zero_grad()
+        value.backward()
+        optimiser.step()
+
+
+def test_a_linear_autoencoder_finds_the_principal_subspace():
+    x = data()
+    x = x - x.mean(0)
+    model = ae.linear(6, 2)
+    descend(model, lambda _: objectives.reconstruction(model, x), 1500, 0.03)
+    _, s, vt = torch.linalg.svd(x, full_matrices=False)
+    best = s[2:].square().sum().item() / len(x)
+    assert objectives.reconstruction(model, x).item() == pytest.approx(best, rel=1e-3)
+    decoder = model.decoder.layers[0].weight.detach().numpy()
+    assert linalg.subspace_angles(decoder, vt[:2].T.numpy()).max() < 0.02
+
+
+def test_the_contractive_norm_is_the_jacobians():
+    model = ae.deep((5,), 3, (7,))
+    x = data(9, 5)
+    plain = objectives.reconstruction(model, x)
+    with_norm = objectives.contractive(model, x, 0.5)
+    jacobian = torch.stack(
+        [torch.autograd.functional.jacobian(lambda v: model.encode(v[None])[0], row) for row in x]
+    )
+    expected = plain + 0.5 * jacobian.square().sum((1, 2)).mean()
+    torch.testing.assert_close(with_norm, expected)
+    torch.autograd.grad(with_norm, list(model.encoder.parameters()))
+
+
+def test_sparse_and_denoising_are_what_they_say():
+    model = ae.deep((5,), 3, (7,))
+    x = data(9, 5)
+    code = model.encode(x)
+    expected = objectives.reconstruction(model, x) + 0.1 * code.abs().sum(1).mean()
+    torch.testing.assert_close(objectives.sparse(model, x, 0.1), expected)
+    zero = torch.zeros_like(x)
+    torch.testing.assert_close(
+        objectives.denoising(model, x, zero), objectives.reconstruction(model, x)
+    )
+
+
+def test_convolutions_keep_the_shape():
+    model = ae.convolutional((1, 8, 8), 4, 8, 2)
+    x = torch.rand(3, 1, 8, 8)
+    assert model.encode(x).shape == (3, 4, 2, 2)
+    assert model(x).shape == x.shape
+
+
+@pytest.fixture(scope="module")
+def linear_vae():
+    """A linear VAE trained to its optimum, with the data and probabilistic PCA."""
+    x = data(300, 5, seed=3)
+    model = ae.dense_vae((5,), 2, ae.Gaussian(1.0), hidden=())
+    rng = torch.Generator().manual_seed(0)
+
+    def loss(_):
+        return objectives.negative_elbo(model, x, torch.randn(300, 2, generator=rng))
+
+    descend(model, loss, 4000, 0.03)
+    return model, x, ae.fit_linear_gaussian(x, 2)
+
+
+def test_a_linear_vae_reaches_probabilistic_pca(linear_vae):
+    model, x, truth = linear_vae
+    rng = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        draws = [model.elbo_terms(x, torch.randn(300, 2, generator=rng)) for _ in range(300)]
+    elbo = torch.stack([fit - kl for fit, kl in draws]).mean(0)
+    assert elbo.mean().item() == pytest.approx(truth.log_prob(x).mean().item(), abs=0.01)
+
+
+def exact(model):
+    """The linear-Gaussian model that a linear decoder is."""
+    layer = model.decoder.layers[0]
+    sigma2 = (2 * model.likelihood.log_sigma).exp().item()
+    return ae.LinearGaussian(layer.weight.detach(), layer.bias.detach(), sigma2)
+
+
+def rough_vae():
+    """A linear VAE with a wrong posterior, so that the bounds lie apart."""
+    rng = torch.Generator().manual_seed(5)
+    model = ae.dense_vae((5,), 2, ae.Gaussian(0.8), hidden=(), rng=rng)
+    with torch.no_grad():
+        model.encoder.layers[0].weight.mul_(0.3)
+        model.encoder.layers[0].bias.copy_(torch.tensor([0.2, -0.1, -1.0, -0.5]))
+    truth = exact(model)
+    z = torch.randn(200, 2, generator=rng)
+    x = z @ truth.W.T + truth.mean + 0.8 * torch.randn(200, 5, generator=rng)
+    return model, truth, x
+
+
+def test_the_gap_of_the_elbo_is_the_kl_to_the_posterior():
+    model, truth, x = rough_vae()
+    mean, log_var = (t.detach() for t in model.posterior(x))
+    right, cov = truth.posterior(x)
+    # KL between Gaussians in closed form.
+    precision = torch.linalg.inv(cov)
+    away = right - mean
+    kl = 0.5 * (
+        (precision.diagonal() * log_var.exp()).sum(1)
+        + (away @ precision * away).sum(1)
+        - 2
+        + torch.logdet(cov)
+        - log_var.sum(1)
+    )
+    rng = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        draws = [model.elbo_terms(x, torch.randn(200, 2, generator=rng)) for _ in range(2000)]
+    elbo = torch.stack([f - k for f, k in draws])
+    gap = truth.log_prob(x) - elbo.mean(0)
+    se = elbo.std(0) / 2000**0.5
+    assert ((gap - kl).abs() < 6 * se + 1e-9).all()
+
+
+def test_bounds_come_in_order():
+    model, truth, x = rough_vae()
+    rng = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        elbo = model.iwae(x, torch.randn(1, 200, 2, generator=rng)).mean().item()
+        iwae = model.iwae(x, torch.randn(16, 200, 2, generator=rng)).mean().item()
+    ais = ae.annealed_importance(model, x, chains=8, temperatures=300, rng=rng)
+    true = truth.log_prob(x)
+    assert elbo < iwae < ais.mean().item()
+    # In expectation it is below; this one's own error is what its chains leave.
+    se = (ais - true).std().item() / 200**0.5
+    assert ais.mean().item() <= true.mean().item() + 5 * se
+    assert ais.mean().item() == pytest.approx(true.mean().item(), abs=0.05)
+
+
+def test_iwae_tends_to_the_likelihood():
+    model, truth, x = rough_vae()
+    rng = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        means = [
+            model.iwae(x, torch.randn(s, 200, 2, generator=rng)).mean().item() for s in (1, 8, 512)
+        ]
+    assert means == sorted(means)
+    assert means[-1] == pytest.approx(truth.log_prob(x).mean().item(), abs=0.1)
+
+
+@pytest.mark.parametrize("levels", [2, 5, 17])
+def test_masses_of_discrete_likelihoods_sum_to_one(levels):
+    for likelihood in (ae.DiscretisedLogistic(levels), ae.Categorical(levels)):
+        rng = torch.Generator().manual_seed(0)
+        out = (6, levels) if likelihood.each > 1 else (6,)
+        numbers = 2 * torch.randn(out, generator=rng)[:, None]
+        x = torch.arange(levels)
+        total = sum(likelihood.log_prob(numbers, torch.full((6, 1), float(v))).exp() for v in x)
+        torch.testing.assert_close(total, torch.ones(6))
+        drawn = likelihood.sample(numbers.repeat_interleave(50, 0), rng)
+        assert drawn.min() >= 0
+        assert drawn.max() <= levels - 1
+
+
+def test_bernoulli_and_gaussian_against_torch():
+    rng = torch.Generator().manual_seed(0)
+    numbers, x = torch.randn(4, 3, generator=rng), torch.randint(2, (4, 3), generator=rng)
+    theirs = torch.distributions.Bernoulli(logits=numbers).log_prob(x.double()).sum(1)
+    torch.testing.assert_close(ae.Bernoulli().log_prob(numbers, x.double()), theirs)
+    theirs = torch.distributions.Normal(numbers, 0.7).log_prob(x.double()).sum(1)
+    torch.testing.assert_close(ae.Gaussian(0.7).log_prob(numbers, x.double()), theirs)
+
+
+def test_reparameterised_gradients_vary_less():
+    rng = torch.Generator().manual_seed(0)
+    mean, log_sd = torch.tensor([1.0, -0.5]), torch.zeros(2)
+    found = ae.gradient_variances(lambda z: z.square().sum(1), mean, log_sd, 40_000, rng)
+    for average, variance in found.values():
+        # The gradient of E z^2 in the mean is twice the mean.
+        assert ((average - 2 * mean).abs() < 5 * (variance / 40_000).sqrt()).all()
+    assert (found["reparameterised"][1] < 0.3 * found["score function"][1]).all()
+
+
+def test_info_vae_contains_its_special_cases():
+    model = ae.dense_vae((5,), 2, ae.Gaussian(), hidden=(6,))
+    rng = torch.Generator().manual_seed(0)
+    x, noise, prior = (
+        data(20, 5),
+        torch.randn(20, 2, generator=rng),
+        torch.randn(20, 2, generator=rng),
+    )
+    vae = objectives.info_vae(model, x, noise, prior, alpha=0.0, lambda_=1.0)
+    torch.testing.assert_close(vae, objectives.negative_elbo(model, x, noise))
+    beta = objectives.info_vae(model, x, noise, prior, alpha=-3.0, lambda_=4.0)
+    torch.testing.assert_close(beta, objectives.negative_elbo(model, x, noise, beta=4.0))
+
+
+def test_mmd_is_unbiased_and_tells_laws_apart():
+    rng = torch.Generator().manual_seed(0)
+    from allometry.train.autoencoding import mmd
+
+    same = torch.stack(
+        [
+            mmd(torch.randn(30, 2, generator=rng), torch.randn(30, 2, generator=rng))
+            for _ in range(200)
+        ]
+    )
+    assert abs(same.mean().item()) < 5 * same.std().item() / 200**0.5
+    far = mmd(torch.randn(200, 2, generator=rng) + 2, torch.randn(200, 2, generator=rng))
+    assert far.item() > 0.2
+
+
+def test_mutual_information_of_a_known_channel():
+    """One unit, q(z | x) = N(x, s^2), x standard normal: I = log(1 + 1/s^2) / 2."""
+    x = torch.randn(1500, 1, generator=torch.Generator().manual_seed(0))
+    model = ae.dense_vae((1,), 1, ae.Gaussian(), hidden=())
+    with torch.no_grad():
+        model.encoder.layers[0].weight.copy_(torch.tensor([[1.0], [0.0]]))
+        model.encoder.layers[0].bias.copy_(torch.tensor([0.0, math.log(0.25)]))
+    found = ae.mutual_information(model, x)
+    # The mixture over 1,500 examples stands for the law of x: a bias of about 1 / 1500.
+    assert abs(found.value - 0.5 * math.log(5)) < 5 * found.se + 0.01
+    assert ae.active_units(model, x).value == 1
+    with torch.no_grad():
+        model.encoder.layers[0].weight.zero_()
+    assert ae.active_units(model, x).value == 0
+    assert abs(ae.mutual_information(model, x).value) < 1e-9
+
+
+def test_the_terms_of_a_vqvae_are_the_papers():
+    model = ae.convolutional_vqvae((1, 4, 4), 8, 3, 6, decay=None)
+    x = torch.rand(5, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    z = model.encoder(x)
+    e, _ = model.quantise(z)
+    terms = (model.decoder(e) - x).square().sum() + 1.25 * (z - e).square().sum()
+    torch.testing.assert_close(objectives.vector_quantised(model, x, 0.25), terms / 5)
+    loss = objectives.vector_quantised(model, x, 0.25)
+    grads = torch.autograd.grad(loss, [model.codebook.vectors, z_weight(model)])
+    # The codebook's gradient comes from its own term alone: 2 (e - z) summed over each cell.
+    code = model.encode(x).flatten()
+    flat = z.detach().permute(0, 2, 3, 1).reshape(-1, 3)
+    expected = torch.zeros(8, 3).index_add(0, code, 2 * (model.codebook.vectors[code] - flat) / 5)
+    torch.testing.assert_close(grads[0], expected.detach())
+    assert grads[1].abs().sum() > 0
+
+
+def z_weight(model):
+    return model.encoder.layers[-1].weight
+
+
+def test_codebooks_follow_means_and_revive():
+    rng = torch.Generator().manual_seed(0)
+    book = ae.Codebook(6, 2, decay=0.8, revive=0.1, rng=rng)
+    with torch.no_grad():
+        book.vectors[3:] = 100.0
+        book.sums.copy_(book.vectors)
+    centres = torch.tensor(
+        [[0.0, 0.0], [5.0, 0.0], [0.0, 5.0], [5.0, 5.0], [9.0, 9.0], [-5.0, 0.0]]
+    )
+    for _ in range(150):
+        x = centres.repeat(20, 1) + 0.1 * torch.randn(120, 2, generator=rng)
+        book.follow(x, book.find(x), rng)
+    assert ae.perplexity(book.find(x), 6) > 4.5
+    distance = torch.cdist(centres, book.vectors.detach()).min(1).values
+    assert (distance < 0.3).sum() >= 5
+    assert ae.perplexity(torch.arange(8).repeat(3), 8) == pytest.approx(8)
+    assert ae.perplexity(torch.zeros(9, dtype=torch.long), 8) == pytest.approx(1)
+
+
+def test_traversals_and_interpolations_have_the_data_s_shape():
+    model = ae.dense_vae((1, 4, 4), 3, ae.Bernoulli(), hidden=(8,))
+    x = torch.rand(2, 1, 4, 4)
+    assert model.traverse(x, 1, np.linspace(-2, 2, 5).tolist()).shape == (5, 1, 4, 4)
+    way = model.interpolate(x, 4)
+    ends = model.likelihood.mean(model.decoder(model.posterior(x)[0]))
+    torch.testing.assert_close(way[[0, -1]], ends.detach())
+    assert model.sample(7).shape == (7, 1, 4, 4)
