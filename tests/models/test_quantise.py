@@ -58,9 +58,9 @@ def test_lbg_in_one_dimension_is_near_lloyd_max():
 def test_vectors_fill_space_better_than_numbers():
     """Two dimensions: cells tend to hexagons, whose gain over squares is 1.0392."""
     rng = torch.Generator().manual_seed(0)
-    x = torch.rand(40_000, 2, generator=rng)
-    made = quantise.lbg(x, 128, tolerance=1e-5)
-    gain = quantise.space_filling_gain(made.distortion, 128, 1.0, 2)
+    x = torch.rand(12_000, 2, generator=rng)
+    made = quantise.lbg(x, 64, tolerance=1e-4)
+    gain = quantise.space_filling_gain(made.distortion, 64, 1.0, 2)
     assert 1.0 < gain < 1.0392 * 1.01
 
 

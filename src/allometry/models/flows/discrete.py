@@ -50,18 +50,16 @@ class ModularShift(nn.Module):
         require(K >= 2, "ModularShift.K", "be at least 2", K)
         self.dim, self.K, self.reverse, self.temperature = dim, K, reverse, temperature
         # A masked network over one-hots: K numbers of a place share its degree.
-        self.embed = nn.Linear(K, 1, bias=False)
-        self.network = MaskedMLP(dim, K, width, depth, rng=rng)
+        self.network = MaskedMLP(dim, K, width, depth, rng=rng, each=K)
         with torch.no_grad():
-            if self.embed.weight.device.type != "meta":
-                self.embed.weight.copy_(torch.linspace(-1, 1, K)[None])
-                # Not 0: an argmax over equal logits would have no gradient to break the tie.
-                last: nn.Linear = self.network.layers[-1]  # pyright: ignore
+            # Not 0: an argmax over equal logits would have no gradient to break the tie.
+            last: nn.Linear = self.network.layers[-1]  # pyright: ignore
+            if last.weight.device.type != "meta":
                 last.weight.normal_(0, 0.1, generator=rng or torch.Generator().manual_seed(1))
 
     def _amount(self, given: OneHot) -> OneHot:
         """How far each place is turned, one-hot, with the softmax's gradient."""
-        logits = self.network(self.embed(given).squeeze(-1))
+        logits = self.network(given.flatten(1))
         soft = (logits / self.temperature).softmax(-1)
         hard = torch.nn.functional.one_hot(logits.argmax(-1), self.K).to(soft.dtype)
         return hard + soft - soft.detach()

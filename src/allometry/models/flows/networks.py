@@ -79,6 +79,7 @@ class MaskedMLP(nn.Module):
         depth: How many.
         context: c, seen by all.
         rng: Source of the initial weights; `None` means seed 0.
+        each: Numbers that come in for each coordinate.
 
     References: `germain2015` section 4.
     """
@@ -91,11 +92,13 @@ class MaskedMLP(nn.Module):
         depth: int = 2,
         context: int = 0,
         rng: torch.Generator | None = None,
+        each: int = 1,
     ) -> None:
         super().__init__()
         require(min(dim, outputs, width, depth) >= 1, "MaskedMLP sizes", "be at least 1", width)
         self.dim, self.outputs = dim, outputs
-        inputs = torch.cat([torch.zeros(context), torch.arange(1, dim + 1)])
+        places = torch.arange(1, dim + 1).repeat_interleave(each)
+        inputs = torch.cat([torch.zeros(context), places])
         # Degree 0 sees only the context; degree d would be of use to nobody.
         hidden = torch.arange(width) % max(1, dim)
         last = torch.arange(dim).repeat_interleave(outputs)
@@ -109,7 +112,7 @@ class MaskedMLP(nn.Module):
         nn.init.zeros_(self.layers[-1].weight)  # pyright: ignore[reportArgumentType]
 
     def forward(
-        self, x: Float[Tensor, "n d"], context: Float[Tensor, "n c"] | None = None
+        self, x: Float[Tensor, "n i"], context: Float[Tensor, "n c"] | None = None
     ) -> Float[Tensor, "n d o"]:
         """Parameters of every coordinate."""
         h = x if context is None else torch.cat([context, x], 1)

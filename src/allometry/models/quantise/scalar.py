@@ -99,7 +99,7 @@ def lloyd_max(
     require(high > low, "lloyd_max.high", f"be above low ({low})", high)
     x = np.linspace(low, high, GRID)
     p = np.asarray(pdf(x), dtype=np.float64)
-    require(bool((p >= 0).all()) and p.sum() > 0, "lloyd_max.pdf", "be a density", p.min())
+    require(bool((p >= 0).all() and p.sum() > 0), "lloyd_max.pdf", "be a density", p.min())
     step = x[1] - x[0]
 
     def running(y: ndarray) -> ndarray:
