@@ -16,6 +16,7 @@ from allometry._core.spec import Spec
 from allometry.models import flows
 from allometry.report import raster, words
 from allometry.report.runs import RunsLike, about, finished, table
+from allometry.study.recipes.density import made
 from allometry.targets.points import Density
 from allometry.train import checkpoint
 
@@ -43,20 +44,25 @@ def pictures(runs: RunsLike) -> list[Picture]:
     if kind not in ("points", "images", "table") or "folder" not in said:
         return []
     folder, frame = Path(str(said["folder"])), finished(table(runs))
-    made: list[Picture] = []
+    drawn: list[Picture] = []
     for family, group in frame.groupby("family", sort=False):
         for key in group.sort_values("loss")["key"]:
             weights = folder / "weights" / f"{key}.safetensors"
-            if weights.exists():
+            model = _loaded(weights) if weights.exists() else None
+            if model is not None:
                 name = words.family(str(family))
-                made += _of_run(folder, str(key), _loaded(weights), target, name)
+                drawn += _of_run(folder, str(key), model, target, name)
                 break
-    return made
+    return drawn
 
 
-def _loaded(path: Path) -> nn.Module:
+def _loaded(path: Path) -> nn.Module | None:
+    """The flow in a file of weights, or nothing where it holds another kind of model."""
     tensors, said = checkpoint.read(path)
-    model: nn.Module = Spec.from_dict(json.loads(said["model"]))()
+    wanted = json.loads(said.get("model") or "{}")
+    if not str(wanted.get("spec", "")).startswith(f"{made.__module__}:"):
+        return None
+    model: nn.Module = Spec.from_dict(wanted)()
     model.load_state_dict(tensors)
     dtype = next(t.dtype for t in tensors.values() if t.is_floating_point())
     return model.to(dtype).eval()
@@ -65,21 +71,21 @@ def _loaded(path: Path) -> nn.Module:
 def _of_run(
     folder: Path, key: str, model: nn.Module, target: dict[str, Any], name: str
 ) -> list[Picture]:
-    made: list[Picture] = []
+    drawn: list[Picture] = []
     if target["kind"] == "points" and isinstance(model, flows.Flow) and model.dim == 2:
         density: Density = Spec.from_dict(target["density"])()
-        made.append(_heat_maps(model, density, name))
-        made.append(_stages(model, density, name))
-        made.append(_grid(model, density, name))
+        drawn.append(_heat_maps(model, density, name))
+        drawn.append(_stages(model, density, name))
+        drawn.append(_grid(model, density, name))
     seen = folder / "pictures" / f"{key}.npz"
     if seen.exists():
         with np.load(seen, allow_pickle=False) as data:
             samples, steps = data["samples"], data["step"]
         if samples.ndim == 5:
-            made.append(_image_samples(samples, steps, int(target["levels"]), name))
+            drawn.append(_image_samples(samples, steps, int(target["levels"]), name))
         elif samples.shape[-1] == 2 and target["kind"] == "points":
-            made.append(_point_samples(samples, steps, Spec.from_dict(target["density"])(), name))
-    return made
+            drawn.append(_point_samples(samples, steps, Spec.from_dict(target["density"])(), name))
+    return drawn
 
 
 def _cells(low: ndarray, high: ndarray) -> torch.Tensor:
