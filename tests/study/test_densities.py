@@ -10,7 +10,7 @@ import torch
 from allometry import InputError, report
 from allometry.study import Study, jobs
 from allometry.study.densities import LAWS, density_study, vectors
-from allometry.study.recipes import baseline, glow, spline_coupling
+from allometry.study.recipes import baseline, glow, spline_coupling, vae
 from allometry.study.recipes.density import FAMILIES, grow, loss_on, made
 from allometry.targets import Images, Points, Table, points
 from allometry.train import count_parameters
@@ -25,7 +25,7 @@ def _single_precision():
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("N", [6e3, 4e4])
 def test_sizes_are_what_was_asked(family, N):
-    shape, levels = ([1, 8, 8], 17) if family == "glow" else ([2], None)
+    shape, levels = ([1, 8, 8], 17) if family in ("glow", "vae") else ([2], None)
     layers, width = grow(family, shape, levels, N)
     size, _ = count_parameters(made(family, shape, levels, layers, width))
     assert abs(math.log(size / N)) < 0.25
@@ -57,7 +57,8 @@ def test_moons_are_studied_and_reported(tmp_path):
 
 
 def test_digits_are_studied_and_reported(tmp_path):
-    study = Study(Images.digits(), [glow, baseline], ladder=[8000], seeds=1, tokens=[64 * 12])
+    recipes = [glow, vae, baseline]
+    study = Study(Images.digits(), recipes, ladder=[8000], seeds=1, tokens=[64 * 12])
     runs = study.run(tmp_path / "digits")
     frame = runs.frame()
     assert set(frame["status"]) == {"done"}, frame["error"].tolist()
@@ -65,12 +66,12 @@ def test_digits_are_studied_and_reported(tmp_path):
     start = frame[frame["family"] == "histogram"]["loss"].item()
     assert frame[frame["family"] == "glow"]["loss"].item() == pytest.approx(start, abs=0.25)
     page = report.write(tmp_path / "report.html", runs)
-    assert page.read_text().count("data:image/png;base64,") == 1
-    (seen,) = (tmp_path / "digits" / "pictures").glob("*.npz")
-    samples = np.load(seen)["samples"]
-    assert samples.shape[1:] == (40, 1, 8, 8)
-    assert samples.min() >= 0
-    assert samples.max() <= 16
+    assert page.read_text().count("data:image/png;base64,") == 2
+    for seen in (tmp_path / "digits" / "pictures").glob("*.npz"):
+        samples = np.load(seen)["samples"]
+        assert samples.shape[1:] == (40, 1, 8, 8)
+        assert samples.min() >= 0
+        assert samples.max() <= 16
 
 
 def test_jobs_are_found_by_name(tmp_path):

@@ -6,12 +6,13 @@ from pathlib import Path
 from allometry._core.errors import require
 from allometry.study.ladder import ladder
 from allometry.study.recipes.baseline import baseline
-from allometry.study.recipes.density import (
-    Vectors,
+from allometry.study.recipes.density import Vectors
+from allometry.study.recipes.flows import (
     affine_coupling,
     glow,
     masked_autoregressive,
     spline_coupling,
+    vae,
 )
 from allometry.study.study import Study
 from allometry.targets import Images, Points, Table, points
@@ -35,6 +36,7 @@ RECIPES = {
     "spline_coupling": spline_coupling,
     "masked_autoregressive": masked_autoregressive,
     "glow": glow,
+    "vae": vae,
 }
 
 

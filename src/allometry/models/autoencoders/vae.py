@@ -31,21 +31,29 @@ class VAE(nn.Module):
         decoder: From codes to the numbers of the likelihood.
         likelihood: p(x | those numbers).
         code: k.
+        shape: Of an example, where it is asked for.
+        scale: What the encoder sees is divided by this.
 
     References: `kingma2014`; `rezende2014`.
     """
 
     def __init__(
-        self, encoder: nn.Module, decoder: nn.Module, likelihood: Likelihood, code: int
+        self,
+        encoder: nn.Module,
+        decoder: nn.Module,
+        likelihood: Likelihood,
+        code: int,
+        shape: Sequence[int] = (),
+        scale: float = 1.0,
     ) -> None:
         super().__init__()
         require(code >= 1, "VAE.code", "be at least 1", code)
         self.encoder, self.decoder, self.likelihood = encoder, decoder, likelihood
-        self.code = code
+        self.code, self.shape, self.scale = code, tuple(shape), scale
 
     def posterior(self, x: Data) -> tuple[Codes, Codes]:
         """Means and logs of variances of q(z | x)."""
-        mean, log_var = self.encoder(x.to(self._dtype)).chunk(2, 1)
+        mean, log_var = self.encoder(x.to(self._dtype) / self.scale).chunk(2, 1)
         # Bounds that no trained encoder meets, so that a bad first step can't overflow.
         return mean, log_var.clamp(-20, 10)
 
@@ -69,6 +77,26 @@ class VAE(nn.Module):
         z = mean + (0.5 * log_var).exp() * noise
         kl = 0.5 * (mean.square() + log_var.exp() - 1 - log_var).sum(1)
         return self.log_likelihood(x, z), kl
+
+    def log_prob(self, x: Data, noise: Codes | None = None) -> Each:
+        """One draw of the ELBO, a lower bound on the log likelihood.
+
+        Args:
+            x: Examples.
+            noise: As for `elbo_terms`; of seed 0 if not given, so that the same examples have the
+                same figure.
+        """
+        if noise is None:
+            noise = self.draw_noise(x.shape, torch.Generator().manual_seed(0)).to(self._dtype)
+        fit, kl = self.elbo_terms(x, noise)
+        return fit - kl
+
+    def draw_noise(self, shape: torch.Size, rng: torch.Generator) -> Codes:
+        """What `log_prob` takes as `noise`, for examples of this shape (n first)."""
+        return torch.randn(shape[0], self.code, generator=rng)
+
+    def initialise(self, x: Data) -> None:
+        """Nothing depends on a first batch."""
 
     def log_weights(self, x: Data, noise: Float[Tensor, "s n k"]) -> Float[Tensor, "s n"]:
         """The log of p(x, z) / q(z | x) at s draws of z."""
@@ -122,6 +150,7 @@ def dense_vae(
     likelihood: Likelihood,
     hidden: Sequence[int] = (128, 64),
     rng: torch.Generator | None = None,
+    scale: float = 1.0,
 ) -> VAE:
     """A VAE of plain networks; the decoder's layers are the encoder's turned round.
 
@@ -130,7 +159,8 @@ def dense_vae(
     rng = torch.Generator().manual_seed(0) if rng is None else rng
     out = (*shape, likelihood.each) if likelihood.each > 1 else tuple(shape)
     encoder = Dense(shape, (2 * code,), hidden, rng)
-    return VAE(encoder, Dense((code,), out, list(hidden)[::-1], rng), likelihood, code)
+    decoder = Dense((code,), out, list(hidden)[::-1], rng)
+    return VAE(encoder, decoder, likelihood, code, shape, scale)
 
 
 @torch.no_grad()

@@ -1,11 +1,12 @@
 """How each family is grown to a wanted size and trained."""
 
 from allometry.study.recipes.baseline import baseline
-from allometry.study.recipes.density import (
+from allometry.study.recipes.flows import (
     affine_coupling,
     glow,
     masked_autoregressive,
     spline_coupling,
+    vae,
 )
 from allometry.study.recipes.gan import gan
 from allometry.study.recipes.ngram import ngram
@@ -26,4 +27,5 @@ __all__ = [
     "rnn",
     "spline_coupling",
     "transformer",
+    "vae",
 ]

@@ -1,4 +1,4 @@
-"""Normalizing flows of any size on points, tables and images, by maximum likelihood."""
+"""Flows and variational autoencoders of any size on points, tables and images, by likelihood."""
 
 import functools
 import json
@@ -16,7 +16,7 @@ from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry._core.files import make_folder, replacing
 from allometry._core.spec import Spec
-from allometry.models import flows
+from allometry.models import autoencoders, flows
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Images, Points, Table
 from allometry.train import checkpoint
@@ -30,9 +30,12 @@ Vectors = Points | Table | Images
 BASE_WIDTH = 64
 """The width at which the learning rate is the number that was asked for."""
 
-FAMILIES = ("affine_coupling", "spline_coupling", "masked_autoregressive", "glow")
-LAYERS = {"affine_coupling": 8, "spline_coupling": 6, "masked_autoregressive": 5, "glow": 4}
+FAMILIES = ("affine_coupling", "spline_coupling", "masked_autoregressive", "glow", "vae")
+LAYERS = dict(zip(FAMILIES, (8, 6, 5, 4, 2), strict=True))
 """Layers of each family at every size (steps of each level, for GLOW): it is width that grows."""
+
+CODE = 16
+"""Numbers in the code of a variational autoencoder."""
 
 DRAWN = 400
 """Points that a picture of samples shows; images are a tenth of that."""
@@ -177,7 +180,8 @@ class FlowRun(Request):
             if not isinstance(target, Images):
                 return negative_log_likelihood(model, x)
             rng = torch.Generator().manual_seed(1_000_003 * self.seed + step)
-            return negative_log_likelihood(model, x, torch.rand(x.shape, generator=rng))
+            noise = model.draw_noise(x.shape, rng)  # pyright: ignore
+            return negative_log_likelihood(model, x, noise)
 
         return loss
 
@@ -201,6 +205,11 @@ def made(
         rng: Source of the initial weights; `None` means seed 0.
     """
     require(family in FAMILIES, "flow family", f"be one of {FAMILIES}", family)
+    if family == "vae":
+        require(levels is not None, "vae", "be given images", tuple(shape))
+        assert levels is not None
+        likelihood, hidden = autoencoders.DiscretisedLogistic(levels), [width] * layers
+        return autoencoders.dense_vae(shape, CODE, likelihood, hidden, rng, float(levels))
     if family == "glow":
         require(levels is not None, "glow", "be given images", tuple(shape))
         assert levels is not None
@@ -256,7 +265,8 @@ def _cost(shape: Spec) -> tuple[int, float]:
         x = torch.zeros(2, *model.shape)
         with FlopCounterMode(display=False) as counter:
             flow = model.flow if isinstance(model, flows.Dequantised) else model
-            flow.log_prob(x).sum().backward()
+            given = [torch.zeros(2, CODE)] if isinstance(model, autoencoders.VAE) else []
+            flow.log_prob(x, *given).sum().backward()
     return count_parameters(model)[0], float(counter.get_total_flops()) / 2
 
 
@@ -279,7 +289,7 @@ def grow(family: str, shape: Sequence[int], levels: int | None, N: float) -> tup
     return layers, min((low, high), key=lambda w: abs(math.log(size(w) / N)))
 
 
-def _requests(
+def requests(
     family: str,
     target: Vectors,
     ladder: Iterable[float],
@@ -288,6 +298,7 @@ def _requests(
     batch: int,
     lr: float,
 ) -> list[Spec]:
+    """A request for each size, number of examples and seed."""
     require(batch >= 1, f"{family}.batch", "be at least 1", batch)
     shapes = [grow(family, target.shape, target.levels, N) for N in ladder]
     shapes = list(dict.fromkeys(shapes))
@@ -309,68 +320,3 @@ def _requests(
         for D in sorted(set(tokens))
         for seed in range(seeds)
     ]
-
-
-def affine_coupling(
-    target: Vectors,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    batch: int = 256,
-    lr: float = 0.005,
-) -> list[Spec]:
-    """Requests for affine couplings (RealNVP) of each size, number of examples and seed.
-
-    References: `dinh2017`.
-    """
-    return _requests("affine_coupling", target, ladder, tokens, seeds, batch, lr)
-
-
-def spline_coupling(
-    target: Vectors,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    batch: int = 256,
-    lr: float = 0.005,
-) -> list[Spec]:
-    """Requests for spline couplings of each size, number of examples and seed.
-
-    References: `durkan2019`.
-    """
-    return _requests("spline_coupling", target, ladder, tokens, seeds, batch, lr)
-
-
-def masked_autoregressive(
-    target: Vectors,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    batch: int = 256,
-    lr: float = 0.005,
-) -> list[Spec]:
-    """Requests for masked autoregressive flows of each size, number of examples and seed.
-
-    References: `papamakarios2017`.
-    """
-    return _requests("masked_autoregressive", target, ladder, tokens, seeds, batch, lr)
-
-
-def glow(
-    target: Images,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    batch: int = 128,
-    lr: float = 0.002,
-) -> list[Spec]:
-    """Requests for GLOW of each size, number of images and seed.
-
-    References: `kingma2018`.
-    """
-    require(isinstance(target, Images), "glow.target", "be images", target)
-    return _requests("glow", target, ladder, tokens, seeds, batch, lr)
