@@ -5,6 +5,7 @@ from allometry.models.attention import Attention, hardmax
 from allometry.models.block import Block, FeedForward
 from allometry.models.cache import Cache
 from allometry.models.convolution import CausalConvolution, FiniteMemory, PixelCNN
+from allometry.models.graphical import Directed, Node
 from allometry.models.hidden import HiddenMarkov
 from allometry.models.linear_process import Autoregression
 from allometry.models.markov import AddConstant, Katz, KneserNey
@@ -21,11 +22,13 @@ __all__ = [
     "Cache",
     "CausalConvolution",
     "ContextTree",
+    "Directed",
     "FeedForward",
     "FiniteMemory",
     "HiddenMarkov",
     "Katz",
     "KneserNey",
+    "Node",
     "PixelCNN",
     "Recurrent",
     "Transformer",

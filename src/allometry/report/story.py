@@ -159,7 +159,7 @@ def tell(
     return Story(
         target=_called(said, frame),
         unit=unit,
-        token=unit.partition(" per ")[2] or "token",
+        token=str(said.get("token") or unit.partition(" per ")[2] or "token"),
         D_unique=D_unique,
         families=families,
         counted=rivals,

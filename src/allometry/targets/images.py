@@ -201,6 +201,7 @@ class Images:
             "images": {s: len(self.split(s)) for s in SPLITS},
             "D_unique": self.D_unique,
             "unit": self.unit,
+            "token": "image",
             "histogram_bits": self.histogram_bits("validation"),
             "fingerprint": self.fingerprint,
         }

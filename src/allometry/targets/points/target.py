@@ -133,6 +133,7 @@ class Points:
             "held_out": self.held_out,
             "D_unique": self.size,
             "unit": self.unit,
+            "token": "point",
             "entropy": self.entropy.to_dict(),
             "fingerprint": self.fingerprint,
         }
