@@ -148,7 +148,7 @@ def main():
 
 
 def packed(target, repeats, steps):
-    """Eight seeds at once against one at a time, where arithmetic rules and where overhead does."""
+    """Eight seeds at once against one at a time, for wide and narrow, large and small batches."""
     for kind, width, batch in itertools.product(("affine", "spline"), (64, 16), (256, 64)):
         batches = [target.batch(s, size=batch, seed=0) for s in range(40)]
         make = flows.affine_coupling if kind == "affine" else flows.spline_coupling
