@@ -43,6 +43,7 @@ def pictures(runs: RunsLike) -> list[Picture]:
     kind = target.get("kind") if isinstance(target, dict) else None
     if kind not in ("points", "images", "table") or "folder" not in said:
         return []
+    assert isinstance(target, dict)
     folder, frame = Path(str(said["folder"])), finished(table(runs))
     drawn: list[Picture] = []
     for family, group in frame.groupby("family", sort=False):

@@ -84,7 +84,7 @@ class Images:
         """scikit-learn's 1,797 handwritten digits, 8 x 8, values 0 to 16, with their classes."""
         from sklearn.datasets import load_digits
 
-        data = load_digits()
+        data: Any = load_digits()
         made = Images(data.images.astype(np.int64), 17, data.target, "digits", splits, seed)
         return made._from(Images.digits, {"splits": list(splits), "seed": seed})
 

@@ -216,7 +216,7 @@ def annealed_importance(
         total, slope, fit = energy(z, beta)
         v = torch.randn(z.shape, generator=rng, dtype=dtype)
         start = total - 0.5 * v.square().sum(1)
-        new, g = z, slope
+        new, g, fit_new = z, slope, fit
         for _ in range(leaps):
             v = v + 0.5 * size * g
             new = new + size * v
@@ -225,7 +225,7 @@ def annealed_importance(
         change = total - 0.5 * v.square().sum(1) - start
         take = torch.rand(len(z), generator=rng, dtype=dtype).log() < change
         z = torch.where(take[:, None], new, z)
-        fit = torch.where(take, fit_new, fit)  # pyright: ignore[reportPossiblyUnbound]
+        fit = torch.where(take, fit_new, fit)
         # The size follows the share taken over all chains of all examples, slowly.
         share = take.to(dtype).mean().item()
         size = size * (1.02 if share > 0.65 else 0.98)

@@ -31,7 +31,7 @@ BASE_WIDTH = 64
 """The width at which the learning rate is the number that was asked for."""
 
 FAMILIES = ("affine_coupling", "spline_coupling", "masked_autoregressive", "glow", "vae")
-LAYERS = dict(zip(FAMILIES, (8, 6, 5, 4, 2), strict=True))
+LAYERS: dict[str, int] = dict(zip(FAMILIES, (8, 6, 5, 4, 2), strict=True))
 """Layers of each family at every size (steps of each level, for GLOW): it is width that grows."""
 
 CODE = 16
@@ -92,8 +92,8 @@ class FlowRun(Request):
 
     def model(self) -> nn.Module:
         """The untrained model."""
-        rng = torch.Generator().manual_seed(self.seed)
-        return made(**self.shape.arguments | {"rng": rng})
+        given: dict[str, Any] = dict(self.shape.arguments)
+        return made(**given | {"rng": torch.Generator().manual_seed(self.seed)})
 
     def budget(self) -> Budget:
         """Counted on the model's shapes, without its numbers."""
