@@ -107,6 +107,63 @@ def train(
         DivergedError: The loss was not finite; the message says at which step.
         Stopped: `stop` said so.
     """
+    return descend(
+        model,
+        optimiser,
+        lambda step: next_token(model, target.batch(step, size=batch, context=context, seed=seed)),
+        lambda: evaluate(model, target, "validation", context=context),
+        steps=steps,
+        seen=batch * context,
+        warmup=warmup,
+        decay=decay,
+        clip=clip,
+        curve_points=curve_points,
+        save_to=save_to,
+        save_every=save_every,
+        watch=watch,
+        stop=stop,
+    )
+
+
+def descend(
+    model: nn.Module,
+    optimiser: optim.Optimizer,
+    objective: Callable[[int], Tensor],
+    measure: Callable[[], Estimate],
+    *,
+    steps: int,
+    seen: int,
+    warmup: int | None = None,
+    decay: str = "cosine",
+    clip: float = 1.0,
+    curve_points: int = 12,
+    save_to: Path | None = None,
+    save_every: float = 10.0,
+    watch: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Trained:
+    """Lower any objective of `model` in place: the loop behind `train`, for other jobs than text.
+
+    Args:
+        model: Whose weights the optimiser holds.
+        optimiser: Its groups carry the peak rate as `peak_lr`.
+        objective: The loss of a step; a pure function of the step, so that resuming is exact.
+        measure: What the curve and the result record, from data apart from the training's.
+        steps: Number of updates.
+        seen: Data in a step, for the curve.
+        warmup: Steps of linear warm-up; a twentieth of the training if not given.
+        decay: `"cosine"` or `"linear"`, to zero.
+        clip: Largest norm of the gradient.
+        curve_points: Measurements along the way, evenly spread in the logarithm of the step.
+        save_to: File of the checkpoint; resumes from it where it is there.
+        save_every: Seconds between checkpoints.
+        watch: Told the progress after every step.
+        stop: Asked after every step; true means checkpoint and leave.
+
+    Raises:
+        DivergedError: The loss was not finite; the message says at which step.
+        Stopped: `stop` said so.
+    """
     require(steps >= 1, "train.steps", "be at least 1", steps)
     warmup = max(1, steps // 20) if warmup is None else warmup
     marks = set(log_spaced(steps, curve_points))
@@ -121,7 +178,7 @@ def train(
         factor = warmup_decay(step, steps=steps, warmup=warmup, shape=decay)
         for group in optimiser.param_groups:
             group["lr"] = group["peak_lr"] * factor
-        loss = next_token(model, target.batch(step, size=batch, context=context, seed=seed))
+        loss = objective(step)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
@@ -133,9 +190,9 @@ def train(
             )
         optimiser.step()
         if step + 1 in marks:
-            last = evaluate(model, target, "validation", context=context)
+            last = measure()
             curve.step.append(step + 1)
-            curve.tokens.append((step + 1) * batch * context)
+            curve.tokens.append((step + 1) * seen)
             curve.loss.append(last.value)
         if watch is not None:
             watch(Progress(step + 1, steps, nats))
