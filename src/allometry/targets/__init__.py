@@ -1,8 +1,10 @@
 """The targets room: what a model is asked to do."""
 
 from allometry.targets import functions, points
+from allometry.targets.functions import SequenceFunction
 from allometry.targets.languages import (
     Automaton,
+    Brackets,
     Dyck,
     Grammar,
     Language,
@@ -18,11 +20,13 @@ from allometry.targets.vocabulary import Vocabulary, vocabulary_from_dict
 __all__ = [
     "Automaton",
     "AutoregressiveSeries",
+    "Brackets",
     "Configuration",
     "Dyck",
     "Grammar",
     "Language",
     "Points",
+    "SequenceFunction",
     "ShuffleDyck",
     "Text",
     "Tree",
