@@ -71,5 +71,3 @@ def test_the_command_line_names_the_study():
 def test_what_is_no_such_job_is_refused():
     with pytest.raises(InputError, match="function must be one of mean"):
         SequenceFunction("sorting")
-    with pytest.raises(InputError, match=r"study\.tokens must be given"):
-        Study(SequenceFunction("sort"), [built], [100])

@@ -39,20 +39,6 @@ class Target(Protocol):
 
 
 @runtime_checkable
-class Target(Protocol):
-    """What a study asks of a target; what a recipe asks besides is between the two."""
-
-    @property
-    def name(self) -> str:
-        """As people call it."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """What a journal should remember of it, in plain values."""
-        ...
-
-
-@runtime_checkable
 class Recipe(Protocol):
     """A function from a target, sizes, tokens and seeds to the runs to be made."""
 
@@ -96,11 +82,7 @@ class Study:
         self.recipes = list(recipes)
         self.ladder = sorted(ladder)
         self.seeds = seeds
-        if tokens is None:
-            fix = "Only texts have a default."
-            require(isinstance(target, Text), "study.tokens", "be given", tokens, fix)
-            assert isinstance(target, Text)
-            tokens = default_tokens(target)
+        tokens = default_tokens(target) if tokens is None else tokens
         self.tokens = [float(tokens)] if isinstance(tokens, int | float) else list(tokens)
         require(len(self.recipes) > 0, "study.recipes", "name at least one recipe", recipes)
         require(len(self.ladder) > 0, "study.ladder", "have at least one size", ladder)

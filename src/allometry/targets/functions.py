@@ -7,6 +7,7 @@ Letters: b batch, d size of a token, n tokens.
 """
 
 import hashlib
+import math
 from collections.abc import Callable
 from typing import Any, final
 
@@ -143,6 +144,7 @@ class SequenceFunction:
     """
 
     unit = "distance per sequence"
+    D_unique = math.inf
 
     def __init__(self, function: str, d: int = 1, n: int = 2) -> None:
         known = EQUIVARIANT | ORDERED

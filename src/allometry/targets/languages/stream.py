@@ -45,6 +45,7 @@ class Brackets:
     """
 
     unit = "nats per symbol"
+    D_unique = math.inf
 
     def __init__(self, k: int = 8, depth: int = 4, length: int = 48, p: float = 0.5) -> None:
         require(k >= 1, "Brackets.k", "be at least 1", k)
