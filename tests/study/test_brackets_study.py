@@ -49,8 +49,8 @@ def test_a_guess_scores_as_chance():
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     def few(target, ladder, *, tokens, seeds):
-        specs = twins(target, ladder, tokens=tokens, seeds=seeds, nestings=(1, 2), width=8)
-        shallow = ("1 layer, width 8", "2 layers, width 8", "2 layers")
+        specs = twins(target, ladder, tokens=tokens, seeds=seeds, nestings=(2, 3), width=8)
+        shallow = ("1 layer, width 8", "2 layers")
         return [s for s in specs if s().columns["shape"] in shallow]
 
     study = Study(JOB, recipes=[few], ladder=[1], seeds=1, tokens=[4000.0])
@@ -65,8 +65,8 @@ def test_twins_stand_beside_the_construction(runs):
     assert (built["recalled"] == 1).all()
     assert (built["recalled_longer"] == 1).all()
     trained = frame[frame["kind"] != "construction"]
-    assert set(trained["kind"]) == {"transformer", "lstm", "convolution"}
-    for depth in (1, 2):
+    assert set(trained["kind"]) == {"transformer", "lstm"}
+    for depth in (2, 3):
         floor = built.loc[built["nesting"] == depth, "test_loss"].iloc[0]
         assert (trained.loc[trained["nesting"] == depth, "test_loss"] > floor).all()
 
@@ -74,7 +74,7 @@ def test_twins_stand_beside_the_construction(runs):
 def test_the_report_shows_depth_against_nesting(runs, tmp_path):
     table = nesting(runs)
     assert table is not None
-    assert [h.text for h in table.heads] == ["Network", "D = 1", "D = 2"]
+    assert [h.text for h in table.heads] == ["Network", "D = 2", "D = 3"]
     assert table.rows[0][0].text == "construction, 2 layers"
     page = report.write(tmp_path / "report.html", runs).read_text()
     assert "Depth against nesting" in page

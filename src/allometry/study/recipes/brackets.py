@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -257,7 +258,11 @@ def _measured(near: dict[str, Estimate], far: dict[str, Estimate]) -> dict[str, 
     found: dict[str, Any] = {"test_loss": near["loss"].value, "test_loss_se": near["loss"].se}
     for name in ("closing", "recalled"):
         for when, values in (("", near), ("_longer", far)):
-            found |= {f"{name}{when}": values[name].value, f"{name}{when}_se": values[name].se}
+            value, se = values[name].value, values[name].se
+            # At D = 1 nothing is ever to be recalled.
+            known = math.isfinite(value)
+            found |= {f"{name}{when}": value if known else None}
+            found |= {f"{name}{when}_se": se if known else None}
     return found
 
 
