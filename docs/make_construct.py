@@ -28,6 +28,7 @@ def main() -> None:
         "codes": construction.codes(three, torch.tensor([[0.31, 0.05, 0.84]])),
         "output": construction.output(made),
         "sizes": construction.sizes(certificates),
+        "matches": construction.matches(al.construct.dyck(2, 3, 16), "([()])[()]([])"),
     }
     FIGURES.mkdir(exist_ok=True)
     for name, chart in pictures.items():

@@ -87,3 +87,16 @@ def test_the_critic_cannot_stretch():
 def test_misuse_is_told():
     with pytest.raises(InputError, match="p must be 1 or 2"):
         wasserstein(np.ones(4), np.ones(4), p=3)
+
+
+@pytest.mark.parametrize(
+    ("shift", "scale", "wanted"),
+    # A shift moves every point alike; a dilation moves x to 2x, and |x| is the best critic.
+    [(1.0, 1.0, math.sqrt(2)), (0.0, 2.0, math.sqrt(math.pi / 2))],
+    ids=["shift", "dilation"],
+)
+def test_the_critic_is_within_five_per_cent_of_gaussians_in_the_plane(shift, scale, wanted):
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(40_000, 2)), scale * rng.normal(size=(40_000, 2)) + shift
+    found = wasserstein_critic(x, y, steps=250)
+    assert found.value == pytest.approx(wanted, rel=0.05)

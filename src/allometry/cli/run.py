@@ -16,10 +16,10 @@ def run(
     job: Annotated[
         str,
         typer.Argument(
-            help="A text file, `embedded` (the prose Python carries); `ring` or `grid` (of "
-            "Gaussians, for adversarial networks); a density: `moons`, `rings`, `digits`, ..., a "
-            "CSV or npy file, a folder of images; or FILE.py:function "
-            "returning a Study."
+            help="A text file, `embedded` (the prose Python carries); `universal` or `dyck` "
+            "(built networks beside trained ones); `ring` or `grid` (of Gaussians, for "
+            "adversarial networks); a density: `moons`, `rings`, `digits`, ..., a CSV or npy "
+            "file, a folder of images; or FILE.py:function returning a Study."
         ),
     ],
     folder: Annotated[

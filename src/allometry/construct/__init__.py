@@ -6,6 +6,7 @@ from allometry.construct.compact import compact
 from allometry.construct.cost import Cost, cost
 from allometry.construct.dyck import DyckGenerator, DyckRecogniser, dyck
 from allometry.construct.exactness import Exactness
+from allometry.construct.export import export
 from allometry.construct.programs.compiled import Program, program
 from allometry.construct.softness import breaking_length, least_scale
 from allometry.construct.turing import AutoregressiveRun, CellularRun, turing
@@ -27,6 +28,7 @@ __all__ = [
     "compact",
     "cost",
     "dyck",
+    "export",
     "least_scale",
     "program",
     "turing",

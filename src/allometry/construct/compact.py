@@ -110,6 +110,23 @@ def compact(
     return Construction(model, _certify, **details, middle=middle)
 
 
+def count(d: int, n: int, cells: int, positions: bool = False) -> int:
+    """At most so many parameters of `compact` are not zero; told without building it.
+
+    A step of a staircase is two neurons, each with its input, its bias and what it writes: d
+    entries of the value, or the number twice over in block 1.
+
+    Args:
+        d: Size of a token.
+        n: Number of tokens.
+        cells: Along each entry, 1/delta.
+        positions: With positions.
+    """
+    steps = d * (n if positions else 1) * cells - d
+    tables = d * (n - 1) if positions else 0
+    return 2 * (_codes(d, n, cells, positions) - 1) * (2 + d) + 8 * steps + 6 + d + tables
+
+
 def _codes(d: int, n: int, cells: int, positions: bool) -> int:
     M = cells**d
     return n * M**n if positions else M * math.comb(M + n - 2, n - 1)

@@ -178,15 +178,17 @@ class DyckRecogniser:
         assert isinstance(wrong, Tensor)
         return int((wrong > 0.5).int().argmax())
 
+    def slots(self, word: Word) -> tuple[Int[Tensor, "1 n"], list[str]]:
+        """What the model reads for a word, and the symbols that stand there."""
+        ids = self._ids(word)
+        frame = [2 * self.k, *ids] + ([2 * self.k + 1] if self.form == "layered" else [])
+        inside = [self.language.alphabet[i] for i in ids]
+        labels = ["start", *inside] + (["end"] if self.form == "layered" else [])
+        return torch.tensor([frame]), labels
+
     def attention(self, word: Word) -> list[Float[Tensor, "h n n"]]:
         """What each slot looks at, layer by layer; slot 0 is the start symbol."""
-        ids = self._ids(word)
-        words = np.array([ids], dtype=np.int64).reshape(1, len(ids))
-        if self.form == "layered":
-            tokens, _ = self._framed(words, np.array([len(ids)]))
-        else:
-            tokens = torch.tensor([[2 * self.k, *ids]])
-        maps = attention_maps(self.model, tokens)
+        maps = attention_maps(self.model, self.slots(word)[0])
         return [m[0] for m in maps if m is not None]
 
     def partners(self, word: Word) -> list[int | None]:
@@ -287,11 +289,16 @@ class DyckGenerator:
 
     def laws(self, word: Word) -> Float[ndarray, "prefixes v_plus_1"]:
         """The law after every prefix, from the empty one on, in one pass."""
+        with torch.no_grad():
+            logits = self.model(self.slots(word)[0])
+        return logits[0].softmax(-1).numpy()
+
+    def slots(self, word: Word) -> tuple[Int[Tensor, "1 n"], list[str]]:
+        """What the model reads for a prefix, and the symbols that stand there."""
         ids = self.language.ids(word)
         require(len(ids) <= self.n, "word", f"have at most {self.n} symbols", len(ids))
-        with torch.no_grad():
-            logits = self.model(torch.tensor([[2 * self.k, *ids]]))
-        return logits[0].softmax(-1).numpy()
+        labels = ["start", *(self.language.alphabet[i] for i in ids)]
+        return torch.tensor([[2 * self.k, *ids]]), labels
 
     def sample(self, rng: np.random.Generator) -> list[int]:
         """A word generated symbol by symbol; cut at n."""

@@ -144,10 +144,14 @@ def check(
     spent = 0.0
     for length in range(longest + 1):
         begin, here, whole = time.monotonic(), 0, True
-        for batch in try_length(length):
+        batches = iter(try_length(length))
+        for batch in batches:
             here += take(batch)
             if time.monotonic() - start > seconds / 2:
-                whole = False
+                # One more, to know whether that was the last.
+                more = next(batches, None)
+                whole = more is None
+                here += take(more) if more is not None else 0
                 break
         # A length broken off has not been tried exhaustively, though what was tried counts.
         if not whole:

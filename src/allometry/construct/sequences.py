@@ -28,16 +28,28 @@ def named(name: str) -> Function:
     Args:
         name: As typed.
     """
-    file, colon, function = name.rpartition(":")
-    if colon and file.endswith(".py"):
-        if not Path(file).is_file():
-            raise InputError(f"{file} must be a Python file; got no such file.")
-        found = runpy.run_path(file).get(function)
-        require(callable(found), file, f"define a function {function!r}", found)
-        return found  # pyright: ignore[reportReturnType]
+    found = from_file(name)
+    if found is not None:
+        return found
     known = functions.EQUIVARIANT | functions.ORDERED
     require(name in known, "function", f"be FILE.py:function or one of {', '.join(known)}", name)
     return known[name]
+
+
+def from_file(name: str) -> Callable[..., Any] | None:
+    """The function that `FILE.py:function` names; `None` for a name of another kind.
+
+    Args:
+        name: As typed.
+    """
+    file, colon, function = name.rpartition(":")
+    if not (colon and file.endswith(".py")):
+        return None
+    if not Path(file).is_file():
+        raise InputError(f"{file} must be a Python file; got no such file.")
+    found = runpy.run_path(file).get(function)
+    require(callable(found), file, f"define a function {function!r}", found)
+    return found
 
 
 def checked(f: Function, d: int, n: int, *, equivariant: bool) -> Callable[[Tensor], Tensor]:

@@ -95,6 +95,25 @@ class CellularRun:
         Raises:
             InputError: The head left the window.
         """
+        tokens, outside = self._tokens(tape)
+        assert self.model.table is not None
+        assert self.model.position_table is not None
+        x = self.model.table[tokens] + self.model.position_table[None]
+        for step in range(self.steps + 1):
+            now = self._read(x[0, 1:], outside, step)
+            yield now
+            if now.halted or step == self.steps:
+                return
+            x = self.model.blocks[0 if self.model.shared else step](x)
+
+    def slots(self, tape: Tape = "") -> tuple[Tensor, list[str]]:
+        """What the model reads for a tape, and the symbols that stand there."""
+        cells = self.machine.cells(tape)
+        window = range(self.first, self.last + 1)
+        return self._tokens(tape)[0], ["sink", *(cells.get(i, self.machine.blank) for i in window)]
+
+    def _tokens(self, tape: Tape) -> tuple[Tensor, dict[int, str]]:
+        """Ids of the sink and of every cell in the window, and the cells outside it."""
         cells = self.machine.cells(tape)
         outside = {i: a for i, a in cells.items() if not self.first <= i <= self.last}
         reach = (-self.steps, self.steps)
@@ -105,16 +124,7 @@ class CellularRun:
             symbol[cells.get(i, self.machine.blank)] + (len(symbol) if i == 0 else 0)
             for i in range(self.first, self.last + 1)
         ]
-        tokens = torch.tensor([[2 * len(symbol), *ids]])
-        assert self.model.table is not None
-        assert self.model.position_table is not None
-        x = self.model.table[tokens] + self.model.position_table[None]
-        for step in range(self.steps + 1):
-            now = self._read(x[0, 1:], outside, step)
-            yield now
-            if now.halted or step == self.steps:
-                return
-            x = self.model.blocks[0 if self.model.shared else step](x)
+        return torch.tensor([[2 * len(symbol), *ids]]), outside
 
     def _read(self, x: Tensor, outside: dict[int, str], step: int) -> Configuration:
         """The configuration on the stream: symbols, and the one state posted somewhere."""
@@ -180,6 +190,17 @@ class AutoregressiveRun:
         symbol = {a: 1 + i for i, a in enumerate(self.machine.symbols)}
         inside = [symbol[cells.get(i, self.machine.blank)] for i in range(length)]
         return [0, *inside, 1 + len(symbol)]
+
+    def slots(self, tape: Tape = "") -> tuple[Tensor, list[str]]:
+        """The whole run as the model reads it, and what stands in each slot."""
+        ids, inside = self.prompt(tape), self.machine.cells(tape)
+        labels = ["first", *(inside.get(i, self.machine.blank) for i in range(len(ids) - 2)), "go"]
+        states, symbols = self.machine.states, self.machine.symbols
+        for q, a in self.tokens(tape):
+            ids.append(self._first_step + states.index(q) * len(symbols) + symbols.index(a))
+            labels.append(f"{q}{a}")
+        # What was written last is never read again.
+        return torch.tensor([ids[:-1]]), labels[:-1]
 
     def tokens(self, tape: Tape = "") -> Iterator[tuple[str, str]]:
         """The run as it is written: (state, symbol read) for each step, the halt's included."""

@@ -140,6 +140,7 @@ def build(
         outputs=len(readout) if readout else len(names),
         attention_scale=scale,
     ).double()
+    model.names = tuple(names)
     for parameter in model.parameters():
         parameter.zero_()
     assert model.table is not None

@@ -163,6 +163,9 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "b h n m"]:
         narrow = self.size <= 4 and q.shape[2] * k.shape[2] <= 64
         if not self.hard and not narrow:
+            if q.stride(-1) != 1:
+                # Narrow maps leave features outermost, which the fused kernel would refuse.
+                q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
             return F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, is_causal=causal, scale=self.scale
             )

@@ -67,6 +67,9 @@ class Transformer(nn.Module):
         readout_scale: What multiplies the logits.
         rng: Source of the initial weights; `None` means a generator with seed 0.
 
+    Attributes:
+        names: What each coordinate of the stream stands for, set by constructions.
+
     Example:
         >>> model = Transformer(vocabulary=64, width=32, depth=2, heads=4, context=16)
         >>> model(torch.randint(64, (8, 16))).shape
@@ -115,6 +118,7 @@ class Transformer(nn.Module):
         self.hidden = max(sizes)
         self.tied, self.shared, self.columns = tied, shared, columns
         self.readout_scale = readout_scale
+        self.names: tuple[str, ...] | None = None
         biases = BIASES if bias is True else () if bias is False else tuple(bias)
         act = ACTIVATIONS[activation] if isinstance(activation, str) else activation
         scale = self.head_size**-0.5 if attention_scale is None else attention_scale

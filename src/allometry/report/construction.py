@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from allometry._core.files import replacing
-from allometry.construct import Certificate, Construction
+from allometry.construct import Certificate, Construction, DyckRecogniser
 from allometry.construct.pieces import apply
 from allometry.construct.stages import encoding, reader
 from allometry.report import theme, words
@@ -177,3 +177,50 @@ def _axis(field: str, title: str | None) -> Spec:
 def _power(x: float) -> str:
     superscript = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
     return "10" + str(round(math.log10(x))).translate(superscript) if x >= 1000 else f"{x:g}"
+
+
+def matches(made: DyckRecogniser, word: str, width: int = 720) -> Spec:
+    """An arc from every closing bracket to the one its head looks at, by the layer that finds it.
+
+    Args:
+        made: A recogniser of either form.
+        word: Brackets.
+        width: In pixels.
+    """
+    ids = made.language.ids(word)
+    maps, partners = made.attention(word), made.partners(word)
+    rows = []
+    for i, j in enumerate(partners):
+        if j is None or j > i:
+            continue
+        # Slot 0 is the start symbol, so a bracket's slot is one more than its place.
+        looks = (k for k, heads in enumerate(maps) if int(heads[0, i + 1].argmax()) == j + 1)
+        found = f"layer {next(looks) + 1}"
+        for step in range(25):
+            angle = math.pi * step / 24
+            x = (i + j) / 2 - (i - j) / 2 * math.cos(angle)
+            rows.append({"x": x, "y": (i - j) / 2 * math.sin(angle), "layer": found, "arc": i})
+    arcs = pd.DataFrame(rows, columns=["x", "y", "layer", "arc"])
+    symbols = pd.DataFrame(
+        {"x": range(len(ids)), "y": 0.0, "text": [made.language.alphabet[i] for i in ids]}
+    )
+    names = sorted(arcs["layer"].unique())
+    colour = {
+        "field": "layer",
+        "type": "nominal",
+        "scale": {
+            "domain": names,
+            "range": [LIGHT[theme.FAMILY_COLOURS[i % 5]] for i in range(len(names))],
+        },
+        "legend": {"title": None},
+    }
+    bare = {"type": "quantitative", "axis": None}
+    text = {"fontSize": 18, "dy": 16, "color": LIGHT["ink"]}
+    x = bare | {"field": "x", "scale": {"domain": [-0.6, len(ids) - 0.4]}}
+    top = max(1.0, arcs["y"].max() if len(arcs) else 1.0)
+    y = bare | {"field": "y", "scale": {"domain": [-0.22 * top, 1.08 * top]}}
+    marks = [
+        layer(arcs, "line", {"strokeWidth": 2}, x=x, y=y, color=colour, detail="arc"),
+        layer(symbols, "text", text, x=x, y=y, text="text"),
+    ]
+    return theme.styled(marks, "What closing brackets look at", width, round(width * 0.3))

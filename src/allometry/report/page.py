@@ -18,7 +18,7 @@ from allometry._core.cite import cite
 from allometry._core.errors import require
 from allometry._core.files import make_folder, replacing
 from allometry.laws import Law, Plan
-from allometry.report import densities, plates, tables, theme, words, worth
+from allometry.report import densities, nesting, plates, tables, theme, words, worth
 from allometry.report.judge import FRESH_PASSES
 from allometry.report.runs import RunsLike, about
 from allometry.report.sentences import facts, plural
@@ -68,21 +68,24 @@ def write(
 
 def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
     """The page as text, and the charts that stand alone by name."""
-    css, js = _css(), _template("page.js")
+    css, js = page_style(), template("page.js")
     drawn = plates.plates(runs, story)
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"bound": bound, "raised": raised}
-    page = environment.from_string(_template("page.html")).render(
+    page = environment.from_string(template("page.html")).render(
         css=css,
         js=js,
-        policy=_policy(css, js),
+        policy=page_policy(css, js),
         story=story,
         subtitle=_subtitle(story),
         notes=[*story.notes, *(n for f in story.families for n in f.notes)],
         facts=facts(story),
         frontier=drawn.frontier,
+        sizes=drawn.sizes,
+        nesting=drawn.nesting,
+        twins=nesting.nesting(runs),
         reaches=tables.reaches(story),
         reach_warnings=_reach_warnings(story),
         panels=[p for p in drawn.panels if p.figures],
@@ -126,22 +129,25 @@ def raised(equation: str) -> Markup:
     return Markup(re.sub(r"\^(\w+)", r"<sup>\1</sup>", escape(equation)))
 
 
-def _template(name: str) -> str:
+def template(name: str) -> str:
+    """A file of the templates folder."""
     return files("allometry.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _css() -> str:
+def page_style(*more: str) -> str:
+    """The style of every page, with files of the templates folder after it."""
+
     def block(colours: dict[str, str], wash: str) -> str:
         return "".join(f"--{k}:{v};" for k, v in colours.items()) + f"--wash:{wash};"
 
     return (
-        _template("page.css")
+        "".join(template(name) for name in ("page.css", *more))
         .replace("/*LIGHT*/", block(theme.LIGHT, "#f4f2ec"))
         .replace("/*DARK*/", block(theme.DARK, "#1e2226"))
     )
 
 
-def _policy(css: str, js: str) -> str:
+def page_policy(css: str, js: str) -> str:
     """A policy under which the page runs its own style and script and can reach nothing else."""
 
     def sha(text: str) -> str:

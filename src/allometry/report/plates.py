@@ -10,8 +10,10 @@ from typing import final
 
 from allometry.report import figures, theme, words
 from allometry.report.judge import Crossing
+from allometry.report.nesting import depth_against_nesting
 from allometry.report.runs import RunsLike
 from allometry.report.sentences import plural, trust
+from allometry.report.sizes import sizes
 from allometry.report.story import Family, Story
 from allometry.report.theme import Spec
 
@@ -47,6 +49,8 @@ class Plates:
     """All pictures of a page, and the same charts by name as files of their own."""
 
     frontier: Figure | None = None
+    sizes: Figure | None = None
+    nesting: Figure | None = None
     panels: list[Panel] = field(default_factory=list)
     curves: Figure | None = None
     game: list[Figure] = field(default_factory=list)
@@ -81,6 +85,21 @@ def plates(runs: RunsLike, story: Story) -> Plates:
             _BOTH,
             _frontier_caption(story),
         )
+    made.sizes = made.draw(
+        "loss-against-size",
+        lambda width: sizes(runs, story.unit, width),
+        _BOTH,
+        "The lowest loss at each size. Lines are power laws of the parameters N, fitted to each "
+        "family by itself; built networks have no training, and of them only parameters that are "
+        "not zero count.",
+    )
+    made.nesting = made.draw(
+        "depth-against-nesting",
+        lambda width: depth_against_nesting(runs, width),
+        _BOTH,
+        "How well networks of several depths remember open brackets, against how deep these may "
+        "nest. The construction has two layers and knows the exact law for every D.",
+    )
     for i, family in enumerate(story.families):
         made.panels.append(_panel(made, runs, story, family, i))
     made.curves = made.draw(

@@ -84,16 +84,27 @@ def _standing(story: "Story", family: "Family") -> str:
     other = f"{named(rival)}"
     which = verdict(best, rival)
     if which < 0:
-        return f"{start} and beats the best count model, a plain {other} at {_plain(rival)}."
+        return f"{start} and beats {untrained(rival)} {other} at {_plain(rival)}."
     if which > 0:
         return (
-            f"{start}; a plain {other} reaches {_plain(rival)} and is the better model at this "
-            "budget."
+            f"{start}; {_article(rival)} {other} reaches {_plain(rival)} and is the better model "
+            "at this budget."
         )
     return (
-        f"{start}, level with a plain {other} at {_plain(rival)}: the spread between seeds can't "
-        "tell them apart."
+        f"{start}, level with {_article(rival)} {other} at {_plain(rival)}: the spread between "
+        "seeds can't tell them apart."
     )
+
+
+def untrained(rival: Configuration) -> str:
+    """What kind of model without training this is, read before its name."""
+    if rival.family == "ngram":
+        return "the best count model, a plain"
+    return "the best that was built without training,"
+
+
+def _article(rival: Configuration) -> str:
+    return "a plain" if rival.family == "ngram" else "the built"
 
 
 def _plain(configuration: Configuration) -> str:

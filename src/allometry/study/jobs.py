@@ -9,9 +9,9 @@ from pathlib import Path
 from allometry._core.errors import InputError, require
 from allometry.study.densities import density_study, vectors
 from allometry.study.ladder import ladder
-from allometry.study.recipes import gan, ngram, transformer
+from allometry.study.recipes import built, gan, learner, ngram, transformer, twins
 from allometry.study.study import Study
-from allometry.targets import Text, points
+from allometry.targets import Brackets, SequenceFunction, Text, points
 
 
 def study(
@@ -29,9 +29,10 @@ def study(
     """The study that `allometry run JOB` carries out.
 
     Args:
-        job: A text file, `"embedded"`, `"ring"` or `"grid"` (of Gaussians), or
-            `"FILE.py:function"` where the function, called without arguments, returns a `Study`
-            (the other arguments are then its own business).
+        job: A text file, `"embedded"`, `"ring"` or `"grid"` (of Gaussians), `"universal"` (built
+            and trained transformers on one function), `"dyck"` (trained twins of the bracket
+            networks), or `"FILE.py:function"` where the function, called without arguments,
+            returns a `Study` (the other arguments are then its own business).
         smallest: Parameters of the smallest model.
         largest: Parameters of the largest.
         rungs: Sizes.
@@ -48,6 +49,10 @@ def study(
     file, colon, function = job.rpartition(":")
     if colon and file.endswith(".py"):
         return _from_file(Path(file), function)
+    if job == "universal":
+        return universal_study(largest=largest, rungs=rungs, seeds=seeds, tokens=tokens)
+    if job == "dyck":
+        return dyck_study(seeds=seeds, tokens=tokens)
     density = vectors(job)
     if density is not None:
         sizes = {"smallest": smallest, "largest": largest, "rungs": rungs, "seeds": seeds}
@@ -93,6 +98,46 @@ def game_study(
 def demo_study() -> Study:
     """The demo: the embedded prose, eight sizes over 2.5 decades, two seeds, and n-grams."""
     return study("embedded")
+
+
+def universal_study(
+    *,
+    largest: float = 3.4e5,
+    rungs: int = 8,
+    seeds: int = 2,
+    tokens: Sequence[float] | None = None,
+) -> Study:
+    """Built and trained transformers that attend over three tokens: error against size.
+
+    Args:
+        largest: Parameters of the largest trained model, 20,000 at most.
+        rungs: Sizes, 5 at most.
+        seeds: Repetitions of each training.
+        tokens: Sequences seen in training; 30,000 and 120,000 if not given.
+    """
+    return Study(
+        SequenceFunction("attention", d=1, n=3),
+        recipes=[built, learner],
+        ladder=ladder(300, min(largest, 2e4), min(rungs, 5)),
+        seeds=seeds,
+        tokens=tokens or [3e4, 1.2e5],
+    )
+
+
+def dyck_study(*, seeds: int = 1, tokens: Sequence[float] | None = None) -> Study:
+    """Transformers, LSTMs and convolutions of several depths on brackets 2, 4 and 8 deep.
+
+    Args:
+        seeds: Repetitions of each training.
+        tokens: Symbols seen in training; 900,000 if not given.
+    """
+    return Study(
+        Brackets(k=8, depth=8, length=48),
+        recipes=[twins],
+        ladder=[1e4],
+        seeds=seeds,
+        tokens=tokens or [9e5],
+    )
 
 
 def _from_file(path: Path, function: str) -> Study:

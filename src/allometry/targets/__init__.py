@@ -1,9 +1,11 @@
 """The targets room: what a model is asked to do."""
 
 from allometry.targets import functions, points
+from allometry.targets.functions import SequenceFunction
 from allometry.targets.images import Images
 from allometry.targets.languages import (
     Automaton,
+    Brackets,
     Dyck,
     Grammar,
     Language,
@@ -20,12 +22,14 @@ from allometry.targets.vocabulary import Vocabulary, vocabulary_from_dict
 __all__ = [
     "Automaton",
     "AutoregressiveSeries",
+    "Brackets",
     "Configuration",
     "Dyck",
     "Grammar",
     "Images",
     "Language",
     "Points",
+    "SequenceFunction",
     "ShuffleDyck",
     "Table",
     "Text",

@@ -6,11 +6,17 @@ of the columns; those under "ordered" need positions.
 Letters: b batch, d size of a token, n tokens.
 """
 
+import hashlib
+import math
 from collections.abc import Callable
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from allometry._core.errors import require
+from allometry._core.spec import Spec
 
 Sequences = Float[Tensor, "b d n"]
 
@@ -117,3 +123,63 @@ def smooth(
         return a @ torch.cos(omega @ x + nu @ x.mean(2, keepdim=True) + theta + place)
 
     return f
+
+
+@final
+class SequenceFunction:
+    r"""The job of computing one of the named functions on $[0,1]^{d \times n}$.
+
+    Inputs are uniform and never run out, the answer is exact, and the loss is the distance
+    $d_2$ between model and function.
+
+    Args:
+        function: A name in `EQUIVARIANT` or `ORDERED`.
+        d: Size of a token.
+        n: Number of tokens.
+
+    Example:
+        >>> x, y = SequenceFunction("sort", d=1, n=3).batch(0, size=4, seed=0)
+        >>> bool((y.diff(dim=2) >= 0).all())
+        True
+    """
+
+    unit = "distance per sequence"
+    D_unique = math.inf
+
+    def __init__(self, function: str, d: int = 1, n: int = 2) -> None:
+        known = EQUIVARIANT | ORDERED
+        require(function in known, "function", f"be one of {', '.join(known)}", function)
+        require(d >= 1, "SequenceFunction.d", "be at least 1", d)
+        require(n >= 1, "SequenceFunction.n", "be at least 1", n)
+        self.function, self.d, self.n = function, d, n
+        self.f = known[function]
+        self.positions = function in ORDERED
+        self.name = f"{function} of {n} tokens of size {d}"
+
+    @property
+    def spec(self) -> Spec:
+        """The request that makes this target again in another process."""
+        return Spec(SequenceFunction, function=self.function, d=self.d, n=self.n)
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this job from others."""
+        return hashlib.sha256(self.name.encode()).hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """What a journal should remember of the target, in plain values."""
+        shape = {"function": self.function, "d": self.d, "n": self.n}
+        rest = {"unit": self.unit, "fingerprint": self.fingerprint}
+        return {"target": self.name, "name": self.name} | shape | rest
+
+    def batch(self, step: int, *, size: int, seed: int) -> tuple[Sequences, Sequences]:
+        """Inputs and answers of a step: a pure function of its arguments.
+
+        Args:
+            step: Of the training.
+            size: Sequences in the batch.
+            seed: Of the training's data.
+        """
+        rng = torch.Generator().manual_seed(seed * 1_000_003 + step)
+        x = torch.rand(size, self.d, self.n, generator=rng)
+        return x, self.f(x)

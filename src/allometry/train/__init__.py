@@ -3,8 +3,8 @@
 from allometry.train.budget import Budget, count_flops, count_parameters, count_training_flops
 from allometry.train.evaluate import evaluate, token_losses
 from allometry.train.loop import Curve, Progress, Trained, descend, train
-from allometry.train.objectives import negative_log_likelihood, next_token
-from allometry.train.optimiser import adamw, parameter_groups
+from allometry.train.objectives import negative_log_likelihood, next_token, squared_error
+from allometry.train.optimiser import adamw, parameter_groups, proportional
 from allometry.train.packed import Packed, Stepper, together
 from allometry.train.schedule import log_spaced, warmup_decay
 
@@ -25,6 +25,8 @@ __all__ = [
     "negative_log_likelihood",
     "next_token",
     "parameter_groups",
+    "proportional",
+    "squared_error",
     "together",
     "token_losses",
     "train",

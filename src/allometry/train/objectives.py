@@ -25,6 +25,7 @@ __all__ = [
     "next_token",
     "reconstruction",
     "sparse",
+    "squared_error",
     "vector_quantised",
 ]
 
@@ -49,3 +50,10 @@ def negative_log_likelihood(
         given: What else its `log_prob` takes: a context, or the noise of a dequantisation.
     """
     return -model.log_prob(x, *given).mean()  # pyright: ignore[reportCallIssue]
+
+
+def squared_error(
+    model: nn.Module, x: Float[Tensor, "b *in_shape"], y: Float[Tensor, "b *out_shape"]
+) -> Float[Tensor, ""]:
+    r"""Mean over inputs of $\|g(X) - Y\|_2^2$, whose root estimates the distance $d_2$."""
+    return (model(x) - y).square().flatten(1).sum(1).mean()

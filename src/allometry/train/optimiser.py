@@ -46,3 +46,26 @@ def adamw(
     for group in groups:
         group["peak_lr"] = group["lr"]  # the schedule multiplies this
     return optim.AdamW(groups, betas=betas, fused=True)
+
+
+def proportional(
+    model: nn.Module, *, lr: float, betas: tuple[float, float] = (0.9, 0.95)
+) -> optim.AdamW:
+    """AdamW whose rate for each tensor is a share `lr` of its root mean square.
+
+    For weights whose sizes differ by orders of magnitude, as those of constructions do: a step
+    then changes each tensor by the same fraction of itself. Tensors that are all zero stay so.
+
+    Args:
+        model: Whose parameters are trained, those that ask for no gradient left out.
+        lr: The fraction.
+        betas: Of the running means.
+
+    References: `you2020` for rates in proportion to the weights.
+    """
+    groups = []
+    for weight in model.parameters():
+        if weight.requires_grad:
+            rate = lr * float(weight.detach().square().mean().sqrt())
+            groups.append({"params": [weight], "lr": rate, "peak_lr": rate, "weight_decay": 0.0})
+    return optim.AdamW(groups, betas=betas, fused=True)

@@ -122,6 +122,10 @@ class Program:
         return self._read(out)[0]
 
     def _run(self, inputs: Sequence[Sequence[Any]]) -> Tensor:
+        with torch.no_grad():
+            return self.model(self._ids(inputs))[:, 1:]
+
+    def _ids(self, inputs: Sequence[Sequence[Any]]) -> Tensor:
         number = {t: i for i, t in enumerate(self.alphabet)}
         rows = []
         for tokens in inputs:
@@ -130,8 +134,7 @@ class Program:
                 known = t in number
                 require(known, f"tokens[{place}]", f"be in the alphabet {self.alphabet}", t)
             rows.append([len(number), *(number[t] for t in tokens)])
-        with torch.no_grad():
-            return self.model(torch.tensor(rows))[:, 1:]
+        return torch.tensor(rows)
 
     def _spread(self, out: Tensor, i: int) -> Tensor:
         """Mean of squares less square of means of the codes an aggregate selected: 0 if equal."""
@@ -159,11 +162,14 @@ class Program:
         """What the output should be, by the reference."""
         return interpret(self.expr, list(tokens))
 
+    def slots(self, tokens: Sequence[Any]) -> tuple[Tensor, list[str]]:
+        """What the model reads for an input, and the tokens that stand there."""
+        return self._ids([tokens]), ["start", *map(str, tokens)]
+
     def attention(self, tokens: Sequence[Any]) -> list[Tensor | None]:
         """What each slot looks at, layer by layer; slot 0 stands before the input."""
-        number = {t: i for i, t in enumerate(self.alphabet)}
-        ids = torch.tensor([[len(number), *(number[t] for t in tokens)]])
-        return [None if m is None else m[0] for m in attention_maps(self.model, ids)]
+        maps = attention_maps(self.model, self.slots(tokens)[0])
+        return [None if m is None else m[0] for m in maps]
 
     @contextmanager
     def softened(self, scale: float) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from allometry._core.errors import require
+from allometry._core.errors import InputError, require
 from allometry.construct.programs.expressions import SequenceOperator, indices, tokens
 from allometry.construct.programs.operators import (
     aggregate,
@@ -14,6 +14,7 @@ from allometry.construct.programs.operators import (
     select,
     selector_width,
 )
+from allometry.construct.sequences import from_file
 
 _PAST = select(indices, indices, "<=")
 
@@ -128,3 +129,37 @@ def addition(base: int = 10) -> SequenceOperator:
         select(key, later - 1), elementwise(lambda t: int(t >= base), total), default=0
     )
     return combine(lambda s, c: str((s + c) % base), total, carry)
+
+
+NAMED: dict[str, Callable[[], SequenceOperator]] = {
+    "length": length,
+    "reverse": reverse,
+    "histogram": histogram,
+    "sort": sort,
+    "sort_by_frequency": sort_by_frequency,
+    "most_frequent": most_frequent,
+    "induction": induction,
+    "shuffle_dyck_1": lambda: shuffle_dyck(["()"]),
+    "shuffle_dyck_2": lambda: shuffle_dyck(["()", "{}"]),
+    "pair_balance": lambda: pair_balance("(", ")"),
+    "addition": addition,
+}
+"""Programs that need no argument, for the command line."""
+
+
+def named(name: str) -> SequenceOperator:
+    """The program that a person names: one of `NAMED`, or `FILE.py:function` that returns one.
+
+    Args:
+        name: As typed.
+    """
+    make = from_file(name)
+    if make is None:
+        require(
+            name in NAMED, "program", f"be FILE.py:function or one of {', '.join(NAMED)}", name
+        )
+        return NAMED[name]()
+    made = make()
+    if not isinstance(made, SequenceOperator):
+        raise InputError(f"{name} must return a program; got {type(made).__name__}.")
+    return made

@@ -5,10 +5,12 @@ from allometry.targets.languages.dyck import Dyck, ShuffleDyck
 from allometry.targets.languages.grammar import Grammar
 from allometry.targets.languages.language import Language
 from allometry.targets.languages.notation import Rule, read_rules
+from allometry.targets.languages.stream import Brackets
 from allometry.targets.languages.trees import Tree
 
 __all__ = [
     "Automaton",
+    "Brackets",
     "Dyck",
     "Grammar",
     "Language",
