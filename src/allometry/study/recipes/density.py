@@ -92,8 +92,9 @@ class FlowRun(Request):
 
     def model(self) -> nn.Module:
         """The untrained model."""
-        given: dict[str, Any] = dict(self.shape.arguments)
-        return made(**given | {"rng": torch.Generator().manual_seed(self.seed)})
+        rng = torch.Generator().manual_seed(self.seed)
+        target, sizes = self.target, (self.layers, self.width)
+        return made(self.family, target.shape, target.levels, *sizes, rng=rng)
 
     def budget(self) -> Budget:
         """Counted on the model's shapes, without its numbers."""
