@@ -51,7 +51,7 @@ PAPER = {  # lin2018, Table 1: modes, high quality %, reverse KL; mean and stand
 def players(arguments, pack, wasserstein):
     full, M = arguments.full, arguments.seeds
     wide = {"width": 400, "depth": 4, "init": 0.02} if full else {
-        "width": arguments.width, "depth": 3, "norm": False}  # fmt: skip
+        "width": arguments.width, "depth": 3, "norm": arguments.norm}  # fmt: skip
     judge = {"width": 200, "depth": 3, "pieces": 5, "init": 0.02} if full else {
         "width": arguments.width * 3 // 4, "depth": 2, "pieces": 3}  # fmt: skip
     judge |= {"pieces": 1} if wasserstein else {}
@@ -78,7 +78,8 @@ def interval(values):
 
 def trial(arguments, name, pack=1, unroll=0, wasserstein=False):
     make, sd = TARGETS[arguments.target]
-    law = make()
+    sd = arguments.sd or sd
+    law = make(sd=sd)
     steps = arguments.steps or (400_000 if arguments.full else 6000)
     data = torch.from_numpy(law.draw(100_000, np.random.default_rng(7))).float()
     G, D = players(arguments, pack, wasserstein)
@@ -87,9 +88,18 @@ def trial(arguments, name, pack=1, unroll=0, wasserstein=False):
     for quarter in range(1, 5):
         play(contest, steps // 4)
         found = [mode_recovery(x, law.means, sd) for x in contest.samples(2500)]
-        row = {"target": arguments.target, "method": name, "step": contest.taken,
-               "seeds": arguments.seeds, "full": arguments.full, "width": arguments.width,
-               "lr": arguments.lr, "seconds": time.process_time() - started}  # fmt: skip
+        row = {
+            "target": arguments.target,
+            "method": name,
+            "step": contest.taken,
+            "seeds": arguments.seeds,
+            "full": arguments.full,
+            "width": arguments.width,
+            "lr": arguments.lr,
+            "sd": sd,
+            "norm": arguments.norm,
+            "seconds": time.process_time() - started,
+        }
         for key in ("modes", "high_quality", "reverse_kl"):
             row[key] = interval([f[key].value for f in found])
         row["each"] = [f["modes"].value for f in found]
@@ -118,6 +128,10 @@ def main():
     parser.add_argument("--batch", type=int, default=96)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument(
+        "--sd", type=float, default=0.0, help="of the modes; the paper's if not given"
+    )
+    parser.add_argument("--norm", action="store_true", help="batch norm in the bounded setting")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--all", action="store_true", help="print every quarter")
     parser.add_argument("--out", default="pacgan.jsonl")

@@ -71,3 +71,16 @@ def test_families_are_told_apart():
     assert [r["family"] for r in study.grid()] == [
         "GAN", "PacGAN2", "GAN, unrolled 1", "WGAN-GP",
     ]  # fmt: skip
+
+
+def test_text_is_worth_little_before_training():
+    """An untrained model writes uniform noise: far from the text, and covering none of it."""
+    from allometry.models import Recurrent
+    from allometry.study.recipes.words import worth
+    from allometry.targets import Text
+
+    text = Text.embedded()
+    found = worth(Recurrent(vocabulary=text.vocabulary.size, width=8), text, seed=0)
+    assert set(found) == {"energy_distance", "precision", "recall"}
+    assert found["energy_distance"].lo > 0
+    assert found["recall"].value < 0.1
