@@ -102,3 +102,17 @@ def test_bad_jobs_are_refused():
         Brackets(2, 0)
     with pytest.raises(InputError, match=r"twins\.nestings must name at least one depth"):
         twins(JOB, [], tokens=[10], seeds=1, nestings=())
+
+
+@pytest.mark.slow
+def test_depth_helps_and_nothing_trained_is_exact(tmp_path):
+    # The study of the docs at two thirds of its length.
+    runs = jobs.dyck_study(seeds=1, tokens=[6e5]).run(tmp_path / "dyck", local(1, 1))
+    frame = runs.frame()
+    assert (frame["status"] == "done").all(), frame["error"].tolist()
+    known = frame.set_index(["kind", "layers", "nesting"])["recalled"]
+    for D in (2, 4, 8):
+        assert known["construction", 2, D] == 1
+        assert known["transformer", 2, D] > known["transformer", 1, D]
+        assert known["convolution", 6, D] > known["convolution", 2, D]
+    assert known["transformer", 1, 2] > known["transformer", 1, 8]
