@@ -331,9 +331,7 @@ def test_the_best_degree_depends_on_the_cost():
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_parameters_are_counted(outputs):
     net = PolynomialNetwork(2, 1, [2, 2, 2], outputs)
-    assert sum(p.numel() for p in net.parameters()) == parameters(
-        2, 1, [2, 2, 2], outputs=outputs
-    )
+    assert sum(p.numel() for p in net.parameters()) == parameters(2, 1, [2, 2, 2], outputs=outputs)
 
 
 # Epsilon-ranks

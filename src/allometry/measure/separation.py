@@ -2,8 +2,9 @@ r"""Separation rank: how far a function of two groups of variables is from a sin
 
 $\mathrm{sep} f$ is the least R with $f(a, b) = \sum_{r=1}^R g_r(a)\,h_r(b)$. The matrix
 $E_{rc} = f(a_r, b_c)$ has at most that rank, for any points; polynomials reach it at generic
-points once there are enough. Over a prime field the rank is exact and never too large. Float64 is not a
-substitute: singular values of a composed polynomial fall below rounding long before they vanish.
+points once there are enough. Over a prime field the rank is exact and never too large. Float64 is
+not a substitute: singular values of a composed polynomial fall below rounding long before they
+vanish.
 
 References: `levine2020`.
 """
@@ -97,14 +98,14 @@ def _at(f: FieldFunction, sides: tuple[Tensor, Tensor], n: int, p: int, seed: in
     field, rng = Field(p), torch.Generator().manual_seed(seed)
     a = field.draw(n, len(sides[0]), rng=rng)
     b = field.draw(n, len(sides[1]), rng=rng)
-    return prime_rank(matricization(lambda x: f(x, field), a, b, sides).numpy(), p)
+    return prime_rank(_matrix(lambda x: f(x, field), a, b, sides).numpy(), p)
 
 
 def matricization(
     f: Function,
     rows: Float[Tensor, "r p"],
     columns: Float[Tensor, "c q"],
-    partition: Sequence[int] | tuple[Tensor, Tensor] | None = None,
+    partition: Sequence[int] | None = None,
 ) -> Float[Tensor, "r c"]:
     """The matrix of f at every pair of a row's and a column's values.
 
@@ -114,12 +115,16 @@ def matricization(
         columns: Values of the second side's.
         partition: Which inputs are the first side's; the first p unless given.
     """
-    r, c = len(rows), len(columns)
     p, inputs = rows.shape[1], rows.shape[1] + columns.shape[1]
-    if not isinstance(partition, tuple):
-        partition = _sides(range(p) if partition is None else partition, inputs)
-    first, second = partition
-    require(len(first) == p, "partition", f"name {p} inputs, as rows have", len(first))
+    sides = _sides(range(p) if partition is None else partition, inputs)
+    require(len(sides[0]) == p, "partition", f"name {p} inputs, as rows have", len(sides[0]))
+    return _matrix(f, rows, columns, sides)
+
+
+def _matrix(f: Function, rows: Tensor, columns: Tensor, sides: tuple[Tensor, Tensor]) -> Tensor:
+    r, c = len(rows), len(columns)
+    inputs = rows.shape[1] + columns.shape[1]
+    first, second = sides
     out, step = [], max(1, _AT_ONCE // max(1, c))
     with torch.no_grad():
         for k in range(0, r, step):

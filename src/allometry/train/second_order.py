@@ -69,11 +69,12 @@ def levenberg_marquardt(
     slope = torch.vmap(torch.func.jacfwd(residuals))
     theta, lam = starts.clone(), torch.full((len(starts),), damping, dtype=starts.dtype)
     loss = _mean_square(value(theta))
-    step = 0
-    for step in range(1, steps + 1):
+    taken = 0
+    for _ in range(steps):
         going = (loss > enough) & (lam < 1e12)
         if not bool(going.any()):
             break
+        taken += 1
         here = theta[going]
         J, r = slope(here), value(here)
         normal = J.mT @ J
@@ -87,7 +88,53 @@ def levenberg_marquardt(
         loss[going] = torch.where(better, found, loss[going])
         lam[going] *= torch.where(better, 1 / 3, 2.0)
         lam.clamp_(min=1e-12)
-    return Fitted(theta, loss, step)
+    return Fitted(theta, loss, taken)
+
+
+@torch.no_grad()
+def fit_with_kicks(
+    residuals: Callable[[Tensor], Tensor],
+    starts: Float[Tensor, "s p"],
+    *,
+    kicks: int = 10,
+    size: float = 0.3,
+    steps: int = 100,
+    enough: float = 1e-12,
+    rng: torch.Generator | None = None,
+) -> Fitted:
+    """Levenberg-Marquardt, and where a start is stuck, again from near where it is best.
+
+    A kick multiplies each parameter by a normal number about 1 and adds one about 0; what it leads
+    to is kept where it is better (basin hopping at temperature zero).
+
+    Args:
+        residuals: As for `levenberg_marquardt`; likewise the others.
+        starts: (s, p).
+        kicks: At most, in each start.
+        size: Standard deviation of both numbers.
+        steps: Of each fit.
+        enough: A mean squared residual at which a start is left alone.
+        rng: Of the kicks; seed 0 unless given.
+
+    References: `wales1997`.
+    """
+    rng = torch.Generator().manual_seed(0) if rng is None else rng
+    best = levenberg_marquardt(residuals, starts, steps=steps, enough=enough)
+    theta, loss, taken = best.parameters, best.loss, best.steps
+    for _ in range(kicks):
+        stuck = loss > enough
+        if not bool(stuck.any()):
+            break
+        here = theta[stuck]
+        factor, shift = (size * torch.randn(here.shape, generator=rng) for _ in range(2))
+        tried = levenberg_marquardt(
+            residuals, here * (1 + factor) + shift, steps=steps, enough=enough
+        )
+        better = tried.loss < loss[stuck]
+        theta[stuck] = torch.where(better[:, None], tried.parameters, here)
+        loss[stuck] = torch.where(better, tried.loss, loss[stuck])
+        taken += tried.steps
+    return Fitted(theta, loss, taken)
 
 
 def _mean_square(r: Tensor) -> Tensor:
