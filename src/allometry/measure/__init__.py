@@ -45,7 +45,7 @@ from allometry.measure.parzen import (
     mean_log_likelihood,
     parzen_log_likelihood,
 )
-from allometry.measure.prime import Field, prime_rank
+from allometry.measure.prime import PRIMES, Field, prime_rank
 from allometry.measure.reconstruction import reconstruction_error
 from allometry.measure.retrieval import retrieval_distance, retrieval_p_value, retrieval_win_rate
 from allometry.measure.scores import (
@@ -77,6 +77,7 @@ from allometry.measure.twosample import (
 )
 
 __all__ = [
+    "PRIMES",
     "Audit",
     "Contextual",
     "Features",
