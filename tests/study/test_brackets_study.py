@@ -111,8 +111,9 @@ def test_depth_helps_and_nothing_trained_is_exact(tmp_path):
     frame = runs.frame()
     assert (frame["status"] == "done").all(), frame["error"].tolist()
     known = frame.set_index(["kind", "layers", "nesting"])["recalled"]
-    for D in (2, 4, 8):
-        assert known["construction", 2, D] == 1
-        assert known["transformer", 2, D] > known["transformer", 1, D]
-        assert known["convolution", 6, D] > known["convolution", 2, D]
-    assert known["transformer", 1, 2] > known["transformer", 1, 8]
+    assert all(known["construction", 2, D] == 1 for D in (2, 4, 8))
+    # At D = 2 one layer of attention is enough; where brackets nest deeper, depth tells.
+    for D in (4, 8):
+        assert known["transformer", 1, D] < known["transformer", 2, D] < known["transformer", 3, D]
+        assert known["convolution", 2, D] < known["convolution", 4, D] < known["convolution", 6, D]
+    assert known["transformer", 1, 2] > known["transformer", 1, 4] > known["transformer", 1, 8]
