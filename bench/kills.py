@@ -22,6 +22,11 @@ def essence(folder):
     return Runs(folder).frame().sort_values("key")[COLUMNS].reset_index(drop=True)
 
 
+def lines(folder):
+    journal = folder / "journal.jsonl"
+    return len(journal.read_text().splitlines()) if journal.exists() else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=10)
@@ -34,20 +39,22 @@ def main():
         subprocess.run([*COMMAND, str(reference)], check=True)
     rng = random.Random(0)
     broken = work / "broken"
-    for kill in range(arguments.kills):
+    # Spread over the whole study, whatever the machine's pace: after so many finished runs.
+    finished = sorted(rng.randrange(len(Runs(reference).frame())) for _ in range(arguments.kills))
+    for kill, after in enumerate(finished):
         process = subprocess.Popen(
             [*COMMAND, str(broken)],
             stderr=subprocess.DEVNULL,
             # A shell's background jobs ignore Ctrl-C, and what they start does too.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
-        time.sleep(rng.uniform(1, 30))
+        while lines(broken) < after and process.poll() is None:
+            time.sleep(0.05)
+        time.sleep(rng.uniform(0, 8))
         sent = rng.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
         process.send_signal(sent)
         process.wait()
-        journal = broken / "journal.jsonl"
-        lines = len(journal.read_text().splitlines()) if journal.exists() else 0
-        print(f"kill {kill + 1}: {sent.name}, {lines} runs in the journal", flush=True)
+        print(f"kill {kill + 1}: {sent.name}, {lines(broken)} runs in the journal", flush=True)
     subprocess.run([*COMMAND, str(broken)], check=True)
     keys = [record["key"] for record in Runs(broken).journal.read()]
     repeated = len(keys) - len(set(keys))

@@ -66,6 +66,7 @@ def rules(arguments, steps, unroll, wasserstein):
     costs = {"costs": WASSERSTEIN, "penalty": 0.1, "turns": 3} if wasserstein else {}
     return Rules(
         batch=arguments.batch, lr=arguments.lr, betas=(0.5, 0.999), unroll=unroll, decay=steps,
+        lr_discriminator=arguments.judge_lr or None,
         **costs,
     )  # fmt: skip
 
@@ -96,6 +97,7 @@ def trial(arguments, name, pack=1, unroll=0, wasserstein=False):
             "full": arguments.full,
             "width": arguments.width,
             "lr": arguments.lr,
+            "judge_lr": arguments.judge_lr,
             "sd": sd,
             "norm": arguments.norm,
             "seconds": time.process_time() - started,
@@ -128,6 +130,7 @@ def main():
     parser.add_argument("--batch", type=int, default=96)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--judge-lr", type=float, default=0.0, help="the discriminator's; --lr")
     parser.add_argument(
         "--sd", type=float, default=0.0, help="of the modes; the paper's if not given"
     )

@@ -102,3 +102,18 @@ def test_bad_jobs_are_refused():
         Brackets(2, 0)
     with pytest.raises(InputError, match=r"twins\.nestings must name at least one depth"):
         twins(JOB, [], tokens=[10], seeds=1, nestings=())
+
+
+@pytest.mark.slow
+def test_depth_helps_and_nothing_trained_is_exact(tmp_path):
+    # The study of the docs at two thirds of its length.
+    runs = jobs.dyck_study(seeds=1, tokens=[6e5]).run(tmp_path / "dyck", local(1, 1))
+    frame = runs.frame()
+    assert (frame["status"] == "done").all(), frame["error"].tolist()
+    known = frame.set_index(["kind", "layers", "nesting"])["recalled"]
+    assert all(known["construction", 2, D] == 1 for D in (2, 4, 8))
+    # At D = 2 one layer of attention is enough; where brackets nest deeper, depth tells.
+    for D in (4, 8):
+        assert known["transformer", 1, D] < known["transformer", 2, D] < known["transformer", 3, D]
+        assert known["convolution", 2, D] < known["convolution", 4, D] < known["convolution", 6, D]
+    assert known["transformer", 1, 2] > known["transformer", 1, 4] > known["transformer", 1, 8]

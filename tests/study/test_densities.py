@@ -84,8 +84,6 @@ def test_jobs_are_found_by_name(tmp_path):
     assert {row["family"] for row in study.grid()} == {"glow", "histogram"}
     with pytest.raises(InputError, match="family must be one of"):
         density_study(Points(points.Banana()), families=["gan"])
-    with pytest.raises(InputError, match="left out for a text"):
-        jobs.study("embedded", families=["glow"])
 
 
 def test_a_tables_loss_is_in_its_own_units(tmp_path):

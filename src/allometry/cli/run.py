@@ -35,7 +35,11 @@ def run(
     vocabulary: Annotated[str, typer.Option(help="characters, bytes or bpe.")] = "characters",
     context: Annotated[int, typer.Option(help="Tokens a model sees.")] = 64,
     family: Annotated[
-        list[str] | None, typer.Option(help="Flow of a density; give it again for several.")
+        list[str] | None,
+        typer.Option(
+            help="Of a text: transformer, ngram, mlp, rnn, lstm, gru, convolution; of a density: "
+            "a flow. Give it again for several."
+        ),
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; one per core.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of each process.")] = None,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, final
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -20,12 +21,23 @@ Strategies = Strategy | Stateful | Sequence[Strategy | Stateful]
 
 def draw(logits: Float[Tensor, "b V"], rng: torch.Generator) -> Int[Tensor, " b"]:
     """One token of each row, with the probabilities of its softmax."""
-    cdf = checked(logits).double().softmax(-1).cumsum(-1)
+    return _draw(logits, rng)[0]
+
+
+def _draw(logits: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Tokens and their log-probabilities; in numpy, whose calls cost a third of torch's."""
+    x = logits.detach().double().cpu().numpy()
+    top = x.max(-1, keepdims=True)
+    if not np.isfinite(top).all():
+        checked(logits)
+    x = x - top
+    cdf = np.exp(x).cumsum(-1)
     total = cdf[:, -1:]
-    u = torch.rand(len(logits), 1, generator=rng, dtype=torch.float64) * total
+    u = torch.rand(len(x), 1, generator=rng, dtype=torch.float64).numpy() * total
     # The product may round up to the total; the last token that can be drawn then is.
-    reachable = (cdf < total).sum(-1, keepdim=True)
-    return torch.searchsorted(cdf, u, right=True).minimum(reachable)[:, 0]
+    tokens = np.minimum((cdf <= u).sum(-1), (cdf < total).sum(-1))
+    log_p = x[np.arange(len(x)), tokens] - np.log(total[:, 0])
+    return torch.from_numpy(tokens), torch.from_numpy(log_p)
 
 
 @final
@@ -70,6 +82,7 @@ class Sampler:
         self._stop = [torch.tensor(list(s)) for s in stop]
         for s in self._stop:
             require(len(s) > 0, "stop", "hold sequences of at least one token", s.tolist())
+        self._may_end = bool(self._stop) or self._chain.ends
         self.drawn: list[Tensor] = []
         self.ended = torch.zeros(len(self._prompts), dtype=torch.bool)
         self.length = torch.zeros(len(self._prompts), dtype=torch.int64)
@@ -79,25 +92,39 @@ class Sampler:
     @torch.no_grad()
     def step(self) -> Step:
         """Draw one more token in every sequence that has not ended."""
-        reader = self._reader
-        logits = reader.step(self.drawn[-1].clamp(min=0)) if self.drawn else reader.start()
+        some = self._may_end and bool(self.ended.any())
+        if not self.drawn:
+            logits = self._reader.start()
+        else:
+            last = self.drawn[-1]
+            logits = self._reader.step(last.clamp(min=0) if some else last)
         if self.state is None:
             self.state = self._chain.start(self._prompts, logits.shape[-1])
             if self._chain.ends:
                 self.ended |= self._chain.finished(self.state, len(logits))
-        some = bool(self.ended.any())
-        passed = self._chain.apply(checked(logits), self.state)
+                some = bool(self.ended.any())
+        passed = self._chain.apply(logits, self.state)
         last = passed.last.masked_fill(self.ended[:, None], 0.0) if some else passed.last
-        tokens = draw(last, self._rng)
+        tokens, log_p = _draw(last, self._rng)
+        if last is not logits:  # surprise is the model's own, whatever was drawn from
+            log_p = checked(logits).log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
         if some:
             tokens = tokens.masked_fill(self.ended, ENDED)
+            log_p = log_p.masked_fill(self.ended, 0.0)
         self.state = self._chain.advance(self.state, passed, tokens)
         self.drawn.append(tokens)
-        own = logits.log_softmax(-1).gather(-1, tokens.clamp(min=0)[:, None])[:, 0]
         self._note_ends(tokens)
-        return Step(tokens, -own.masked_fill(tokens < 0, 0.0))
+        return Step(tokens, -log_p.to(logits.dtype))
+
+    @property
+    def over(self) -> bool:
+        """Whether every sequence has ended."""
+        return self._may_end and bool(self.ended.all())
 
     def _note_ends(self, tokens: Tensor) -> None:
+        if not self._may_end:
+            self.length += 1
+            return
         going = ~self.ended
         if self._chain.ends and self.state is not None:
             b = len(tokens)
@@ -133,7 +160,7 @@ def stream(
     require(n >= 0, "n", "be at least 0", n)
     sampler = Sampler(logits_fn, prompt, strategy, rng=rng, context=context, stop=stop)
     for _ in range(n):
-        if bool(sampler.ended.all()):
+        if sampler.over:
             return
         yield sampler.step()
 
@@ -174,7 +201,7 @@ def sample(
     sampler = Sampler(logits_fn, prompt, strategy, rng=rng, context=context, stop=stop)
     for _ in range(n):
         sampler.step()
-        if bool(sampler.ended.all()):
+        if sampler.over:
             break
     out = sampler.tokens()
     bare = as_prompts(prompt)[1]
@@ -215,7 +242,7 @@ def best_of(
     steps = []
     for _ in range(n):
         steps.append(sampler.step())
-        if bool(sampler.ended.all()):
+        if sampler.over:
             break
     candidates = [row[row != ENDED] for row in sampler.tokens()]
     if score is None:

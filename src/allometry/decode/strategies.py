@@ -6,6 +6,7 @@ stays, the lowest id where several are equally likely.
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from allometry._core.errors import InputError, require
 
 Strategy = Callable[[Tensor], Tensor]
+_FEW = 4096
 
 
 def plain(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
@@ -163,6 +165,9 @@ def keep(logits: Float[Tensor, "*b V"], wanted: Bool[Tensor, "*b V"]) -> Float[T
 
 def first_largest(x: Float[Tensor, "*b m"], k: int) -> Int[Tensor, "*b k"]:
     """Places of the k largest, from the largest; the lower place first among equals."""
+    if x.numel() <= _FEW:  # one sort in numpy costs less than the calls below
+        order = np.argsort(-x.detach().cpu().numpy(), axis=-1, kind="stable")
+        return torch.from_numpy(order[..., :k].copy()).to(x.device)
     values, places = x.topk(k, dim=-1, sorted=False)
     tied = (x >= values.amin(-1, keepdim=True)).sum(-1) > k
     if bool(tied.any()):  # topk takes any of those tied at the edge: sort it all

@@ -45,6 +45,7 @@ from allometry.measure.parzen import (
     mean_log_likelihood,
     parzen_log_likelihood,
 )
+from allometry.measure.prime import PRIMES, Field, prime_rank
 from allometry.measure.reconstruction import reconstruction_error
 from allometry.measure.retrieval import retrieval_distance, retrieval_p_value, retrieval_win_rate
 from allometry.measure.scores import (
@@ -53,6 +54,15 @@ from allometry.measure.scores import (
     label_divergence,
     mode_score,
     modified_inception_score,
+)
+from allometry.measure.separation import (
+    epsilon_rank,
+    epsilon_rank_lower,
+    generic_,
+    matricization,
+    numerical_rank,
+    separation_rank,
+    template_rows,
 )
 from allometry.measure.similarity import ms_ssim, psnr, sharpness_difference, ssim
 from allometry.measure.table import Scores, score
@@ -67,9 +77,11 @@ from allometry.measure.twosample import (
 )
 
 __all__ = [
+    "PRIMES",
     "Audit",
     "Contextual",
     "Features",
+    "Field",
     "Scores",
     "accuracy_on_samples",
     "adversarial_accuracy",
@@ -96,16 +108,20 @@ __all__ = [
     "different_bins",
     "efron_p_value",
     "energy_distance",
+    "epsilon_rank",
+    "epsilon_rank_lower",
     "equivariance_error",
     "filter_response_difference",
     "frechet_distance",
     "frechet_distance_infinity",
+    "generic_",
     "geometry_score",
     "hindsight",
     "inception_score",
     "is_contextual_mapping",
     "kid",
     "label_divergence",
+    "matricization",
     "mean_log_likelihood",
     "mmd2",
     "mode_recovery",
@@ -114,11 +130,13 @@ __all__ = [
     "ms_ssim",
     "nearest_neighbour_accuracy",
     "nearest_neighbour_p_value",
+    "numerical_rank",
     "parzen_log_likelihood",
     "per_character",
     "perplexity",
     "prdc",
     "precision",
+    "prime_rank",
     "psnr",
     "recall",
     "reconstruction_error",
@@ -128,6 +146,7 @@ __all__ = [
     "retrieval_p_value",
     "retrieval_win_rate",
     "score",
+    "separation_rank",
     "shannon",
     "sharpness_difference",
     "skill_ratings",
@@ -135,6 +154,7 @@ __all__ = [
     "sobol",
     "spectrum_slope_difference",
     "ssim",
+    "template_rows",
     "tournament_win_rates",
     "train_on_samples_accuracy",
     "vendi_score",

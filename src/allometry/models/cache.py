@@ -1,6 +1,6 @@
 """The memory that makes decoding cheap: keys and values of the tokens read so far.
 
-Letters: b batch rows, h heads, n positions, m head size.
+Letters: l layers, b batch rows, h heads, n positions, m head size.
 """
 
 from typing import TYPE_CHECKING, final
@@ -23,9 +23,9 @@ class Cache:
     `context` tokens have been read the window slides: the oldest are forgotten and the rest are
     read again at their new positions, which costs a full pass.
 
-    Keys and values lie in buffers that are twice as long as needed, so that a new token is written
-    behind the others and nothing is copied. It holds for one set of weights: after a step of
-    training take a new one.
+    Keys and values of all layers lie in one buffer that is twice as long as needed, so that a new
+    token is written behind the others and nothing is copied. It holds for one set of weights:
+    after a step of training take a new one.
 
     Args:
         depth: Number of layers.
@@ -48,7 +48,10 @@ class Cache:
         self.memory_padding: Tensor | None = None
         self.cross: list[tuple[Tensor, Tensor] | None] = [None] * depth
         self.step: Step | None = None
-        self._past: list[tuple[Tensor, Tensor] | None] = [None] * depth
+        self._buffer: Tensor | None = None  # l 2 b h n m
+        self._slots: list[Tensor] = []
+        # What gradients flow through stays apart: it may not be written over.
+        self._graph: list[Tensor | None] = [None] * depth
         self._filled = [0] * depth
         # How long a beginning two rows have in common: what `select` need not copy.
         self._common: Tensor | None = None
@@ -62,22 +65,40 @@ class Cache:
         self, layer: int, k: Float[Tensor, "b h n m"], v: Float[Tensor, "b h n m"]
     ) -> tuple[Tensor, Tensor]:
         """Keys and values of `layer` with the new ones behind those remembered."""
-        start, end = self._filled[layer], self._filled[layer] + k.shape[2]
-        old = self._past[layer]
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
-            # Gradients flow through what is remembered, so it may not be written over.
-            if old is not None:
-                k = torch.cat([old[0][:, :, :start], k], 2)
-                v = torch.cat([old[1][:, :, :start], v], 2)
-            keys, values = k, v
-        else:
-            if old is None or old[0].shape[2] < end or old[0].requires_grad:
-                old = (_longer(old, 0, k, start, end), _longer(old, 1, v, start, end))
-            keys, values = old
-            keys[:, :, start:end] = k
-            values[:, :, start:end] = v
-        self._past[layer], self._filled[layer] = (keys, values), end
-        return keys[:, :, :end], values[:, :, :end]
+            both = torch.stack([k, v])
+            start = self._filled[layer]
+            if start:
+                both = torch.cat([self._layer(layer)[:, :, :, :start], both], 3)
+            self._graph[layer], self._filled[layer] = both, both.shape[3]
+            return both[0], both[1]
+        return self.write(layer, torch.stack([k, v]))
+
+    def write(self, layer: int, both: Float[Tensor, "2 b h n m"]) -> tuple[Tensor, Tensor]:
+        """`extend` with keys and values in one, where no gradient is wanted."""
+        start = self._filled[layer]
+        end = start + both.shape[3]
+        if self._buffer is None or self._buffer.shape[4] < end:
+            self._lengthen(both, end)
+        slot, old = self._slots[layer], self._graph[layer]
+        if old is not None:
+            slot[:, :, :, :start] = old.detach()
+            self._graph[layer] = None
+        slot[:, :, :, start:end] = both
+        self._filled[layer] = end
+        keys, values = slot[:, :, :, :end].unbind(0)
+        return keys, values
+
+    def _layer(self, layer: int) -> Tensor:
+        old = self._graph[layer]
+        return self._slots[layer] if old is None else old
+
+    def _lengthen(self, both: Tensor, end: int) -> None:
+        _, b, h, _, m = both.shape
+        longer = both.new_empty(self.depth, 2, b, h, 2 * end, m)
+        if self._buffer is not None:
+            longer[:, :, :, :, : self._buffer.shape[4]] = self._buffer
+        self._buffer, self._slots = longer, list(longer.unbind(0))
 
     def read(self, tokens: Tensor, padding: Tensor | None, context: int | None) -> int:
         """Remember `tokens`; how many slots before them still have their keys and values.
@@ -136,14 +157,13 @@ class Cache:
         def pick(x: Tensor | None) -> Tensor | None:
             return None if x is None else x[rows]
 
-        first = self._first_difference(rows)
-        if first is None:
-            self._past = [None if x is None else (x[0][rows], x[1][rows]) for x in self._past]
-        else:
-            for pair, end in zip(self._past, self._filled, strict=True):
-                if pair is not None and first < end:
-                    for x in pair:
-                        x[:, :, first:end] = x[rows, :, first:end]
+        first, end = self._first_difference(rows), max(self._filled, default=0)
+        if self._buffer is not None and first is None:
+            self._buffer = self._buffer[:, :, rows]
+            self._slots = list(self._buffer.unbind(0))
+        elif self._buffer is not None and first is not None and first < end:
+            self._buffer[:, :, :, :, first:end] = self._buffer[:, :, rows, :, first:end]
+        self._graph = [None if x is None else x[:, rows] for x in self._graph]
         self.tokens, self.padding = pick(self.tokens), pick(self.padding)
         self.memory, self.memory_padding = pick(self.memory), pick(self.memory_padding)
         self.cross = [None if x is None else (x[0][rows], x[1][rows]) for x in self.cross]
@@ -157,19 +177,8 @@ class Cache:
         if common is None:
             common = torch.zeros(b, b, dtype=torch.int64, device=rows.device)
         common.fill_diagonal_(self.length)
-        graph = any(pair is not None and pair[0].requires_grad for pair in self._past)
-        same = len(rows) == b and not graph
-        first = int(common[torch.arange(b, device=rows.device), rows].min()) if same else None
+        first: int | None = None
+        if len(rows) == b:
+            first = int(common[torch.arange(b, device=rows.device), rows].min())
         self._common = common[rows][:, rows]
         return first
-
-
-def _longer(
-    old: tuple[Tensor, Tensor] | None, which: int, new: Tensor, start: int, end: int
-) -> Tensor:
-    """A buffer with room for twice as many slots, and what was remembered in it."""
-    b, h, _, m = new.shape
-    buffer = new.new_empty(b, h, 2 * end, m)
-    if old is not None:
-        buffer[:, :, :start] = old[which][:, :, :start].detach()
-    return buffer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast, final
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from allometry.models.block import Block
@@ -25,11 +25,23 @@ if TYPE_CHECKING:
 
 @final
 class _Weights(NamedTuple):
-    """A block's weights, queries, keys and values in one."""
+    """A block's weights as bare tensors, queries, keys and values in one.
 
-    block: Block
+    Bare, because a module looks a parameter up by name each time it is asked for one.
+    """
+
+    first_gain: Tensor
+    first_shift: Tensor | None
     into: Float[Tensor, "3hm d"]
     into_bias: Float[Tensor, " 3hm"] | None
+    output: Float[Tensor, "d hm"]
+    output_bias: Tensor | None
+    second_gain: Tensor
+    second_shift: Tensor | None
+    inner: Float[Tensor, "r d"]
+    inner_bias: Tensor | None
+    outer: Float[Tensor, "d r"]
+    outer_bias: Tensor | None
 
 
 @final
@@ -42,32 +54,45 @@ class Step:
 
     def __init__(self, model: "Transformer") -> None:
         self.model = model
-        self.weights = [_joined(cast("Block", block)) for block in model.blocks]
+        first = cast("Block", model.blocks[0])
+        assert first.attention is not None
+        assert first.feed_forward is not None
+        assert first.attention_norm is not None
+        self.heads, self.size = first.attention.heads, first.attention.size
+        self.scale, self.eps = first.attention.scale, first.attention_norm.eps
+        self.activation = first.feed_forward.activation
+        self.weights = [_bare(cast("Block", block)) for block in model.blocks]
         self.weights *= model.depth if model.shared else 1
+        self.table = model.table
+        self.readout, self.readout_bias = model.readout, model.readout_bias
+        if model.tied:
+            self.readout = model.table
+        self.added = model.position_buffer
+        if model.position_table is not None:
+            self.added = model.position_table
 
     def __call__(
         self, tokens: Int[Tensor, "b 1"], cache: Cache, start: int
     ) -> Float[Tensor, "b 1 V"]:
         """Logits after `tokens`, which `cache` has read as its slot number `start`."""
-        model = self.model
-        assert model.table is not None
-        place = indices(1, start, cache.padding, tokens.device)
-        x = model.table[tokens[:, 0]]
-        turn: Tensor | None = None
-        if model.positions == "rotary":
-            assert model.position_buffer is not None
-            turn = model.position_buffer[:, place][:, :, None]
-        elif model.positions is not None:
-            added = model.position_buffer if model.position_table is None else model.position_table
-            assert added is not None
-            x = x + added[place[:, 0]]
-        mask = None if cache.padding is None else ~cache.padding[:, None, None, :]
+        model, added = self.model, self.added
+        assert self.table is not None
+        assert self.readout is not None
+        x = self.table[tokens[:, 0]]
+        turn, mask = None, None
+        place: Tensor | None = None
+        if cache.padding is not None:
+            place = indices(1, start, cache.padding, tokens.device)
+            mask = ~cache.padding[:, None, None, :]
+        if added is not None and model.positions == "rotary":
+            place = indices(1, start, None, tokens.device) if place is None else place
+            turn = added[:, place][:, :, None]
+        elif added is not None:
+            x = x + (added[start] if place is None else added[place[:, 0]])
         for layer, w in enumerate(self.weights):
             x = self._block(x, w, mask, turn, cache, layer)
         x = x if model.final_norm is None else model.final_norm(x)
-        weight = model.table if model.tied else model.readout
-        assert weight is not None
-        x = F.linear(x, weight, model.readout_bias)
+        x = F.linear(x, self.readout, self.readout_bias)
         return (x if model.readout_scale == 1 else model.readout_scale * x)[:, None]
 
     def _block(
@@ -79,24 +104,21 @@ class Step:
         cache: Cache,
         layer: int,
     ) -> Float[Tensor, "b d"]:
-        attention, feed_forward = w.block.attention, w.block.feed_forward
-        assert attention is not None
-        assert feed_forward is not None
         b, size = x.shape[0], (x.shape[1],)
-        norm = cast("nn.LayerNorm", w.block.attention_norm)
-        y = F.layer_norm(x, size, norm.weight, norm.bias, norm.eps)
-        y = F.linear(y, w.into, w.into_bias).view(b, 3, attention.heads, 1, attention.size)
-        q, k, v = y.unbind(1)
-        if turn is not None:
-            q, k = rotate(q, turn), rotate(k, turn)
-        k, v = cache.extend(layer, k, v)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=attention.scale)
-        y = y.view(b, -1) if y.is_contiguous() else y.reshape(b, -1)
-        x = F.linear(y, attention.output, attention.output_bias).add_(x)
-        norm = cast("nn.LayerNorm", w.block.feed_forward_norm)
-        y = F.layer_norm(x, size, norm.weight, norm.bias, norm.eps)
-        y = feed_forward.activation(F.linear(y, feed_forward.inner, feed_forward.inner_bias))
-        return F.linear(y, feed_forward.outer, feed_forward.outer_bias).add_(x)
+        y = torch.layer_norm(x, size, w.first_gain, w.first_shift, self.eps)
+        y = F.linear(y, w.into, w.into_bias).view(b, 3, self.heads, 1, self.size)
+        if turn is None:
+            q = y[:, 0]
+            k, v = cache.write(layer, y[:, 1:].transpose(0, 1))
+        else:
+            q, k, v = y.unbind(1)
+            q = rotate(q, turn)
+            k, v = cache.extend(layer, rotate(k, turn), v)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=self.scale)
+        x = F.linear(y.reshape(b, -1), w.output, w.output_bias).add_(x)
+        y = torch.layer_norm(x, size, w.second_gain, w.second_shift, self.eps)
+        y = self.activation(F.linear(y, w.inner, w.inner_bias))
+        return F.linear(y, w.outer, w.outer_bias).add_(x)
 
 
 def applies(model: "Transformer") -> bool:
@@ -120,12 +142,22 @@ def _plain(block: Block) -> bool:
     return block.norm == "pre" and block.skip and not attention.hard and attention.sight is None
 
 
-def _joined(block: Block) -> _Weights:
-    attention = block.attention
+def _bare(block: Block) -> _Weights:
+    attention, feed_forward = block.attention, block.feed_forward
+    first, second = block.attention_norm, block.feed_forward_norm
     assert attention is not None
+    assert feed_forward is not None
+    assert first is not None
+    assert second is not None
     into = torch.cat([attention.query, attention.key, attention.value])
     biases = (attention.query_bias, attention.key_bias, attention.value_bias)
-    if all(bias is None for bias in biases):
-        return _Weights(block, into, None)
-    zero = into.new_zeros(attention.heads * attention.size)
-    return _Weights(block, into, torch.cat([zero if b is None else b for b in biases]))
+    into_bias = None
+    if any(bias is not None for bias in biases):
+        zero = into.new_zeros(attention.heads * attention.size)
+        into_bias = torch.cat([zero if bias is None else bias for bias in biases])
+    return _Weights(
+        *(first.weight, first.bias, into, into_bias),
+        *(attention.output, attention.output_bias, second.weight, second.bias),
+        *(feed_forward.inner, feed_forward.inner_bias),
+        *(feed_forward.outer, feed_forward.outer_bias),
+    )

@@ -3,14 +3,27 @@
 import functools
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from allometry._core.errors import InputError, require
+from allometry._core.spec import Spec
 from allometry.study.densities import density_study, vectors
 from allometry.study.ladder import ladder
-from allometry.study.recipes import built, gan, learner, ngram, transformer, twins
-from allometry.study.study import Study
+from allometry.study.recipes import (
+    built,
+    convolution,
+    gan,
+    gru,
+    learner,
+    lstm,
+    mlp,
+    ngram,
+    rnn,
+    transformer,
+    twins,
+)
+from allometry.study.study import Recipe, Study
 from allometry.targets import Brackets, SequenceFunction, Text, points
 
 
@@ -40,9 +53,10 @@ def study(
         tokens: Training tokens; see `default_tokens`.
         vocabulary: Of the text.
         context: Tokens a model sees.
-        families: Which flows, where the job is a density; see `density_study`. A density is a
-            name of `densities.LAWS` (moons, rings, ...), `"digits"`, a CSV or npy file, or a
-            folder of images.
+        families: For a text, of `SEQUENCE_FAMILIES` or ngram (transformer and ngram unless told);
+            for a density which flows, see `density_study`. A density is a name of
+            `densities.LAWS` (moons, rings, ...), `"digits"`, a CSV or npy file, or a folder of
+            images.
     """
     if job in GAMES and not families:
         return game_study(job, smallest, largest, rungs, seeds, tokens)
@@ -57,18 +71,37 @@ def study(
     if density is not None:
         sizes = {"smallest": smallest, "largest": largest, "rungs": rungs, "seeds": seeds}
         return density_study(density, families=families, examples=tokens, **sizes)  # pyright: ignore
-    require(not families, "families", "be left out for a text", list(families))
+    recipes = [_text_recipe(name, context) for name in families or ("transformer", "ngram")]
     if job == "embedded":
         target = Text.embedded(vocabulary=vocabulary)
     else:
         target = Text(job, vocabulary=vocabulary)
     return Study(
         target,
-        recipes=[functools.partial(transformer, context=context), ngram],
+        recipes=recipes,
         ladder=ladder(smallest, largest, rungs),
         seeds=seeds,
         tokens=tokens or None,
     )
+
+
+SEQUENCE_FAMILIES: dict[str, Callable[..., list[Spec]]] = {
+    "transformer": transformer,
+    "mlp": mlp,
+    "rnn": rnn,
+    "lstm": lstm,
+    "gru": gru,
+    "convolution": convolution,
+}
+"""Families that are trained to predict the next symbol of a text."""
+
+
+def _text_recipe(name: str, context: int) -> Recipe:
+    if name == "ngram":
+        return ngram
+    known = [*SEQUENCE_FAMILIES, "ngram"]
+    require(name in known, "family", f"be one of {', '.join(known)} for a text", name)
+    return functools.partial(SEQUENCE_FAMILIES[name], context=context)
 
 
 GAMES = {"ring": points.ring, "grid": points.grid}

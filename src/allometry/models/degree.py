@@ -1,0 +1,115 @@
+r"""What degree d buys: parameters, degree and separation rank of a stack, and the best d.
+
+The argument under test: with parameters $B = L\,d\,N$ fixed, the log of the separation rank grows
+as $L \ln d$, so $\ln d / d$ should be as large as possible, which it is at $d = e$ (3 among whole
+numbers). All of that depends on what a layer of degree d costs.
+"""
+
+import math
+from collections.abc import Sequence
+
+from scipy.optimize import brentq
+
+from allometry._core.errors import require
+
+
+def degree(degrees: Sequence[int]) -> int:
+    """The degree of a stack of product layers: the product of theirs.
+
+    Example:
+        >>> degree([3, 3, 3, 3])
+        81
+    """
+    return math.prod(degrees)
+
+
+def parameters(
+    inputs: int, width: int, degrees: Sequence[int], *, bias: bool = True, outputs: int = 0
+) -> int:
+    """Weights and biases of a stack of product layers, and of a readout of `outputs`.
+
+    Example:
+        >>> parameters(1, 2, [3, 3], outputs=1)
+        33
+    """
+    total, size = 0, inputs
+    for d in degrees:
+        total += d * width * (size + bias)
+        size = width
+    return total + outputs * (width + 1)
+
+
+def rank_upper(degree: int, m: int) -> int:
+    r"""Most that a polynomial of degree D can have with m coordinates on each side.
+
+    $\sum_{a=0}^{D} \min(N_a, N_{D-a})$ with $N_a = \binom{m+a-1}{a}$: monomials that are of degree
+    a at least on one side pair with at most as many of degree D - a on the other.
+
+    Example:
+        >>> rank_upper(3**4, 2), rank_upper(2**6, 2)
+        (1722, 1089)
+    """
+
+    def monomials(a: int) -> int:
+        return math.comb(m + a - 1, a)
+
+    return sum(min(monomials(a), monomials(degree - a)) for a in range(degree + 1))
+
+
+def rank_lower(d: int, L: int, m: int) -> int:
+    r"""What L layers of degree d reach at least, with biases and width m or more.
+
+    $\binom{m+q-1}{q}$ with $q = d^{L-1}$.
+    """
+    q = d ** (L - 1)
+    return math.comb(m + q - 1, q)
+
+
+def rank_narrow(d: int, L: int) -> int:
+    r"""Separation rank of width 1 with at least d coordinates a side: $(d^{L-1} + 1)^d$."""
+    return (d ** (L - 1) + 1) ** d
+
+
+def best_degree(c: float | int = 0.0, whole: bool = False) -> float:
+    r"""The degree that maximises $\ln d / (d + c)$: most log rank for the parameters.
+
+    A layer of degree d costs $(d + c) N$: $c = 0$ counts d forms, $c = -1$ the d - 1 matrices that
+    the note's Eq. (2) has, $c = 1$ an output matrix besides, as attention has. The whole number is
+    3 only for $-0.290 < c < 0.819$.
+
+    Args:
+        c: What a layer costs beyond its d forms.
+        whole: Among whole numbers.
+
+    Example:
+        >>> round(best_degree(), 4), best_degree(0, whole=True)
+        (2.7183, 3.0)
+        >>> best_degree(-1, whole=True), best_degree(1, whole=True)
+        (2.0, 4.0)
+    """
+    require(c > -2, "best_degree.c", "be above -2, or degree 2 would be free", c)
+    if not whole:
+        if c <= -1:
+            return 1.0  # ln d/(d + c) rises without bound, or to 1, as d falls to -c or 1
+        # Stationary where d ln d - d = c; the left side rises from -1 at d = 1.
+        return float(brentq(lambda d: d * math.log(d) - d - c, 1.0, 10.0 + 2 * max(c, 0.0)))
+    candidates = range(2, 10 + 2 * math.ceil(max(c, 0.0)))
+    return float(max(candidates, key=lambda d: math.log(d) / (d + c)))
+
+
+def best_range(d: int) -> tuple[float, float]:
+    r"""The costs c between which the whole degree d is best.
+
+    Ties with d ± 1 at $c = (d' \ln d - d \ln d') / (\ln d' - \ln d)$.
+
+    Example:
+        >>> lo, hi = best_range(3)
+        >>> round(lo, 3), round(hi, 3)
+        (-0.29, 0.819)
+    """
+    require(d >= 3, "best_range.d", "be at least 3", d)
+
+    def tie(a: int, b: int) -> float:
+        return (b * math.log(a) - a * math.log(b)) / (math.log(b) - math.log(a))
+
+    return tie(d - 1, d), tie(d, d + 1)

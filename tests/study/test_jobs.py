@@ -1,0 +1,29 @@
+"""From words on the command line to studies."""
+
+import pytest
+
+from allometry._core.errors import InputError
+from allometry.study import jobs
+
+
+def test_every_family_of_sequences_can_be_named():
+    names = [*jobs.SEQUENCE_FAMILIES, "ngram"]
+    study = jobs.study("embedded", families=names, rungs=2, seeds=1, largest=2e4, context=16)
+    rows = study.grid()
+    assert {row["family"] for row in rows} == set(names)
+    # One budget for all that are trained.
+    budgets = {n: {row["D"] for row in rows if row["family"] == n} for n in jobs.SEQUENCE_FAMILIES}
+    spread = [max(d) / min(d) for d in zip(*(sorted(b) for b in budgets.values()), strict=True)]
+    assert max(spread) < 1.02
+
+
+def test_unless_told_a_text_has_transformers_and_ngrams():
+    rows = jobs.study("embedded", rungs=2, seeds=1).grid()
+    assert {row["family"] for row in rows} == {"transformer", "ngram"}
+
+
+def test_an_unknown_family_is_refused_by_name():
+    with pytest.raises(
+        InputError, match=r"family must be one of transformer, .*ngram.*; got 'glow'"
+    ):
+        jobs.study("embedded", families=["glow"])
