@@ -15,7 +15,7 @@ def affine_coupling(
     tokens: Sequence[float],
     seeds: int,
     batch: int = 256,
-    lr: float = 0.005,
+    lr: float = 0.01,
 ) -> list[Spec]:
     """Requests for affine couplings (RealNVP) of each size, number of examples and seed.
 
