@@ -18,26 +18,38 @@ def test_likelihood_fit_of_the_chinchilla_points(epoch):
         assert law.params[name].value == pytest.approx(value, rel=1e-4), name
 
 
-@pytest.mark.slow
-def test_bootstrap_of_the_chinchilla_points(epoch):
-    law = al.laws.fit(
-        epoch, "chinchilla", drop_highest=5, bootstrap=12000, delta=0.0, resample="pairs"
-    )
-    printed = {
-        "A": (124.52, 285.2, 743.6),
-        "E": (0.02566, 1.769, 1.871),
-        "alpha": (0.01540, 0.317, 0.373),
-        "beta": (0.02060, 0.331, 0.415),
-        "B": (1293.28, 1042.4, 5810.3),
-    }
-    for name, (se, lo, hi) in printed.items():
+PRINTED = {
+    "A": (124.52, 285.2, 743.6),
+    "B": (1293.28, 1042.4, 5810.3),
+    "E": (0.02566, 1.769, 1.871),
+    "alpha": (0.01540, 0.317, 0.373),
+    "beta": (0.02060, 0.331, 0.415),
+}
+"""Standard error and 95 % interval as published: 4,000 pairs bootstraps of Huber's loss with delta
+1e-3, drawn with seed 42 (the point values beside them are those of the Laplace likelihood)."""
+
+
+def test_bootstrap_of_the_chinchilla_points_draw_for_draw(epoch):
+    law = al.laws.fit(epoch, "chinchilla", drop_highest=5, bootstrap=4000, seed=42)
+    for name, (se, lo, hi) in PRINTED.items():
         e = law.params[name]
-        # 4,000 draws know a standard error to 1.1 % (B's, with its long tail, to 5 %: over five
-        # seeds it came out at 1297 to 1427); the published optimiser stops short of the optimum
-        # of a kinked likelihood, which makes its draws a little less spread.
-        assert e.se == pytest.approx(se, rel=0.15 if name == "B" else 0.07), name
-        assert e.lo == pytest.approx(lo, rel=0.04), name
-        assert e.hi == pytest.approx(hi, rel=0.04), name
+        # The same resamples: what is left is where the published optimiser stopped and the
+        # digits that were printed.
+        assert e.se == pytest.approx(se, rel=1e-3), name
+        assert e.lo == pytest.approx(lo, rel=4e-3), name
+        assert e.hi == pytest.approx(hi, rel=2e-3), name
+
+
+def test_bootstrap_of_the_chinchilla_points_with_other_draws(epoch):
+    law = al.laws.fit(epoch, "chinchilla", drop_highest=5, bootstrap=12000, seed=0)
+    for name, (se, lo, hi) in PRINTED.items():
+        e = law.params[name]
+        # Over ten seeds of 4,000 draws B's standard error ranges from 0.98 to 1.13 of the one
+        # printed and its lower end from 1.03 to 1.07: the printed draws lie a little low.
+        long = name == "B"
+        assert e.se == pytest.approx(se, rel=0.10 if long else 0.05), name
+        assert e.lo == pytest.approx(lo, rel=0.08 if long else 0.03), name
+        assert e.hi == pytest.approx(hi, rel=0.05 if long else 0.03), name
 
 
 def test_plan_for_chinchillas_budget(epoch):
@@ -140,7 +152,7 @@ def test_ladder_predicts_thirteen_billion_as_published(shared_data, task):
 
 @pytest.mark.parametrize(
     ("experiment", "theirs"),
-    [("ml_scalefit__massivetext__chinchilla", 13.10), ("llama_3__exp_loss", 2.28)],
+    [("ml_scalefit__massivetext__chinchilla", 13.10), ("llama_3__raw_loss", 2.28)],
 )
 def test_isoflop_sets_fit_no_worse_than_variable_projection(shared_data, experiment, theirs):
     path = shared_data / "openathena_isoflops" / "isoflops_extract.csv"
@@ -148,8 +160,13 @@ def test_isoflop_sets_fit_no_worse_than_variable_projection(shared_data, experim
         rows = [r for r in csv.DictReader(file) if r["experiment"] == experiment]
     names = {"N": "params", "D": "tokens", "loss": "loss"}
     runs = {k: np.array([float(r[v]) for r in rows]) for k, v in names.items()}
-    law = al.laws.fit(runs, "chinchilla", bootstrap=0)
-    assert law.objective / law.n * 1e6 <= theirs * 1.005
+    # Theirs is Huber's loss of the loss itself, not of its log (which would be three times less).
+    law = al.laws.fit(runs, "chinchilla", bootstrap=0, raw=True)
+    gap = np.abs(law(N=runs["N"], D=runs["D"]) - runs["loss"])
+    mean = np.where(gap <= 1e-3, gap**2 / 2, 1e-3 * (gap - 5e-4)).mean()
+    assert mean == pytest.approx(law.objective / law.n, rel=1e-9)
+    assert mean * 1e6 <= theirs * 1.005
+    assert mean * 1e6 >= theirs * 0.995  # the same optimum, not another loss
 
 
 @pytest.mark.parametrize(("size", "published"), [(25, 0.9988), (100, 0.9983), (400, 0.9978)])

@@ -100,7 +100,7 @@ def fit(
         chosen = choose(table, x=x, objective=objective, rng=rng)
     else:
         chosen = _given(table, made(x or one_variable(table)), objective, rng)
-    return _law(table, chosen, objective, rng, bootstrap, resample, starts)
+    return _law(table, chosen, objective, rng, bootstrap, resample, starts, seed)
 
 
 def extrapolate(x: Any, y: Any, x_new: Any, **options: Any) -> ndarray:
@@ -161,13 +161,16 @@ def _law(
     draws: int,
     resample: Resample,
     starts: int,
+    seed: int,
 ) -> Law:
     members = []
     for form, weight in zip(chosen.forms, chosen.weights, strict=True):
         member = fit_member(form, table, objective, starts=starts, rng=rng)
         sample, how = np.empty((0, form.p)), "none"
         if draws:
-            sample, how = draw(member, table, objective, draws=draws, resample=resample, rng=rng)
+            sample, how = draw(
+                member, table, objective, draws=draws, resample=resample, rng=rng, seed=seed
+            )
         members.append(replace(member, draws=sample, how=how, weight=weight))
     first = members[0]
     params = _estimates(first, table.n)

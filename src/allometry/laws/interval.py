@@ -36,12 +36,16 @@ def resampled(
     prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None = None,
     noise: float = 0.0,
     raw: bool = False,
+    seed: int = 0,
 ) -> tuple[Float[ndarray, "m p"], str]:
     """Refitted parameters of resampled runs, and the name of the resampling.
 
     `pairs` draws runs, `cluster` whole configurations (all their seeds together), `residual` puts
     resampled, leverage-corrected residuals on the fitted curve. `auto` takes residuals when there
     are few configurations, clusters when some have several seeds, and pairs otherwise.
+
+    Pairs are drawn from numpy's legacy generator by `seed`, as published analyses draw them, so
+    that theirs can be repeated draw for draw.
 
     Where habits pull on the parameters, each draw is pulled towards its own draw of them, so that
     a direction in which the runs are silent is as uncertain as the habits, not certain.
@@ -61,7 +65,7 @@ def resampled(
         )
     else:
         if resample == "pairs":
-            counts = rng.multinomial(len(y), np.full(len(y), 1 / len(y)), size=draws)
+            counts = pair_counts(len(y), draws, seed)
         else:
             counts = rng.multinomial(groups, np.full(groups, 1 / groups), size=draws)[:, cluster]
         w = counts.astype(float) * (1.0 if weights is None else weights)
@@ -69,6 +73,13 @@ def resampled(
         found = minimise(form, X, goal, starts, weights=w, delta=delta, prior=prior, raw=raw)
     bad = ~np.isfinite(found.objective)
     return np.where(bad[:, None], theta, found.theta), resample
+
+
+def pair_counts(n: int, draws: int, seed: int) -> Int[ndarray, "m n"]:
+    """How often each of n runs is drawn in each resample of n runs."""
+    rows = np.random.RandomState(seed).randint(0, n, size=(draws, n))  # noqa: NPY002
+    flat = rows + n * np.arange(draws)[:, None]
+    return np.bincount(flat.reshape(-1), minlength=draws * n).reshape(draws, n)
 
 
 def _noisy(

@@ -128,6 +128,7 @@ def draw(
     draws: int,
     resample: Resample,
     rng: np.random.Generator,
+    seed: int = 0,
 ) -> tuple[Float[ndarray, "m p"], str]:
     """Refitted parameters of resampled runs, and the name of the resampling."""
     X = member.at(table.logs)
@@ -146,6 +147,7 @@ def draw(
         prior=member.prior,
         noise=member.noise,
         raw=objective.raw,
+        seed=seed,
     )
 
 
