@@ -169,8 +169,16 @@ def test_isoflop_sets_fit_no_worse_than_variable_projection(shared_data, experim
     assert mean * 1e6 >= theirs * 0.995  # the same optimum, not another loss
 
 
-@pytest.mark.parametrize(("size", "published"), [(25, 0.9988), (100, 0.9983), (400, 0.9978)])
-def test_multi_power_law_predicts_other_schedules(shared_data, size, published):
+PUBLISHED = {
+    25: (0.99880, 3.04045406, 0.52468604, 0.50786857, 363.78751622, 2.06560812, 0.58279013, 0.64142),
+    100: (0.99830, 2.6514477, 0.60115152, 0.45295811, 437.9464276, 2.13245612, 0.59785199, 0.65524),
+    400: (0.99776, 2.37474466, 0.65421216, 0.42878731, 523.42464, 2.02462735, 0.59350493, 0.63472),
+}
+"""Mean R2 over six schedules, and the parameters behind it."""
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_multi_power_law_predicts_other_schedules(shared_data, size):
     folder = shared_data / "multipowerlaw" / "loss_curve_repo" / f"csv_{size}"
 
     def load(name):
@@ -180,17 +188,33 @@ def test_multi_power_law_predicts_other_schedules(shared_data, size, published):
             *(np.array([float(r[k]) for r in rows]) for k in ("step", "lr", "loss"))
         )
 
-    seen = ["constant_24000", "cosine_24000", "wsdcon_9"]
-    law = al.laws.fit_schedule([load(name) for name in seen])
-    ahead = ["wsd_20000_24000", "wsdld_20000_24000", "wsdcon_3", "wsdcon_18", "constant_72000"]
-    scores = []
-    for name in ahead:
-        curve = load(name)
-        rest = law(curve.step, curve.lr) - curve.loss
-        scores.append(1 - (rest**2).sum() / ((curve.loss - curve.loss.mean()) ** 2).sum())
-    # Schedules of the length fitted, and a constant one three times as long; the long cosine,
-    # which decays where nothing was fitted, is predicted to R2 = 0.985 to 0.99.
-    assert np.mean(scores) > published - 0.002
+    def score(law):
+        ahead = ("wsd_20000_24000", "wsdld_20000_24000", "wsdcon_3", "wsdcon_18")
+        scores = []
+        for name in (*ahead, "constant_72000", "cosine_72000"):
+            curve = load(name)
+            rest = law(curve.step, curve.lr) - curve.loss
+            scores.append(1 - (rest**2).sum() / ((curve.loss - curve.loss.mean()) ** 2).sum())
+        return np.mean(scores)
+
+    published, *theta = PUBLISHED[size]
+    # Their parameters in our form: what is left is the rate between two logged steps, which they
+    # know to the step and we interpolate.
+    theirs = al.laws.MultiPowerLaw(*theta, warmup=2160)
+    assert score(theirs) == pytest.approx(published, abs=3e-4)
+    seen = [load(name) for name in ("constant_24000", "cosine_24000", "wsdcon_9")]
+    law = al.laws.fit_schedule(seen, warmup=2160)
+    # Their 200 steps of Adam stop at more than twice our objective and do a little better on the
+    # long cosine for it; on the mean of the six we are within 5e-4 either way.
+    assert score(law) > published - 6e-4
+    assert law.starts == (2, 2)
+
+    def huber(law):
+        r = np.concatenate([np.log(law(c.step, c.lr) / c.loss) for c in seen])
+        return np.where(np.abs(r) <= 1e-3, r**2 / 2, 1e-3 * (np.abs(r) - 5e-4)).sum()
+
+    assert huber(law) == pytest.approx(law.objective, rel=1e-9)
+    assert huber(law) < huber(theirs)
 
 
 def test_broken_law_on_four_digit_addition(shared_data):
