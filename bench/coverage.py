@@ -23,7 +23,7 @@ def usual(small, large, draws, rng):
     form = "chinchilla" if {"N", "D"} <= set(small) else "floor"
     law = al.laws.fit(small, form, bootstrap=draws, resample="pairs")
     points = {k: large[k].to_numpy(float) for k in ("N", "D", "C") if k in large}
-    logs, _ = law._points(points.get("N"), points.get("D"), points.get("C"), None)
+    logs, _ = law.points(points)
     curves = law.curves(logs)
     noisy = curves[1:] + law.noise * rng.standard_normal(curves[1:].shape)
     lo, hi = np.quantile(noisy, [0.025, 0.975], axis=0)

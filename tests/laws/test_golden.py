@@ -225,5 +225,7 @@ def test_broken_law_on_four_digit_addition(shared_data):
     seen = np.array([r["train"] == "1" for r in rows])
     law = al.laws.fit({"D": x[seen], "loss": y[seen]}, "broken", bootstrap=0, delta=float("inf"))
     error = np.log(law(D=x[~seen]) / y[~seen])
-    # The reference extrapolates with a root mean square log error of 0.0109 after a long search.
-    assert np.sqrt((error**2).mean()) < 0.1
+    # The reference extrapolates with 0.01092 after a long search, minimising errors of log(1 + y);
+    # ours are of log y, whose optimum lies a hair away.
+    assert np.sqrt((error**2).mean()) < 0.0115
+    assert law.starts.agree > 0.9 * law.starts.tried

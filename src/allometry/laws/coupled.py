@@ -161,3 +161,61 @@ class Kaplan(Form):
                 "N_c": np.exp(a / alpha + centre[0]),
                 "D_c": np.exp(b / gamma + centre[1]),
             }
+
+
+_STEPS = Additive("steps", ("N", "S"), floor=False)
+
+
+@final
+class Steps(Form):
+    r"""$L(N, S_{min}) = (N_c/N)^{\alpha_N} + (S_c/S_{min})^{\alpha_S}$.
+
+    S is the number of steps that a huge batch would have needed (`kaplan.least_steps`).
+
+    References:
+        `kaplan2020` Eqs. (1.6) and (5.6).
+    """
+
+    name = "steps"
+    variables = ("N", "S")
+    letters = ("alpha_N", "N_c", "alpha_S", "S_c")
+    equation = "L = (N_c/N)^alpha_N + (S_c/S)^alpha_S"
+
+    def evaluate(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
+        """Log loss and its derivative."""
+        return _STEPS.evaluate(theta, X)
+
+    def value(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> Float[ndarray, "m n"]:
+        """Log loss alone."""
+        return _STEPS.value(theta, X)
+
+    def starts(
+        self,
+        X: Float[ndarray, "v n"],
+        y: Float[ndarray, " n"],
+        count: int,
+        rng: np.random.Generator,
+    ) -> Float[ndarray, "m p"]:
+        """As for a sum of powers."""
+        return _STEPS.starts(X, y, count, rng)
+
+    def habits(
+        self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
+    ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
+        """As for a sum of powers."""
+        return _STEPS.habits(X, y)
+
+    def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
+        """The parameters under the paper's letters, in the data's own units."""
+        a, alpha, b, beta = theta.T
+        with np.errstate(over="ignore", divide="ignore"):
+            return {
+                "alpha_N": alpha,
+                "N_c": np.exp(a / alpha + centre[0]),
+                "alpha_S": beta,
+                "S_c": np.exp(b / beta + centre[1]),
+            }

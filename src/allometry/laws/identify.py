@@ -39,7 +39,7 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
     falling = {"a": -1.0, "alpha": 1.0, "beta": 1.0}
     pairs = {"a": form.variables[0], "alpha": form.variables[0], "beta": form.variables[-1]}
     for letter, sign in falling.items():
-        if letter not in params:
+        if letter not in params or form.name == "transfer":
             continue
         value = sign * params[letter].value
         ends = sorted(sign * e for e in params[letter].interval)
