@@ -176,6 +176,17 @@ def test_auto_says_why_and_lists_its_members():
     assert law.backtest.folds > 0
 
 
+def test_two_levels_of_data_are_a_law_in_both_with_a_warning():
+    rng = np.random.default_rng(0)
+    N, D = np.repeat(np.geomspace(1e6, 1e8, 6), 2), np.tile([1e9, 4e9], 6)
+    loss = (E + A / N**alpha + B / D**beta) * np.exp(0.003 * rng.standard_normal(12))
+    law = al.laws.fit({"N": N, "D": D, "loss": loss}, bootstrap=50)
+    assert set(law.variables) >= {"N", "D"}
+    assert any("D takes two values only" in w for w in law.warnings)
+    (e,) = law.predict(N=[1e9], D=[4e9])
+    assert e.covers(E + A / 1e9**alpha + B / 4e9**beta)
+
+
 def test_weights_by_measured_error():
     runs = grid()
     runs["loss_se"] = np.full(35, 0.01)

@@ -19,7 +19,7 @@ from allometry.laws.forms import Form
 from allometry.laws.identify import doubts
 from allometry.laws.interval import Resample
 from allometry.laws.law import Law, Starts
-from allometry.laws.member import Member, draw, fit_member
+from allometry.laws.member import Member, draw, fit_member, thinned
 from allometry.laws.objective import FORECAST, PLAIN, Objective
 from allometry.laws.select import SPARE, Choice, choose, one_variable
 from allometry.laws.table import VARIABLES, Table, read
@@ -96,10 +96,14 @@ def fit(
             table.se is not None, "fit.weighted", "have a positive loss_se for every run", None
         )
         objective = replace(objective, measured=True)
+    part = thinned(table, rng)
     if made is None:
-        chosen = choose(table, x=x, objective=objective, rng=rng)
+        chosen = choose(part, x=x, objective=objective, rng=rng)
     else:
-        chosen = _given(table, made(x or one_variable(table)), objective, rng)
+        chosen = _given(part, made(x or one_variable(table)), objective, rng)
+    if part.n < table.n:
+        why = f"{chosen.why} Backtests used {part.n} of the {table.n} runs, drawn at random."
+        chosen = replace(chosen, why=why)
     return _law(table, chosen, objective, rng, bootstrap, resample, starts, seed)
 
 

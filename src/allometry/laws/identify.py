@@ -53,6 +53,13 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
                 f"The exponent {letter} is not determined: its interval includes zero, so "
                 f"{pairs[letter]} may not matter at all."
             )
+    if len(form.variables) > 1:
+        for name in form.variables:
+            if len(np.unique(np.round(table.logs[name], 3))) == 2:
+                said.append(
+                    f"{name} takes two values only, so that its exponent is not determined: what "
+                    f"the law says of other {name} rests on what is usual. Add a third."
+                )
     if backtest.folds == 0:
         said.append(
             "There are too few runs to backtest the law, so how well it extrapolates is unknown "

@@ -14,7 +14,10 @@ from scipy import special
 from allometry.laws.forms import Form
 from allometry.laws.solve import minimise
 
-Resample = Literal["auto", "pairs", "cluster", "residual"]
+Resample = Literal["auto", "pairs", "cluster", "residual", "delta"]
+
+MANY = 5000
+"""From so many runs on, a bootstrap and the delta method agree and the latter is used."""
 
 FEW = 40
 """Below this many configurations a pairs bootstrap often draws too few distinct runs to fit."""
@@ -41,8 +44,10 @@ def resampled(
     """Refitted parameters of resampled runs, and the name of the resampling.
 
     `pairs` draws runs, `cluster` whole configurations (all their seeds together), `residual` puts
-    resampled, leverage-corrected residuals on the fitted curve. `auto` takes residuals when there
-    are few configurations, clusters when some have several seeds, and pairs otherwise.
+    resampled, leverage-corrected residuals on the fitted curve, `delta` draws from the normal
+    distribution of the parameters that large samples have. `auto` takes residuals when there are
+    few configurations, the delta method when there are thousands of runs, clusters when some
+    configurations have several seeds, and pairs otherwise.
 
     Pairs are drawn from numpy's legacy generator by `seed`, as published analyses draw them, so
     that theirs can be repeated draw for draw.
@@ -52,8 +57,16 @@ def resampled(
     """
     groups = int(cluster.max()) + 1
     if resample == "auto":
-        resample = "residual" if groups < FEW else "cluster" if groups < len(y) else "pairs"
+        resample = "cluster" if groups < len(y) else "pairs"
+        if groups < FEW:
+            resample = "residual"
+        elif len(y) >= MANY:
+            resample = "delta"
     starts = np.repeat(theta[None], draws, 0)
+    if resample == "delta":
+        cov = sandwich(form, X, y, theta, cluster, weights, delta, prior, raw)
+        spread = rng.multivariate_normal(np.zeros(form.p), cov, size=draws, method="eigh")
+        return theta + spread, resample
     if prior is not None:
         sd = noise / np.sqrt(prior[1])
         prior = prior[0] + sd * rng.standard_normal((draws, form.p)), prior[1]
@@ -73,6 +86,42 @@ def resampled(
         found = minimise(form, X, goal, starts, weights=w, delta=delta, prior=prior, raw=raw)
     bad = ~np.isfinite(found.objective)
     return np.where(bad[:, None], theta, found.theta), resample
+
+
+def sandwich(
+    form: Form,
+    X: Float[ndarray, "v n"],
+    y: Float[ndarray, " n"],
+    theta: Float[ndarray, " p"],
+    cluster: Int[ndarray, " n"],
+    weights: Float[ndarray, " n"] | None,
+    delta: float,
+    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None,
+    raw: bool,
+) -> Float[ndarray, "p p"]:
+    r"""Delta-method covariance $H^{-1} (\sum_g s_g s_g^T) H^{-1}$ of the fitted parameters.
+
+    $s_g$ is the sum of $w \psi_\delta(r) J$ over the runs of configuration g and
+    $H = \sum w \rho''_\delta J J^T$. Where few residuals lie within delta, $\rho''$ is the share
+    of residuals within their own scale, spread evenly, as the kinks of a robust loss are met in
+    the mean only.
+
+    References:
+        `huber1964` section 4.
+    """
+    f, J = form.evaluate(theta[None], X)
+    value, slope = (np.exp(f[0]), J[0] * np.exp(f[0])) if raw else (f[0], J[0])
+    r = (np.exp(y) if raw else y) - value
+    w = np.ones(len(y)) if weights is None else weights
+    window = max(delta, 0.5 * 1.4826 * float(np.median(np.abs(r)))) if delta > 0 else delta
+    curved = (np.abs(r) <= window) * (min(delta / window, 1.0) if np.isfinite(window) else 1.0)
+    scores = np.zeros((int(cluster.max()) + 1, form.p))
+    np.add.at(scores, cluster, (w * np.clip(r, -delta, delta) * slope).T)
+    H = (slope * (w * curved)) @ slope.T
+    if prior is not None:
+        H = H + np.diag(prior[1])
+    inverse = np.linalg.pinv(H, hermitian=True)
+    return inverse @ (scores.T @ scores) @ inverse
 
 
 def pair_counts(n: int, draws: int, seed: int) -> Int[ndarray, "m n"]:
