@@ -51,4 +51,3 @@ def fit(
         from allometry.report.terminal import law_table
 
         out.print(law_table(law))
-        say(law.why)

@@ -94,8 +94,10 @@ def design_table(design: Design) -> RenderableType:
         for run in design.runs
     )
     said = f"The interval is now {design.now:.2%} of the loss wide"
-    said += f", and {design.after:.2%} after these runs." if rows else "; no run would narrow it."
-    return Group(drawn(tables.Table("Next runs", heads, rows)), Text(said))
+    if not rows:
+        return Text(f"{said}; no run within the budget would narrow it. {design.why}")
+    said += f", and {design.after:.2%} after these runs for {words.flops(design.spent)}."
+    return Group(drawn(tables.Table("Next runs", heads, rows)), Text(f"{said} {design.why}"))
 
 
 def closing(story: Story) -> RenderableType:
