@@ -17,6 +17,7 @@ NColumn = Annotated[str | None, typer.Option("--n", help="Column of parameters."
 DColumn = Annotated[str | None, typer.Option("--d", help="Column of tokens.")]
 CColumn = Annotated[str | None, typer.Option("--c", help="Column of FLOPs.")]
 LossColumn = Annotated[str | None, typer.Option("--loss", help="Column of the loss.")]
+Report = Annotated[Path | None, typer.Option(help="Write a page of charts to this HTML file.")]
 
 
 def fit(
@@ -33,6 +34,7 @@ def fit(
         float | None, typer.Option(help="Huber's delta on log loss; 0 for absolute deviations.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
+    report: Report = None,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Fit the law by which loss falls with size, data and compute, with intervals."""
@@ -45,6 +47,10 @@ def fit(
     law = laws.fit(
         made.columns, form, drop_highest=drop_highest, bootstrap=bootstrap, delta=delta, seed=seed
     )
+    if report is not None:
+        from allometry.report.laws import write
+
+        say(f"Charts: {write(report, law)}")
     if json:
         write_json(law.to_dict() | made.to_dict())
     else:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Runs
+from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Report, Runs
 from allometry.cli.output import out, say, write_json
 
 
@@ -28,6 +28,7 @@ def plan(
     family: Annotated[str | None, typer.Option(help="Only the runs of this family.")] = None,
     drop_highest: Annotated[int, typer.Option(help="Leave out the K highest losses.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
+    report: Report = None,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """What to do with a budget: size, data, and the loss to expect."""
@@ -43,6 +44,10 @@ def plan(
     planned = law.plan(
         budget, N=size, D=tokens, unique=unique_tokens, inference_tokens=inference_tokens
     )
+    if report is not None:
+        from allometry.report.laws import write
+
+        say(f"Charts: {write(report, law, planned)}")
     if json:
         write_json(planned.to_dict())
     else:

@@ -44,6 +44,15 @@ class Backtest:
     coverage: float | None
     folds: int
 
+    def words(self) -> str:
+        """What the backtests say, in a sentence."""
+        if self.error is None or self.coverage is None:
+            return "There are too few runs for backtests."
+        return (
+            f"In {self.folds} backtests on larger runs the mean error was {self.error:.2%}, and "
+            f"95 % intervals held {self.coverage:.0%} of those runs."
+        )
+
     def to_dict(self) -> dict[str, float | int | None]:
         """`{"error", "coverage", "folds"}`."""
         return {"error": self.error, "coverage": self.coverage, "folds": self.folds}

@@ -196,6 +196,7 @@ def _law(
         table=table,
         cost=cost_of(table),
         path=path_of(table),
+        aim=objective,
     )
 
 

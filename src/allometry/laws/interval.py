@@ -64,7 +64,7 @@ def resampled(
             resample = "delta"
     starts = np.repeat(theta[None], draws, 0)
     if resample == "delta":
-        cov = sandwich(form, X, y, theta, cluster, weights, delta, prior, raw)
+        _, cov = sandwich(form, X, y, theta, cluster, weights, delta, prior, raw)
         spread = rng.multivariate_normal(np.zeros(form.p), cov, size=draws, method="eigh")
         return theta + spread, resample
     if prior is not None:
@@ -88,6 +88,21 @@ def resampled(
     return np.where(bad[:, None], theta, found.theta), resample
 
 
+def curvature(r: Float[ndarray, " n"], delta: float, p: int) -> Float[ndarray, " n"]:
+    r"""$\rho''_\delta$ at the residuals, in the mean.
+
+    Where few residuals lie within delta, those within half their own scale stand for them, each
+    for its share, as the kinks of a robust loss are met in the mean only. The scale leaves out
+    the p residuals that a robust fit brings to zero.
+    """
+    rest = np.sort(np.abs(r))[min(p, len(r) - 1) :]
+    window = max(delta, 0.5 * 1.4826 * float(np.median(rest)), 1e-12)
+    if not np.isfinite(window):
+        return np.ones(len(r))
+    inside = np.abs(r) <= window
+    return np.where(inside, min(delta / window, 1.0), 0.0)
+
+
 def sandwich(
     form: Form,
     X: Float[ndarray, "v n"],
@@ -98,13 +113,11 @@ def sandwich(
     delta: float,
     prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None,
     raw: bool,
-) -> Float[ndarray, "p p"]:
-    r"""Delta-method covariance $H^{-1} (\sum_g s_g s_g^T) H^{-1}$ of the fitted parameters.
+) -> tuple[Float[ndarray, "p p"], Float[ndarray, "p p"]]:
+    r"""$H^{-1}$ and the delta-method covariance $H^{-1} (\sum_g s_g s_g^T) H^{-1}$ of a fit.
 
     $s_g$ is the sum of $w \psi_\delta(r) J$ over the runs of configuration g and
-    $H = \sum w \rho''_\delta J J^T$. Where few residuals lie within delta, $\rho''$ is the share
-    of residuals within their own scale, spread evenly, as the kinks of a robust loss are met in
-    the mean only.
+    $H = \sum w \rho''_\delta J J^T$.
 
     References:
         `huber1964` section 4.
@@ -113,15 +126,14 @@ def sandwich(
     value, slope = (np.exp(f[0]), J[0] * np.exp(f[0])) if raw else (f[0], J[0])
     r = (np.exp(y) if raw else y) - value
     w = np.ones(len(y)) if weights is None else weights
-    window = max(delta, 0.5 * 1.4826 * float(np.median(np.abs(r)))) if delta > 0 else delta
-    curved = (np.abs(r) <= window) * (min(delta / window, 1.0) if np.isfinite(window) else 1.0)
+    curved = curvature(r, delta, form.p)
     scores = np.zeros((int(cluster.max()) + 1, form.p))
     np.add.at(scores, cluster, (w * np.clip(r, -delta, delta) * slope).T)
     H = (slope * (w * curved)) @ slope.T
     if prior is not None:
         H = H + np.diag(prior[1])
     inverse = np.linalg.pinv(H, hermitian=True)
-    return inverse @ (scores.T @ scores) @ inverse
+    return inverse, inverse @ (scores.T @ scores) @ inverse
 
 
 def pair_counts(n: int, draws: int, seed: int) -> Int[ndarray, "m n"]:

@@ -17,6 +17,7 @@ from allometry.laws.cost import Cost, Path
 from allometry.laws.forms import Form
 from allometry.laws.interval import Drift, half_width
 from allometry.laws.member import Member
+from allometry.laws.objective import PLAIN, Objective
 from allometry.laws.table import Table
 
 Values = float | int | list[Any] | tuple[Any, ...] | ndarray
@@ -68,6 +69,7 @@ class Law:
     table: Table = field(repr=False)
     cost: Cost = field(repr=False)
     path: Path | None = field(repr=False)
+    aim: Objective = field(default=PLAIN, repr=False)
 
     @property
     def shape(self) -> Form:

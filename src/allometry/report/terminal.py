@@ -57,7 +57,10 @@ def runs_table(
 def law_table(law: Law) -> RenderableType:
     """A law's parameters with their intervals, and its doubts."""
     made = tables.law_table(law)
-    return Group(drawn(made.table), Text(made.equation, style="italic"), *_warned(made.warnings))
+    found = f"{law.starts.agree} of {law.starts.tried} starts agree on this fit."
+    said = Text(f"{law.backtest.words()} {found}", style="dim")
+    equation = Text(made.equation, style="italic")
+    return Group(drawn(made.table), equation, said, *_warned(made.warnings))
 
 
 def plan_table(plan: Plan, unit: str = "nats", token: str = "token") -> RenderableType:
@@ -73,6 +76,10 @@ def plan_table(plan: Plan, unit: str = "nats", token: str = "token") -> Renderab
         row("D", plan.D, words.count, f"{token}s"),
         row("loss", plan.loss, words.loss, unit),
     )
+    if plan.lost is not None:
+        share = f"{plan.lost.value / plan.compute:.2%}, at most {plan.lost.hi / plan.compute:.2%}"
+        lost = f"{share} of the budget, for not knowing the best split better"
+        rows = (*rows, (Cell("FLOPs lost"), Cell(lost)))
     return Group(drawn(tables.Table("Plan", heads, rows)), *_warned(tuple(plan.warnings)))
 
 
