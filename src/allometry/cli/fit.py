@@ -17,6 +17,9 @@ NColumn = Annotated[str | None, typer.Option("--n", help="Column of parameters."
 DColumn = Annotated[str | None, typer.Option("--d", help="Column of tokens.")]
 CColumn = Annotated[str | None, typer.Option("--c", help="Column of FLOPs.")]
 LossColumn = Annotated[str | None, typer.Option("--loss", help="Column of the loss.")]
+Where = Annotated[
+    list[str] | None, typer.Option(help="Only rows that say so, as column=value; may be repeated.")
+]
 Report = Annotated[Path | None, typer.Option(help="Write a page of charts to this HTML file.")]
 
 
@@ -28,6 +31,7 @@ def fit(
     c: CColumn = None,
     loss: LossColumn = None,
     family: Annotated[str | None, typer.Option(help="Only the runs of this family.")] = None,
+    where: Where = None,
     drop_highest: Annotated[int, typer.Option(help="Leave out the K highest losses.")] = 0,
     bootstrap: Annotated[int, typer.Option(help="Resamples behind the intervals.")] = 4000,
     delta: Annotated[
@@ -41,7 +45,7 @@ def fit(
     from allometry import laws
     from allometry.study.importers import load
 
-    made = load(runs, N=n, D=d, C=c, loss=loss, family=family)
+    made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
     for sentence in made.words():
         say(sentence)
     law = laws.fit(

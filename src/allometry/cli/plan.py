@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Report, Runs
+from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Report, Runs, Where
 from allometry.cli.output import out, say, write_json
 
 
@@ -26,6 +26,7 @@ def plan(
     c: CColumn = None,
     loss: LossColumn = None,
     family: Annotated[str | None, typer.Option(help="Only the runs of this family.")] = None,
+    where: Where = None,
     drop_highest: Annotated[int, typer.Option(help="Leave out the K highest losses.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
     report: Report = None,
@@ -36,7 +37,7 @@ def plan(
     from allometry.report.terminal import plan_table
     from allometry.study.importers import load
 
-    made = load(runs, N=n, D=d, C=c, loss=loss, family=family)
+    made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
     for sentence in made.words():
         say(sentence)
     law = laws.fit(made.columns, form, drop_highest=drop_highest, seed=seed)

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from allometry.laws.law import Law
 
 
+_POWERS = ("power", "floor", "chinchilla", "tied", "coupled", "repeated")
+"""Forms whose a, alpha and beta are exponents of size and data; in others they are levels."""
+
+
 def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Backtest) -> list[str]:
     """Sentences on a floor, an exponent or an extrapolation that the runs don't settle."""
     said = []
@@ -39,7 +43,7 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
     falling = {"a": -1.0, "alpha": 1.0, "beta": 1.0}
     pairs = {"a": form.variables[0], "alpha": form.variables[0], "beta": form.variables[-1]}
     for letter, sign in falling.items():
-        if letter not in params or form.name == "transfer":
+        if letter not in params or form.name not in _POWERS:
             continue
         value = sign * params[letter].value
         ends = sorted(sign * e for e in params[letter].interval)
@@ -60,6 +64,11 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
                     f"{name} takes two values only, so that its exponent is not determined: what "
                     f"the law says of other {name} rests on what is usual. Add a third."
                 )
+    if backtest.error is not None and backtest.error > 0.1:
+        said.append(
+            f"Backtests missed the larger runs by {backtest.error:.0%} in the mean: the law does "
+            "not hold these runs together. Are they of several kinds (tasks, data, units)?"
+        )
     if backtest.folds == 0:
         said.append(
             "There are too few runs to backtest the law, so how well it extrapolates is unknown "

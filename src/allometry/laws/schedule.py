@@ -118,12 +118,15 @@ def fit_schedule(
     def both(t: Float[ndarray, " p"]) -> tuple[ndarray, ndarray]:
         theta = np.exp(np.clip(t, -30.0, 30.0))
         parts = [_curve(theta, s) for s in sums]
-        loss = np.maximum(np.concatenate([f for f, _ in parts]), 1e-3)
-        return np.log(loss) - y, np.concatenate([J for _, J in parts]) * theta / loss[:, None]
+        # A trial that overflows counts as far off, so that it is refused.
+        loss = np.nan_to_num(np.concatenate([f for f, _ in parts]), nan=1e9, posinf=1e9)
+        slope = np.nan_to_num(np.concatenate([J for _, J in parts]), posinf=0.0, neginf=0.0)
+        loss = np.clip(loss, 1e-3, 1e9)
+        return np.log(loss) - y, slope * theta / loss[:, None]
 
     found = []
     for share, *rest in STARTS:
-        with np.errstate(all="ignore"):  # a trial step may overflow; it is then refused
+        with np.errstate(all="ignore"):
             made = optimize.least_squares(
                 lambda t: both(t)[0],
                 np.log([share * low, 0.6, *rest]),
