@@ -232,6 +232,6 @@ def _estimates(member: Member, n: int) -> dict[str, Estimate]:
             lo=float(lo),
             hi=float(hi),
             n=n,
-            method=f"{member.how} bootstrap",
+            method="delta method" if member.how == "delta" else f"{member.how} bootstrap",
         )
     return out

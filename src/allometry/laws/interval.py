@@ -138,7 +138,7 @@ def sandwich(
 
 def pair_counts(n: int, draws: int, seed: int) -> Int[ndarray, "m n"]:
     """How often each of n runs is drawn in each resample of n runs."""
-    rows = np.random.RandomState(seed).randint(0, n, size=(draws, n))  # noqa: NPY002
+    rows = np.random.RandomState(seed).randint(0, n, size=(draws, n))
     flat = rows + n * np.arange(draws)[:, None]
     return np.bincount(flat.reshape(-1), minlength=draws * n).reshape(draws, n)
 

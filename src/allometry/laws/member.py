@@ -16,7 +16,6 @@ from allometry.laws.objective import Objective, Prior
 from allometry.laws.solve import Solution, minimise, search
 from allometry.laws.table import Table
 
-
 SAMPLE = 2000
 """Runs that are searched from every start; of more, so many are drawn."""
 

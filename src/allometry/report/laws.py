@@ -34,8 +34,6 @@ def _write(name: str) -> words.Writer:
     return words.count
 
 
-
-
 def along(law: Law) -> str:
     """What the chart of the fit has on its x axis: the law's one variable, or compute."""
     if law.variables in (("N",), ("D",)):
@@ -145,7 +143,7 @@ def isoflop(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
     if not {"N", "C"} <= set(logs) or not {"N", "D"} <= set(law.variables):
         return None
     order = np.argsort(logs["C"])
-    # Budgets as they stand, or, where compute is all over the place, slices of a third of an e-fold.
+    # Budgets as they stand; where compute is all over the place, slices of a third of an e-fold.
     groups = np.split(order, np.flatnonzero(np.diff(logs["C"][order]) > 0.15) + 1)
     if max(float(np.ptp(logs["C"][g])) for g in groups) > 0.5:
         bins = np.floor(logs["C"] * 3).astype(int)
@@ -203,7 +201,9 @@ def backtest(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
     ]
     xs = _linear("x", 0.0, reach * 1.05, "How far beyond the runs fitted, e-folds", ".1~f")
     ys = _linear("y", -most, most, None, "+.2~f")
-    return _assembled(layers, xs, ys, "Larger run less forecast, %", width, round(0.8 * width), paper)
+    return _assembled(
+        layers, xs, ys, "Larger run less forecast, %", width, round(0.8 * width), paper
+    )
 
 
 def profiled(law: Law, letter: str, width: int = 344, *, paper: bool = False) -> Spec:
