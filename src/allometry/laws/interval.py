@@ -117,7 +117,7 @@ def sandwich(
     r"""$H^{-1}$ and the delta-method covariance $H^{-1} (\sum_g s_g s_g^T) H^{-1}$ of a fit.
 
     $s_g$ is the sum of $w \psi_\delta(r) J$ over the runs of configuration g and
-    $H = \sum w \rho''_\delta J J^T$.
+    $H = E\rho''_\delta \sum w J J^T$.
 
     References:
         `huber1964` section 4.
@@ -126,7 +126,8 @@ def sandwich(
     value, slope = (np.exp(f[0]), J[0] * np.exp(f[0])) if raw else (f[0], J[0])
     r = (np.exp(y) if raw else y) - value
     w = np.ones(len(y)) if weights is None else weights
-    curved = curvature(r, delta, form.p)
+    # In the mean over runs: which of them lie within delta is chance.
+    curved = float(curvature(r, delta, form.p).mean())
     scores = np.zeros((int(cluster.max()) + 1, form.p))
     np.add.at(scores, cluster, (w * np.clip(r, -delta, delta) * slope).T)
     H = (slope * (w * curved)) @ slope.T
