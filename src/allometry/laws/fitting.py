@@ -12,7 +12,7 @@ from numpy import ndarray
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
-from allometry.laws.backtest import cuts, drift_of, run_folds, summary
+from allometry.laws.backtest import cuts, drift_of, run_folds, summary, usual
 from allometry.laws.catalogue import named
 from allometry.laws.cost import cost_of, path_of
 from allometry.laws.forms import Form
@@ -178,7 +178,7 @@ def _law(
         members.append(replace(member, draws=sample, how=how, weight=weight))
     first = members[0]
     params = _estimates(first, table.n)
-    backtest = summary(chosen.folds)
+    backtest = summary(chosen.folds, usual(table))
     warnings = [*table.notes, *_trouble(first, starts)]
     warnings += doubts(first.form, params, table, backtest)
     return Law(
@@ -192,7 +192,7 @@ def _law(
         why=chosen.why,
         members=tuple(members),
         folds=tuple(chosen.folds),
-        drift=drift_of(chosen.folds),
+        drift=drift_of(chosen.folds, usual(table)),
         table=table,
         cost=cost_of(table),
         path=path_of(table),

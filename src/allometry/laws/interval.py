@@ -203,26 +203,43 @@ class Drift:
 
 
 TAU = np.exp(np.linspace(np.log(2e-4), np.log(0.2), 33))
-PRIOR = (0.004, 0.9)
+USUAL = (0.003, 0.6)
 """Median of tau before any backtest, and standard deviation of its log."""
+
+ALONG = (0.009, 0.9)
+"""The same for a learning curve: runs that differ in data alone, whose slope often breaks."""
+
+BIN = 0.7
+"""Distances, in e-folds, at which a form's errors count as separate."""
+
+KNOWN = (8, 0.004)
+"""What is known of noise before a run is seen: worth so many runs that show so much of it."""
 
 
 def drift(
     error: list[Float[ndarray, "..."]],
     variance: list[Float[ndarray, "..."]],
     distance: list[Float[ndarray, "..."]],
+    usual: tuple[float, float] = USUAL,
 ) -> Drift:
-    """Posterior of the drift from backtest errors, each fold counting as one observation.
+    """Posterior of the drift from backtest errors.
+
+    In each fold, the runs at about the same distance count as one observation, for what a form
+    gets wrong there it gets wrong for all of them.
 
     Args:
         error: Log errors of the held-out runs, one array per fold.
         variance: Their variance from parameters and noise.
         distance: How far beyond the fold's data each lies, in e-folds.
+        usual: Median of tau and standard deviation of its log before any backtest.
     """
-    log_posterior = -0.5 * ((np.log(TAU) - np.log(PRIOR[0])) / PRIOR[1]) ** 2
+    log_posterior = -0.5 * ((np.log(TAU) - np.log(usual[0])) / usual[1]) ** 2
     for e, v, d in zip(error, variance, distance, strict=True):
         total = v[None] + TAU[:, None] ** 2 * d[None] ** 2
-        log_posterior = log_posterior + (-0.5 * (np.log(total) + e[None] ** 2 / total)).mean(1)
+        each = -0.5 * (np.log(total) + e[None] ** 2 / total)
+        where = np.unique(np.floor(d / BIN).astype(int), return_inverse=True)[1]
+        share = 1 / np.bincount(where)[where]
+        log_posterior = log_posterior + each @ share
     weight = np.exp(log_posterior - log_posterior.max())
     return Drift(TAU, weight / weight.sum())
 
@@ -237,9 +254,14 @@ def half_width(
 ) -> Float[ndarray, " k"]:
     """Half-width in log loss of the interval that holds a new run with probability `level`.
 
-    The error is a mixture of normals: parameter variance and noise are known up to a chi-square
-    with `dof` degrees of freedom, the drift up to its posterior.
+    The error is a mixture of normals: parameter variance and noise are known up to a chi-square,
+    the drift up to its posterior. The chi-square has `dof` degrees of freedom from the runs and
+    those of `KNOWN`, for two or three residuals near zero don't make a run without noise, nor two
+    or three large ones a run of any noise.
     """
+    before, usual = KNOWN
+    noise = float(np.sqrt((dof * noise**2 + before * usual**2) / (dof + before)))
+    dof = dof + before
     nodes = (np.arange(9) + 0.5) / 9
     inflation = dof / special.chdtri(dof, nodes)  # upper tail at each node
     known = (variance + noise**2)[:, None, None] * inflation[:, None]
