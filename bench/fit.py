@@ -133,8 +133,6 @@ def curves(goes):
     for _, x, y in sets:
         for form in forms:
             if len(np.unique(x)) >= NEED.get(form, 3):
-                form, 9 if form == "broken2" else 3
-            ):
                 al.laws.fit({"D": x, "loss": y}, form, bootstrap=200)
     seconds = time.process_time() - clock
     points = sum(len(x) for _, x, _ in sets)
