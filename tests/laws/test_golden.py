@@ -44,7 +44,7 @@ def test_bootstrap_of_the_chinchilla_points_with_other_draws(epoch):
     law = al.laws.fit(epoch, "chinchilla", drop_highest=5, bootstrap=12000, seed=0)
     for name, (se, lo, hi) in PRINTED.items():
         e = law.params[name]
-        # Over ten seeds of 4,000 draws B's standard error ranges from 0.98 to 1.13 of the one
+        # Over eight seeds of 4,000 draws B's standard error ranges from 0.98 to 1.13 of the one
         # printed and its lower end from 1.03 to 1.07: the printed draws lie a little low.
         long = name == "B"
         assert e.se == pytest.approx(se, rel=0.10 if long else 0.05), name

@@ -219,3 +219,12 @@ def test_kinds_of_runs_are_told_and_taken_apart(tmp_path):
         load(path, where=["task=images"])
     with pytest.raises(al.InputError, match="column=value"):
         load(path, where=["language"])
+
+
+def test_bytes_are_told_and_separators_are_a_bad_row(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_bytes(bytes(range(256)))
+    with pytest.raises(al.InputError, match="text in UTF-8"):
+        load(path)
+    path.write_text("params,tokens,loss\n1e6,2e7,3\n,,\n\n2e6,4e7,2.8\n")
+    assert [bad.line for bad in load(path).bad] == [3]

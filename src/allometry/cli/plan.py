@@ -33,10 +33,12 @@ def plan(
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """What to do with a budget: size, data, and the loss to expect."""
-    from allometry import laws
+    from allometry import InputError, laws
     from allometry.report.terminal import plan_table
     from allometry.study.importers import load
 
+    if (compute is None) == (reach is None):
+        raise InputError("plan must be given either --compute FLOPS or --reach LOSS.")
     made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
     for sentence in made.words():
         say(sentence)

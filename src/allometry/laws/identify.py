@@ -57,6 +57,11 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
                 f"The exponent {letter} is not determined: its interval includes zero, so "
                 f"{pairs[letter]} may not matter at all."
             )
+    if form.name == "power" and params["a"].value < 0:
+        said.append(
+            "No floor shows in these runs, so that none is identified: the law falls for ever, "
+            "which a loss does not. Don't trust it far beyond them."
+        )
     if len(form.variables) > 1:
         for name in form.variables:
             if len(np.unique(np.round(table.logs[name], 3))) == 2:
