@@ -34,7 +34,7 @@ def plan(
 ) -> None:
     """What to do with a budget: size, data, and the loss to expect."""
     from allometry import InputError, laws
-    from allometry.report.terminal import plan_table
+    from allometry.report.terminal import approach, plan_table
     from allometry.study.importers import load
 
     if (compute is None) == (reach is None):
@@ -51,7 +51,16 @@ def plan(
         from allometry.report.laws import write
 
         say(f"Charts: {write(report, law, planned)}")
+    others = {}
+    if {"N", "D"} <= set(law.variables) and size is None and tokens is None:
+        others = laws.allocations(made.columns, budget, drop_highest=drop_highest)
     if json:
-        write_json(planned.to_dict())
+        approaches = {
+            name: {"error": str(a)} if isinstance(a, InputError) else a.to_dict()
+            for name, a in others.items()
+        }
+        write_json(planned.to_dict() | {"approaches": approaches})
     else:
         out.print(plan_table(planned))
+        for name, a in others.items():
+            say(approach(name, a))

@@ -6,8 +6,10 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from allometry._core.errors import InputError
 from allometry._core.estimate import Estimate
 from allometry.laws import Design, Law, Plan
+from allometry.laws.allocate import Allocation
 from allometry.report import tables, words
 from allometry.report.runs import RunsLike
 from allometry.report.sentences import trust
@@ -81,6 +83,21 @@ def plan_table(plan: Plan, unit: str = "nats", token: str = "token") -> Renderab
         lost = f"{share} of the budget, for not knowing the best split better"
         rows = (*rows, (Cell("FLOPs lost"), Cell(lost)))
     return Group(drawn(tables.Table("Plan", heads, rows)), *_warned(tuple(plan.warnings)))
+
+
+_APPROACHES = {
+    "envelope": "the envelope of the best runs",
+    "isoflop": "parabolas at equal compute",
+    "parametric": "the parametric law alone",
+}
+
+
+def approach(name: str, found: Allocation | InputError) -> str:
+    """What one of the three approaches to the best size says, in a sentence."""
+    if isinstance(found, InputError):
+        return f"By {_APPROACHES[name]}: not to be had. {found}"
+    size = words.estimated(found.N, words.count, "parameters")
+    return f"By {_APPROACHES[name]}: {size}; N grows as C^{found.exponent.value:.2f}."
 
 
 def design_table(design: Design) -> RenderableType:
