@@ -225,10 +225,14 @@ def _estimates(member: Member, n: int) -> dict[str, Estimate]:
     out = {}
     for k, v in values.items():
         finite = spread[k][np.isfinite(spread[k])]
-        lo, hi = np.quantile(spread[k], [0.025, 0.975])
+        # Between infinities there is no interpolating.
+        how = "linear" if len(finite) == len(spread[k]) else "nearest"
+        lo, hi = np.quantile(spread[k], [0.025, 0.975], method=how)
+        with np.errstate(over="ignore"):  # a level that the runs don't determine at all
+            se = float(finite.std(ddof=1)) if len(finite) > 1 else None
         out[k] = Estimate(
             float(v[0]),
-            se=float(finite.std(ddof=1)) if len(finite) > 1 else None,
+            se=se if se is not None and np.isfinite(se) else None,
             lo=float(lo),
             hi=float(hi),
             n=n,
