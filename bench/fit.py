@@ -3,7 +3,7 @@
 Each part prints CPU seconds of one thread, medians of several goes, ours and the peer's by turns
 in one process. The peer is the published analysis of the 240 Chinchilla points: one BFGS search
 per resample from the published parameters, here with an analytic gradient (the original derives
-its gradient automatically and takes three times as long); it is timed on a part of the resamples
+its gradient automatically and is slower still); it is timed on a part of the resamples
 and scaled up.
 
 Run: `OMP_NUM_THREADS=1 python bench/fit.py [--parts bootstrap,point,curves,file] [--goes 3]`
