@@ -19,6 +19,9 @@ Resample = Literal["auto", "pairs", "cluster", "residual", "delta"]
 MANY = 5000
 """From so many runs on, a bootstrap and the delta method agree and the latter is used."""
 
+ENOUGH = 1e-9
+"""Promised relative decrease of the objective at which a draw is done."""
+
 FEW = 40
 """Below this many configurations a pairs bootstrap often draws too few distinct runs to fit."""
 
@@ -74,7 +77,15 @@ def resampled(
         noisy = _noisy(form, X, y, theta, draws, rng, weights, scale)
         noisy = np.exp(noisy) if raw else noisy
         found = minimise(
-            form, X, noisy, starts, weights=weights, delta=delta, prior=prior, raw=raw
+            form,
+            X,
+            noisy,
+            starts,
+            weights=weights,
+            delta=delta,
+            prior=prior,
+            tolerance=ENOUGH,
+            raw=raw,
         )
     else:
         if resample == "pairs":
@@ -83,7 +94,17 @@ def resampled(
             counts = rng.multinomial(groups, np.full(groups, 1 / groups), size=draws)[:, cluster]
         w = counts.astype(float) * (1.0 if weights is None else weights)
         goal = np.exp(y) if raw else y
-        found = minimise(form, X, goal, starts, weights=w, delta=delta, prior=prior, raw=raw)
+        found = minimise(
+            form,
+            X,
+            goal,
+            starts,
+            weights=w,
+            delta=delta,
+            prior=prior,
+            tolerance=ENOUGH,
+            raw=raw,
+        )
     bad = ~np.isfinite(found.objective)
     return np.where(bad[:, None], theta, found.theta), resample
 
