@@ -114,6 +114,11 @@ class Law:
         self, *, level: float = 0.95, **at: Values
     ) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."], Float[ndarray, "..."]]:
         """Lower end, value and upper end of the prediction interval, as arrays for charts."""
+        return self._band(at, level)
+
+    def _band(
+        self, at: dict[str, Values], level: float
+    ) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."], Float[ndarray, "..."]]:
         logs, shape = self.points(at)
         far = np.stack([distance(m.form, logs, self.table.logs) for m in self.members]).max(0)
         mid, below, above = self._spread(logs)
@@ -131,7 +136,7 @@ class Law:
         Args:
             **at: `N`, `D` and `C`, and what else the form takes, each a number or an array.
         """
-        lo, mid, hi = self.band(**at)
+        lo, mid, hi = self._band(at, 0.95)
         out = np.empty(mid.shape, dtype=object)
         for i in np.ndindex(mid.shape):
             out[i] = Estimate(

@@ -79,7 +79,8 @@ def plan_table(plan: Plan, unit: str = "nats", token: str = "token") -> Renderab
         row("loss", plan.loss, words.loss, unit),
     )
     if plan.lost is not None:
-        share = f"{plan.lost.value / plan.compute:.2%}, at most {plan.lost.hi / plan.compute:.2%}"
+        most = plan.lost.interval[1]
+        share = f"{plan.lost.value / plan.compute:.2%}, at most {most / plan.compute:.2%}"
         lost = f"{share} of the budget, for not knowing the best split better"
         rows = (*rows, (Cell("FLOPs lost"), Cell(lost)))
     return Group(drawn(tables.Table("Plan", heads, rows)), *_warned(tuple(plan.warnings)))
