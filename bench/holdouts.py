@@ -4,6 +4,7 @@ Used by `bench/coverage.py`. Each case is (set, columns to fit, columns to predi
 """
 
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,20 @@ def cases():
         large = frame[FACTOR * small.D.max() <= frame.D] if len(small) else small
         if len(small) >= 5 and len(large):
             yield f"curve {name} n={len(small)}", small[["D", "loss"]], large[["D", "loss"]]
+
+
+TUNING = ("epoch", "kyo", "c4_original", "rw_original", "olmo", "bird", "BB", "LM")
+"""Parts of the names of data sets that constants may be chosen on."""
+
+
+def half(name):
+    """Whether a hold-out may be tuned on or only judged by; one data set is never in both."""
+    kind = name.split()[0]
+    if kind == "made-up":
+        return "judging"
+    if kind == "ladder":
+        return "judging" if zlib.crc32(name.split(" n=")[0].encode()) % 2 else "tuning"
+    return "tuning" if any(part in name for part in TUNING) else "judging"
 
 
 if __name__ == "__main__":

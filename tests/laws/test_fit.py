@@ -176,6 +176,14 @@ def test_unreached_floor_warns():
     assert any("floor E is not identified" in w for w in law.warnings)
 
 
+def test_a_law_without_a_floor_says_so():
+    rng = np.random.default_rng(0)
+    N = np.geomspace(1e6, 1e8, 10)
+    loss = (1 + 30 / N**0.15) * np.exp(0.01 * rng.standard_normal(10))
+    law = al.laws.fit({"N": N, "loss": loss}, bootstrap=50)
+    assert any("floor" in w and "identified" in w for w in law.warnings)
+
+
 def test_bad_rows_are_named():
     N, D, loss = ladder(2)
     loss = loss.copy()

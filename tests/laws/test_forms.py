@@ -127,3 +127,49 @@ def test_a_users_formula_fits():
 def test_a_formula_without_defaults_is_refused():
     with pytest.raises(al.InputError, match="finite default"):
         al.laws.fit({"N": [1, 2, 3], "loss": [3, 2, 1]}, lambda N, k: k * N)
+
+
+def test_steps_recover_the_published_constants():
+    """Kaplan's Eq. (1.6) fitted to its own values gives Table 3 back."""
+    rng = np.random.default_rng(2)
+    N, S = 10 ** rng.uniform(6, 9, 60), 10 ** rng.uniform(3, 5.5, 60)
+    loss = al.laws.kaplan.loss_of_steps(N, S)
+    law = al.laws.fit({"N": N, "S": S, "loss": loss}, "steps", bootstrap=0, delta=float("inf"))
+    table = {"alpha_N": 0.077, "alpha_S": 0.76, "N_c": 6.5e13, "S_c": 2.1e3}
+    for name, value in table.items():
+        assert law.params[name].value == pytest.approx(value, rel=1e-3), name
+    assert float(law(N=1e10, S=1e6)) == pytest.approx(
+        float(al.laws.kaplan.loss_of_steps(1e10, 1e6)), rel=1e-5
+    )
+
+
+def test_transfer_is_recovered_from_losses():
+    """Fine-tuned losses made by the published law give its constants back."""
+    rng = np.random.default_rng(3)
+    N, D = 10 ** rng.uniform(6, 9, 80), 10 ** rng.uniform(6, 10, 80)
+
+    def loss(N, D):
+        return 1.2 + 200 / N**0.35 + 500 / D**0.35
+
+    scratch = al.laws.fit(
+        {"N": N, "D": D, "loss": loss(N, D)}, "chinchilla", bootstrap=0, delta=float("inf")
+    )
+    worth = al.laws.kaplan.effective_data_transferred(D[:40], N[:40])
+    law = al.laws.transfer(
+        scratch, N=N[:40], D=D[:40], loss=loss(N[:40], D[:40] + worth), bootstrap=50
+    )
+    for name, value in {"k": 1.9e4, "alpha": 0.18, "beta": 0.38}.items():
+        # The scratch law is inverted on a grid of 0.04 e-folds, linear between.
+        assert law.params[name].value == pytest.approx(value, rel=0.02), name
+    assert not law.warnings
+    worse = loss(N[:40], D[:40] + worth)
+    worse[3] = loss(N[3], D[3] / 2)
+    law = al.laws.transfer(scratch, N=N[:40], D=D[:40], loss=worse, bootstrap=0)
+    assert any("1 runs were left out (rows 3)" in w for w in law.warnings)
+
+
+def test_a_law_refuses_variables_it_does_not_know():
+    N = np.geomspace(1e3, 1e6, 9)
+    law = al.laws.fit({"N": N, "loss": 1 + 30 / N**0.5}, "floor", bootstrap=0)
+    with pytest.raises(al.InputError, match="asked at N"):
+        law(M=3.0)

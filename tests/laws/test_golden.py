@@ -18,26 +18,38 @@ def test_likelihood_fit_of_the_chinchilla_points(epoch):
         assert law.params[name].value == pytest.approx(value, rel=1e-4), name
 
 
-@pytest.mark.slow
-def test_bootstrap_of_the_chinchilla_points(epoch):
-    law = al.laws.fit(
-        epoch, "chinchilla", drop_highest=5, bootstrap=12000, delta=0.0, resample="pairs"
-    )
-    printed = {
-        "A": (124.52, 285.2, 743.6),
-        "E": (0.02566, 1.769, 1.871),
-        "alpha": (0.01540, 0.317, 0.373),
-        "beta": (0.02060, 0.331, 0.415),
-        "B": (1293.28, 1042.4, 5810.3),
-    }
-    for name, (se, lo, hi) in printed.items():
+PRINTED = {
+    "A": (124.52, 285.2, 743.6),
+    "B": (1293.28, 1042.4, 5810.3),
+    "E": (0.02566, 1.769, 1.871),
+    "alpha": (0.01540, 0.317, 0.373),
+    "beta": (0.02060, 0.331, 0.415),
+}
+"""Standard error and 95 % interval as published: 4,000 pairs bootstraps of Huber's loss with delta
+1e-3, drawn with seed 42 (the point values beside them are those of the Laplace likelihood)."""
+
+
+def test_bootstrap_of_the_chinchilla_points_draw_for_draw(epoch):
+    law = al.laws.fit(epoch, "chinchilla", drop_highest=5, bootstrap=4000, seed=42)
+    for name, (se, lo, hi) in PRINTED.items():
         e = law.params[name]
-        # 4,000 draws know a standard error to 1.1 % (B's, with its long tail, to 5 %: over five
-        # seeds it came out at 1297 to 1427); the published optimiser stops short of the optimum
-        # of a kinked likelihood, which makes its draws a little less spread.
-        assert e.se == pytest.approx(se, rel=0.15 if name == "B" else 0.07), name
-        assert e.lo == pytest.approx(lo, rel=0.04), name
-        assert e.hi == pytest.approx(hi, rel=0.04), name
+        # The same resamples: what is left is where the published optimiser stopped and the
+        # digits that were printed.
+        assert e.se == pytest.approx(se, rel=1e-3), name
+        assert e.lo == pytest.approx(lo, rel=4e-3), name
+        assert e.hi == pytest.approx(hi, rel=2e-3), name
+
+
+def test_bootstrap_of_the_chinchilla_points_with_other_draws(epoch):
+    law = al.laws.fit(epoch, "chinchilla", drop_highest=5, bootstrap=12000, seed=0)
+    for name, (se, lo, hi) in PRINTED.items():
+        e = law.params[name]
+        # Over eight seeds of 4,000 draws B's standard error ranges from 0.98 to 1.13 of the one
+        # printed and its lower end from 1.03 to 1.07: the printed draws lie a little low.
+        long = name == "B"
+        assert e.se == pytest.approx(se, rel=0.10 if long else 0.05), name
+        assert e.lo == pytest.approx(lo, rel=0.08 if long else 0.03), name
+        assert e.hi == pytest.approx(hi, rel=0.05 if long else 0.03), name
 
 
 def test_plan_for_chinchillas_budget(epoch):
@@ -140,7 +152,7 @@ def test_ladder_predicts_thirteen_billion_as_published(shared_data, task):
 
 @pytest.mark.parametrize(
     ("experiment", "theirs"),
-    [("ml_scalefit__massivetext__chinchilla", 13.10), ("llama_3__exp_loss", 2.28)],
+    [("ml_scalefit__massivetext__chinchilla", 13.10), ("llama_3__raw_loss", 2.28)],
 )
 def test_isoflop_sets_fit_no_worse_than_variable_projection(shared_data, experiment, theirs):
     path = shared_data / "openathena_isoflops" / "isoflops_extract.csv"
@@ -148,12 +160,43 @@ def test_isoflop_sets_fit_no_worse_than_variable_projection(shared_data, experim
         rows = [r for r in csv.DictReader(file) if r["experiment"] == experiment]
     names = {"N": "params", "D": "tokens", "loss": "loss"}
     runs = {k: np.array([float(r[v]) for r in rows]) for k, v in names.items()}
-    law = al.laws.fit(runs, "chinchilla", bootstrap=0)
-    assert law.objective / law.n * 1e6 <= theirs * 1.005
+    # Theirs is Huber's loss of the loss itself, not of its log (which would be three times less).
+    law = al.laws.fit(runs, "chinchilla", bootstrap=0, raw=True)
+    gap = np.abs(law(N=runs["N"], D=runs["D"]) - runs["loss"])
+    mean = np.where(gap <= 1e-3, gap**2 / 2, 1e-3 * (gap - 5e-4)).mean()
+    assert mean == pytest.approx(law.objective / law.n, rel=1e-9)
+    assert mean * 1e6 <= theirs * 1.005
+    assert mean * 1e6 >= theirs * 0.995  # the same optimum, not another loss
 
 
-@pytest.mark.parametrize(("size", "published"), [(25, 0.9988), (100, 0.9983), (400, 0.9978)])
-def test_multi_power_law_predicts_other_schedules(shared_data, size, published):
+PUBLISHED = {
+    25: (
+        0.99880,
+        3.04045406,
+        0.52468604,
+        0.50786857,
+        363.78751622,
+        2.06560812,
+        0.58279013,
+        0.64142,
+    ),
+    100: (
+        0.99830,
+        2.6514477,
+        0.60115152,
+        0.45295811,
+        437.9464276,
+        2.13245612,
+        0.59785199,
+        0.65524,
+    ),
+    400: (0.99776, 2.374745, 0.654212, 0.428787, 523.42464, 2.024627, 0.593505, 0.634725),
+}
+"""Mean R2 over six schedules, and the parameters behind it."""
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_multi_power_law_predicts_other_schedules(shared_data, size):
     folder = shared_data / "multipowerlaw" / "loss_curve_repo" / f"csv_{size}"
 
     def load(name):
@@ -163,17 +206,33 @@ def test_multi_power_law_predicts_other_schedules(shared_data, size, published):
             *(np.array([float(r[k]) for r in rows]) for k in ("step", "lr", "loss"))
         )
 
-    seen = ["constant_24000", "cosine_24000", "wsdcon_9"]
-    law = al.laws.fit_schedule([load(name) for name in seen])
-    ahead = ["wsd_20000_24000", "wsdld_20000_24000", "wsdcon_3", "wsdcon_18", "constant_72000"]
-    scores = []
-    for name in ahead:
-        curve = load(name)
-        rest = law(curve.step, curve.lr) - curve.loss
-        scores.append(1 - (rest**2).sum() / ((curve.loss - curve.loss.mean()) ** 2).sum())
-    # Schedules of the length fitted, and a constant one three times as long; the long cosine,
-    # which decays where nothing was fitted, is predicted to R2 = 0.985 to 0.99.
-    assert np.mean(scores) > published - 0.002
+    def score(law):
+        ahead = ("wsd_20000_24000", "wsdld_20000_24000", "wsdcon_3", "wsdcon_18")
+        scores = []
+        for name in (*ahead, "constant_72000", "cosine_72000"):
+            curve = load(name)
+            rest = law(curve.step, curve.lr) - curve.loss
+            scores.append(1 - (rest**2).sum() / ((curve.loss - curve.loss.mean()) ** 2).sum())
+        return np.mean(scores)
+
+    published, *theta = PUBLISHED[size]
+    # Their parameters in our form: what is left is the rate between two logged steps, which they
+    # know to the step and we interpolate.
+    theirs = al.laws.MultiPowerLaw(*theta, warmup=2160)
+    assert score(theirs) == pytest.approx(published, abs=3e-4)
+    seen = [load(name) for name in ("constant_24000", "cosine_24000", "wsdcon_9")]
+    law = al.laws.fit_schedule(seen, warmup=2160)
+    # Their 200 steps of Adam stop at more than twice our objective and do a little better on the
+    # long cosine for it; on the mean of the six we are within 5e-4 either way.
+    assert score(law) > published - 6e-4
+    assert law.starts == (2, 2)
+
+    def huber(law):
+        r = np.concatenate([np.log(law(c.step, c.lr) / c.loss) for c in seen])
+        return np.where(np.abs(r) <= 1e-3, r**2 / 2, 1e-3 * (np.abs(r) - 5e-4)).sum()
+
+    assert huber(law) == pytest.approx(law.objective, rel=1e-9)
+    assert huber(law) < huber(theirs)
 
 
 def test_broken_law_on_four_digit_addition(shared_data):
@@ -184,5 +243,7 @@ def test_broken_law_on_four_digit_addition(shared_data):
     seen = np.array([r["train"] == "1" for r in rows])
     law = al.laws.fit({"D": x[seen], "loss": y[seen]}, "broken", bootstrap=0, delta=float("inf"))
     error = np.log(law(D=x[~seen]) / y[~seen])
-    # The reference extrapolates with a root mean square log error of 0.0109 after a long search.
-    assert np.sqrt((error**2).mean()) < 0.1
+    # The reference extrapolates with 0.01092 after a long search, minimising errors of log(1 + y);
+    # ours are of log y, whose optimum lies a hair away.
+    assert np.sqrt((error**2).mean()) < 0.0115
+    assert law.starts.agree > 0.9 * law.starts.tried

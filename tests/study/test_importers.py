@@ -200,3 +200,31 @@ def test_wrong_files_are_told(tmp_path, case):
 def test_a_folder_of_nothing_known(tmp_path):
     with pytest.raises(al.InputError, match="none of these"):
         load(tmp_path)
+
+
+def test_kinds_of_runs_are_told_and_taken_apart(tmp_path):
+    path = tmp_path / "runs.csv"
+    rows = [
+        f"{task},{n},{20 * n},{loss}"
+        for task, level in (("code", 1.0), ("text", 2.0))
+        for n, loss in zip((1e6, 2e6, 4e6, 8e6, 1.6e7), level + np.arange(5, 0, -1.0), strict=True)
+    ]
+    path.write_text("task,params,tokens,loss\n" + "\n".join(rows))
+    made = load(path)
+    assert any("several kinds by their columns task (2)" in note for note in made.notes)
+    only = load(path, where=["task=text"])
+    assert len(only.columns["loss"]) == 5
+    assert only.columns["loss"][0] == 7.0
+    with pytest.raises(al.InputError, match="--where task must be one of code, text"):
+        load(path, where=["task=images"])
+    with pytest.raises(al.InputError, match="column=value"):
+        load(path, where=["language"])
+
+
+def test_bytes_are_told_and_separators_are_a_bad_row(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_bytes(bytes(range(256)))
+    with pytest.raises(al.InputError, match="text in UTF-8"):
+        load(path)
+    path.write_text("params,tokens,loss\n1e6,2e7,3\n,,\n\n2e6,4e7,2.8\n")
+    assert [bad.line for bad in load(path).bad] == [3]

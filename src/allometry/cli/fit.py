@@ -17,6 +17,10 @@ NColumn = Annotated[str | None, typer.Option("--n", help="Column of parameters."
 DColumn = Annotated[str | None, typer.Option("--d", help="Column of tokens.")]
 CColumn = Annotated[str | None, typer.Option("--c", help="Column of FLOPs.")]
 LossColumn = Annotated[str | None, typer.Option("--loss", help="Column of the loss.")]
+Where = Annotated[
+    list[str] | None, typer.Option(help="Only rows that say so, as column=value; may be repeated.")
+]
+Report = Annotated[Path | None, typer.Option(help="Write a page of charts to this HTML file.")]
 
 
 def fit(
@@ -27,28 +31,33 @@ def fit(
     c: CColumn = None,
     loss: LossColumn = None,
     family: Annotated[str | None, typer.Option(help="Only the runs of this family.")] = None,
+    where: Where = None,
     drop_highest: Annotated[int, typer.Option(help="Leave out the K highest losses.")] = 0,
     bootstrap: Annotated[int, typer.Option(help="Resamples behind the intervals.")] = 4000,
     delta: Annotated[
         float | None, typer.Option(help="Huber's delta on log loss; 0 for absolute deviations.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
+    report: Report = None,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Fit the law by which loss falls with size, data and compute, with intervals."""
     from allometry import laws
     from allometry.study.importers import load
 
-    made = load(runs, N=n, D=d, C=c, loss=loss, family=family)
+    made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
     for sentence in made.words():
         say(sentence)
     law = laws.fit(
         made.columns, form, drop_highest=drop_highest, bootstrap=bootstrap, delta=delta, seed=seed
     )
+    if report is not None:
+        from allometry.report.laws import write
+
+        say(f"Charts: {write(report, law)}")
     if json:
         write_json(law.to_dict() | made.to_dict())
     else:
         from allometry.report.terminal import law_table
 
         out.print(law_table(law))
-        say(law.why)

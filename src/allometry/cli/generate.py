@@ -45,6 +45,10 @@ def generate(
     show_surprise: Annotated[
         bool, typer.Option("--show-surprise", help="Colour tokens by their surprise.")
     ] = False,
+    compare: Annotated[
+        Path | None,
+        typer.Option(help="Write a page that puts the usual decoders side by side, and stop."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print text and figures as JSON.")] = False,
 ) -> None:
     """Generate text from a model, shown as it is drawn.
@@ -54,6 +58,9 @@ def generate(
     from allometry.study import Generation, likeliest, load
 
     saved = load(model)
+    if compare is not None:
+        _compare(compare, saved, prompt, n, seed, json)
+        return
     if beam is not None:
         found = likeliest(saved, prompt, n=n, width=beam)
         write_json(found) if json else out.print(found[0]["text"], markup=False, soft_wrap=True)
@@ -77,6 +84,23 @@ def generate(
             f"{figures['tokens']} tokens, {figures['surprise']:.3f} {saved.unit} under the model, "
             f"{100 * figures['repetition']:.0f} % of 4-grams repeated."
         )
+
+
+def _compare(path: Path, saved: "Saved", prompt: str, n: int, seed: int, json: bool) -> None:
+    from allometry.report.decoders import decoders
+
+    found = decoders(path, saved, prompt, n=n, seed=seed)
+    if json:
+        write_json({one.name: one.texture._asdict() for one in found})
+        return
+    for one in found:
+        t = one.texture
+        out.print(
+            f"{one.name:16s} {t.surprise:6.3f} {saved.unit}, {100 * t.repetition:3.0f} % repeated",
+            markup=False,
+            highlight=False,
+        )
+    say(f"Page: {path}")
 
 
 def _strategy(

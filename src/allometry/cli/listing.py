@@ -26,7 +26,7 @@ def listing(
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """What there is, with a sentence on each."""
-    things = {name: _sentence(thing) for name, thing in _members(what)}
+    things = _forms() if what is What.forms else {n: _sentence(t) for n, t in _members(what)}
     if json:
         write_json(things)
         return
@@ -43,13 +43,18 @@ def _members(what: What) -> list[tuple[str, Any]]:
         What.targets: lambda: al.targets,
         What.recipes: lambda: al.study.recipes,
         What.measures: lambda: al.measure,
-        What.forms: lambda: al.laws.FORMS,
         What.constructions: lambda: al.construct,
     }[what]()
-    if what is What.forms:
-        return [(name, None) for name in room]
     return [(name, getattr(room, name)) for name in room.__all__]
 
 
 def _sentence(thing: Any) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0] if thing is not None else ""
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+def _forms() -> dict[str, str]:
+    """Each form with its equation; x is its one variable."""
+    from allometry.laws.catalogue import MAKERS
+
+    made = {"auto": "chosen or averaged by backtests on the larger runs"}
+    return made | {name: make("x").equation for name, make in MAKERS.items()}

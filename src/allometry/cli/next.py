@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Runs
+from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Runs, Where
 from allometry.cli.output import out, say, write_json
 
 
@@ -22,6 +22,7 @@ def next_(
     c: CColumn = None,
     loss: LossColumn = None,
     family: Annotated[str | None, typer.Option(help="Only the runs of this family.")] = None,
+    where: Where = None,
     most: Annotated[int, typer.Option(help="Runs at most.")] = 6,
     seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
@@ -31,7 +32,7 @@ def next_(
     from allometry.report.terminal import design_table
     from allometry.study.importers import load
 
-    made = load(runs, N=n, D=d, C=c, loss=loss, family=family)
+    made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
     for sentence in made.words():
         say(sentence)
     law = laws.fit(made.columns, form, seed=seed)

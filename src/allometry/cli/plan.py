@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Runs
+from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Report, Runs, Where
 from allometry.cli.output import out, say, write_json
 
 
@@ -26,16 +26,20 @@ def plan(
     c: CColumn = None,
     loss: LossColumn = None,
     family: Annotated[str | None, typer.Option(help="Only the runs of this family.")] = None,
+    where: Where = None,
     drop_highest: Annotated[int, typer.Option(help="Leave out the K highest losses.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
+    report: Report = None,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """What to do with a budget: size, data, and the loss to expect."""
-    from allometry import laws
-    from allometry.report.terminal import plan_table
+    from allometry import InputError, laws
+    from allometry.report.terminal import approach, plan_table
     from allometry.study.importers import load
 
-    made = load(runs, N=n, D=d, C=c, loss=loss, family=family)
+    if (compute is None) == (reach is None):
+        raise InputError("plan must be given either --compute FLOPS or --reach LOSS.")
+    made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
     for sentence in made.words():
         say(sentence)
     law = laws.fit(made.columns, form, drop_highest=drop_highest, seed=seed)
@@ -43,7 +47,20 @@ def plan(
     planned = law.plan(
         budget, N=size, D=tokens, unique=unique_tokens, inference_tokens=inference_tokens
     )
+    if report is not None:
+        from allometry.report.laws import write
+
+        say(f"Charts: {write(report, law, planned)}")
+    others = {}
+    if {"N", "D"} <= set(law.variables) and size is None and tokens is None:
+        others = laws.allocations(made.columns, budget, drop_highest=drop_highest)
     if json:
-        write_json(planned.to_dict())
+        approaches = {
+            name: {"error": str(a)} if isinstance(a, InputError) else a.to_dict()
+            for name, a in others.items()
+        }
+        write_json(planned.to_dict() | {"approaches": approaches})
     else:
         out.print(plan_table(planned))
+        for name, a in others.items():
+            say(approach(name, a))

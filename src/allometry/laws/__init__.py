@@ -23,6 +23,7 @@ from allometry.laws.law import Law
 from allometry.laws.plan import Plan, crossing_of
 from allometry.laws.reach import budget
 from allometry.laws.schedule import Curve, MultiPowerLaw, fit_schedule
+from allometry.laws.transfer import transfer
 
 __all__ = [
     "FORMS",
@@ -50,4 +51,5 @@ __all__ = [
     "next_runs",
     "profile",
     "task_curve",
+    "transfer",
 ]

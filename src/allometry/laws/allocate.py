@@ -29,9 +29,18 @@ class Allocation:
     budgets: Float[ndarray, " b"]
     optima: Float[ndarray, " b"]
 
+    def to_dict(self) -> dict[str, Any]:
+        """The size at the budget and the exponent, as plain values."""
+        return {"N": self.N.to_dict(), "exponent": self.exponent.to_dict()}
+
 
 def allocations(
-    data: Mapping[str, Any] | Any, compute: float, *, bootstrap: int = 200, seed: int = 0
+    data: Mapping[str, Any] | Any,
+    compute: float,
+    *,
+    drop_highest: int = 0,
+    bootstrap: int = 200,
+    seed: int = 0,
 ) -> dict[str, Allocation | InputError]:
     """Optimal size at a budget by envelope, isoFLOP parabolas and parametric law.
 
@@ -40,6 +49,7 @@ def allocations(
     Args:
         data: Runs with N and D (or C).
         compute: The budget in FLOPs.
+        drop_highest: Leave out so many of the highest losses.
         bootstrap: Draws behind the intervals.
         seed: Of the draws.
 
@@ -47,7 +57,7 @@ def allocations(
         `hoffmann2022` sections 3.1 to 3.3.
     """
     require(compute > 0, "allocations.compute", "be positive", compute)
-    table = read(data)
+    table = read(data, drop_highest=drop_highest)
     require({"N", "C"} <= set(table.logs), "data", "have N and D, or N and C", sorted(table.logs))
     rng = np.random.default_rng(seed)
     out: dict[str, Allocation | InputError] = {}
@@ -57,7 +67,7 @@ def allocations(
         except InputError as error:
             out[name] = error
     try:
-        law = fit(data, "chinchilla", bootstrap=bootstrap, seed=seed)
+        law = fit(data, "chinchilla", drop_highest=drop_highest, bootstrap=bootstrap, seed=seed)
         plan = law.plan(compute)
         assert plan.N is not None
         m = law.members[0]

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry.laws.forms import Form
-from allometry.laws.interval import Drift, drift, half_width
+from allometry.laws.interval import ALONG, USUAL, Drift, drift, half_width
 from allometry.laws.member import fit_member
 from allometry.laws.objective import Objective
 from allometry.laws.table import Table
@@ -43,6 +43,15 @@ class Backtest:
     error: float | None
     coverage: float | None
     folds: int
+
+    def words(self) -> str:
+        """What the backtests say, in a sentence."""
+        if self.error is None or self.coverage is None:
+            return "There are too few runs for backtests."
+        return (
+            f"In {self.folds} backtests on larger runs the mean error was {self.error:.2%}, and "
+            f"95 % intervals held {self.coverage:.0%} of those runs."
+        )
 
     def to_dict(self) -> dict[str, float | int | None]:
         """`{"error", "coverage", "folds"}`."""
@@ -125,16 +134,22 @@ def blend(parts: list[list[Fold]], weights: list[float]) -> list[Fold]:
     return folds
 
 
-def drift_of(folds: list[Fold]) -> Drift:
-    """The drift that explains the folds' errors."""
+def usual(table: Table) -> tuple[float, float]:
+    """What drift is like before any backtest: more along a learning curve than among runs."""
+    return ALONG if set(table.logs) == {"D"} else USUAL
+
+
+def drift_of(folds: list[Fold], before: tuple[float, float]) -> Drift:
+    """The drift that explains the folds' errors, from what it is like `before` them."""
     return drift(
         [fold.error for fold in folds],
         [fold.variance + fold.noise**2 for fold in folds],
         [fold.distance for fold in folds],
+        before,
     )
 
 
-def summary(folds: list[Fold]) -> Backtest:
+def summary(folds: list[Fold], before: tuple[float, float]) -> Backtest:
     """Mean error, and the coverage of intervals that knew only the folds before.
 
     Each fold's interval uses the drift learnt from smaller folds alone, as a user's would have.
@@ -143,7 +158,8 @@ def summary(folds: list[Fold]) -> Backtest:
         return Backtest(None, None, 0)
     inside = []
     for i, fold in enumerate(folds):
-        half = half_width(fold.variance, fold.noise, fold.dof, fold.distance, drift_of(folds[:i]))
+        extra = drift_of(folds[:i], before)
+        half = half_width(fold.variance, fold.noise, fold.dof, fold.distance, extra)
         inside.append(float((np.abs(fold.error) <= half).mean()))
     return Backtest(
         float(np.mean([fold.size for fold in folds])), float(np.mean(inside)), len(folds)

@@ -5,7 +5,7 @@ from typing import Any
 
 from allometry._core.errors import InputError
 from allometry.laws import forms
-from allometry.laws.coupled import Coupled, Kaplan
+from allometry.laws.coupled import Coupled, Kaplan, Steps, Tied
 from allometry.laws.curves import Broken, Shifted, Sigmoid
 from allometry.laws.forms import Form
 from allometry.laws.formula import Formula
@@ -17,8 +17,10 @@ MAKERS: dict[str, Maker] = {
     "power": forms.power,
     "floor": forms.floor,
     "chinchilla": lambda x: forms.chinchilla(),
+    "tied": lambda x: Tied(),
     "coupled": lambda x: Coupled(),
     "kaplan": lambda x: Kaplan(),
+    "steps": lambda x: Steps(),
     "repeated": lambda x: Repeated(),
     "m1": forms.power,
     "m2": forms.floor,

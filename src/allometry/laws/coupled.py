@@ -101,6 +101,63 @@ class Coupled(Form):
 
 
 @final
+class Tied(Form):
+    r"""$L(N, D) = E + A/N^\alpha + B/D^\alpha$: size and data fall alike.
+
+    One parameter less than the additive law, which few runs are thankful for.
+
+    References:
+        `gadre2024` Eq. (4) (with $D = M N$).
+    """
+
+    name = "tied"
+    variables = ("N", "D")
+    letters = ("E", "A", "B", "alpha")
+    equation = "L = E + A/N^alpha + B/D^alpha"
+
+    def _wide(self, theta: Float[ndarray, "m p"]) -> Float[ndarray, "m q"]:
+        """The additive law's parameters."""
+        return theta[:, [0, 1, 3, 2, 3]]
+
+    def evaluate(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
+        """Log loss and its derivative."""
+        f, J = _PLAIN.evaluate(self._wide(theta), X)
+        return f, np.stack([J[:, 0], J[:, 1], J[:, 3], J[:, 2] + J[:, 4]], 1)
+
+    def value(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> Float[ndarray, "m n"]:
+        """Log loss alone."""
+        return _PLAIN.value(self._wide(theta), X)
+
+    def starts(
+        self,
+        X: Float[ndarray, "v n"],
+        y: Float[ndarray, " n"],
+        count: int,
+        rng: np.random.Generator,
+    ) -> Float[ndarray, "m p"]:
+        """The additive law's, with the mean of its exponents."""
+        wide = _PLAIN.starts(X, y, count, rng)
+        both = np.sqrt(wide[:, 2] * wide[:, 4])
+        return np.stack([wide[:, 0], wide[:, 1], wide[:, 3], both], 1)
+
+    def habits(
+        self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
+    ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
+        """The additive law's."""
+        mean, sd = _PLAIN.habits(X, y)
+        return mean[[0, 1, 3, 2]], sd[[0, 1, 3, 2]]
+
+    def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
+        """The parameters under the paper's letters, in the data's own units."""
+        made = _PLAIN.public(self._wide(theta), centre)
+        return {letter: made[letter] for letter in self.letters}
+
+
+@final
 class Kaplan(Form):
     r"""$L(N, D) = [(N_c/N)^{\alpha_N/\alpha_D} + D_c/D]^{\alpha_D}$, without a floor.
 
@@ -160,4 +217,62 @@ class Kaplan(Form):
                 "alpha_D": gamma,
                 "N_c": np.exp(a / alpha + centre[0]),
                 "D_c": np.exp(b / gamma + centre[1]),
+            }
+
+
+_STEPS = Additive("steps", ("N", "S"), floor=False)
+
+
+@final
+class Steps(Form):
+    r"""$L(N, S_{min}) = (N_c/N)^{\alpha_N} + (S_c/S_{min})^{\alpha_S}$.
+
+    S is the number of steps that a huge batch would have needed (`kaplan.least_steps`).
+
+    References:
+        `kaplan2020` Eqs. (1.6) and (5.6).
+    """
+
+    name = "steps"
+    variables = ("N", "S")
+    letters = ("alpha_N", "N_c", "alpha_S", "S_c")
+    equation = "L = (N_c/N)^alpha_N + (S_c/S)^alpha_S"
+
+    def evaluate(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
+        """Log loss and its derivative."""
+        return _STEPS.evaluate(theta, X)
+
+    def value(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> Float[ndarray, "m n"]:
+        """Log loss alone."""
+        return _STEPS.value(theta, X)
+
+    def starts(
+        self,
+        X: Float[ndarray, "v n"],
+        y: Float[ndarray, " n"],
+        count: int,
+        rng: np.random.Generator,
+    ) -> Float[ndarray, "m p"]:
+        """As for a sum of powers."""
+        return _STEPS.starts(X, y, count, rng)
+
+    def habits(
+        self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
+    ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
+        """As for a sum of powers."""
+        return _STEPS.habits(X, y)
+
+    def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
+        """The parameters under the paper's letters, in the data's own units."""
+        a, alpha, b, beta = theta.T
+        with np.errstate(over="ignore", divide="ignore"):
+            return {
+                "alpha_N": alpha,
+                "N_c": np.exp(a / alpha + centre[0]),
+                "alpha_S": beta,
+                "S_c": np.exp(b / beta + centre[1]),
             }

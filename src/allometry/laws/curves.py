@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
+from scipy import special
 
 from allometry.laws.forms import WIDE, Draws, Form
 
@@ -128,10 +129,10 @@ class Sigmoid(Form):
         q = b + c * X[0]
         v = np.where(q < 0, q, q / alpha)
         for _ in range(12):
-            s = 1 / (1 + np.exp(-v))
+            s = special.expit(v)
             slope = (1 - s) + alpha * s
             v = v - (alpha * softplus(v) - softplus(-v) - q) / slope
-        s = 1 / (1 + np.exp(-v))
+        s = special.expit(v)
         return v, (1 - s) + alpha * s
 
     def evaluate(
@@ -140,7 +141,7 @@ class Sigmoid(Form):
         """Log loss and its derivative: by log floor, log gap, log alpha, log beta and c."""
         v, slope = self._share(theta, X)
         f, share = with_floor(theta[:, 0, None], theta[:, 1, None] - softplus(-v))
-        pull = share / (1 + np.exp(v)) / slope  # d f / d q
+        pull = share * special.expit(-v) / slope  # d f / d q
         alpha = np.exp(theta[:, 2, None])
         J = np.stack([1 - share, share, -pull * alpha * softplus(v), pull, pull * X[0]], 1)
         return f, J
@@ -244,7 +245,7 @@ class Broken(Form):
             j = 3
         for w in bends:
             c, scale = theta[:, j, None], np.exp(theta[:, j + 2, None])
-            bend, on = softplus(w), 1 / (1 + np.exp(-w))
+            bend, on = softplus(w), special.expit(w)
             rows += [-share * scale * bend, share * c * on, -share * c * scale * (bend - w * on)]
             j += 3
         return f, np.stack(rows, 1)

@@ -12,14 +12,14 @@ from numpy import ndarray
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
-from allometry.laws.backtest import cuts, drift_of, run_folds, summary
+from allometry.laws.backtest import cuts, drift_of, run_folds, summary, usual
 from allometry.laws.catalogue import named
 from allometry.laws.cost import cost_of, path_of
 from allometry.laws.forms import Form
 from allometry.laws.identify import doubts
 from allometry.laws.interval import Resample
 from allometry.laws.law import Law, Starts
-from allometry.laws.member import Member, draw, fit_member
+from allometry.laws.member import Member, draw, fit_member, thinned
 from allometry.laws.objective import FORECAST, PLAIN, Objective
 from allometry.laws.select import SPARE, Choice, choose, one_variable
 from allometry.laws.table import VARIABLES, Table, read
@@ -96,11 +96,15 @@ def fit(
             table.se is not None, "fit.weighted", "have a positive loss_se for every run", None
         )
         objective = replace(objective, measured=True)
+    part = thinned(table, rng)
     if made is None:
-        chosen = choose(table, x=x, objective=objective, rng=rng)
+        chosen = choose(part, x=x, objective=objective, rng=rng)
     else:
-        chosen = _given(table, made(x or one_variable(table)), objective, rng)
-    return _law(table, chosen, objective, rng, bootstrap, resample, starts)
+        chosen = _given(part, made(x or one_variable(table)), objective, rng)
+    if part.n < table.n:
+        why = f"{chosen.why} Backtests used {part.n} of the {table.n} runs, drawn at random."
+        chosen = replace(chosen, why=why)
+    return _law(table, chosen, objective, rng, bootstrap, resample, starts, seed)
 
 
 def extrapolate(x: Any, y: Any, x_new: Any, **options: Any) -> ndarray:
@@ -161,17 +165,20 @@ def _law(
     draws: int,
     resample: Resample,
     starts: int,
+    seed: int,
 ) -> Law:
     members = []
     for form, weight in zip(chosen.forms, chosen.weights, strict=True):
         member = fit_member(form, table, objective, starts=starts, rng=rng)
         sample, how = np.empty((0, form.p)), "none"
         if draws:
-            sample, how = draw(member, table, objective, draws=draws, resample=resample, rng=rng)
+            sample, how = draw(
+                member, table, objective, draws=draws, resample=resample, rng=rng, seed=seed
+            )
         members.append(replace(member, draws=sample, how=how, weight=weight))
     first = members[0]
     params = _estimates(first, table.n)
-    backtest = summary(chosen.folds)
+    backtest = summary(chosen.folds, usual(table))
     warnings = [*table.notes, *_trouble(first, starts)]
     warnings += doubts(first.form, params, table, backtest)
     return Law(
@@ -185,10 +192,11 @@ def _law(
         why=chosen.why,
         members=tuple(members),
         folds=tuple(chosen.folds),
-        drift=drift_of(chosen.folds),
+        drift=drift_of(chosen.folds, usual(table)),
         table=table,
         cost=cost_of(table),
         path=path_of(table),
+        aim=objective,
     )
 
 
@@ -217,13 +225,17 @@ def _estimates(member: Member, n: int) -> dict[str, Estimate]:
     out = {}
     for k, v in values.items():
         finite = spread[k][np.isfinite(spread[k])]
-        lo, hi = np.quantile(spread[k], [0.025, 0.975])
+        # Between infinities there is no interpolating.
+        how = "linear" if len(finite) == len(spread[k]) else "nearest"
+        lo, hi = np.quantile(spread[k], [0.025, 0.975], method=how)
+        with np.errstate(over="ignore"):  # a level that the runs don't determine at all
+            se = float(finite.std(ddof=1)) if len(finite) > 1 else None
         out[k] = Estimate(
             float(v[0]),
-            se=float(finite.std(ddof=1)) if len(finite) > 1 else None,
+            se=se if se is not None and np.isfinite(se) else None,
             lo=float(lo),
             hi=float(hi),
             n=n,
-            method=f"{member.how} bootstrap",
+            method="delta method" if member.how == "delta" else f"{member.how} bootstrap",
         )
     return out

@@ -14,12 +14,16 @@ from allometry._core.errors import UnidentifiedError, require
 from allometry._core.estimate import Estimate
 from allometry.laws.backtest import Backtest
 from allometry.laws.forms import Form
-from allometry.laws.objective import FORECAST
+from allometry.laws.interval import curvature
 from allometry.laws.solve import minimise
 from allometry.laws.table import Table
 
 if TYPE_CHECKING:
     from allometry.laws.law import Law
+
+
+_POWERS = ("power", "floor", "chinchilla", "tied", "coupled", "repeated")
+"""Forms whose a, alpha and beta are exponents of size and data; in others they are levels."""
 
 
 def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Backtest) -> list[str]:
@@ -39,7 +43,7 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
     falling = {"a": -1.0, "alpha": 1.0, "beta": 1.0}
     pairs = {"a": form.variables[0], "alpha": form.variables[0], "beta": form.variables[-1]}
     for letter, sign in falling.items():
-        if letter not in params:
+        if letter not in params or form.name not in _POWERS:
             continue
         value = sign * params[letter].value
         ends = sorted(sign * e for e in params[letter].interval)
@@ -53,6 +57,23 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
                 f"The exponent {letter} is not determined: its interval includes zero, so "
                 f"{pairs[letter]} may not matter at all."
             )
+    if form.name == "power" and params["a"].value < 0:
+        said.append(
+            "No floor shows in these runs, so that none is identified: the law falls for ever, "
+            "which a loss does not. Don't trust it far beyond them."
+        )
+    if len(form.variables) > 1:
+        for name in form.variables:
+            if len(np.unique(np.round(table.logs[name], 3))) == 2:
+                said.append(
+                    f"{name} takes two values only, so that its exponent is not determined: what "
+                    f"the law says of other {name} rests on what is usual. Add a third."
+                )
+    if backtest.error is not None and backtest.error > 0.1:
+        said.append(
+            f"Backtests missed the larger runs by {backtest.error:.0%} in the mean: the law does "
+            "not hold these runs together. Are they of several kinds (tasks, data, units)?"
+        )
     if backtest.folds == 0:
         said.append(
             "There are too few runs to backtest the law, so how well it extrapolates is unknown "
@@ -87,8 +108,9 @@ def identified(law: "Law", letter: str, *, within: float = 0.5) -> Estimate:
 class Profile:
     """The least objective at each value of one parameter, and the interval that it implies.
 
-    `rise` is twice the rise of the log likelihood; the interval is where it stays below 3.84, the
-    95 % point of chi-square with one degree of freedom.
+    `rise` is twice the rise of the log likelihood (of a robust loss: of the objective, scaled so
+    that it rises as a likelihood would); the interval is where it stays below 3.84, the 95 % point
+    of chi-square with one degree of freedom.
     """
 
     letter: str
@@ -98,38 +120,79 @@ class Profile:
 
 
 def profile(law: "Law", letter: str, *, points: int = 41, span: float = 4.0) -> Profile:
-    """Profile likelihood of a parameter of the law's first form, others refitted at each value.
+    r"""Profile likelihood of a parameter of the law's first form, others refitted at each value.
 
-    Residuals count as normal with the law's noise; an end of the interval is infinite where the
-    rise stays below 3.84 as far as `span` standard errors (or log units) away.
+    The objective is the law's own. Its rise is divided by
+    $\kappa = E\psi^2 / E\psi'$, the noise's variance for least squares and what takes its place
+    for a robust loss. An end of the interval is infinite where the rise stays below 3.84 as far
+    as `span` standard errors away.
 
     Args:
         law: A fitted law.
         letter: Which parameter.
         points: Values at which to refit.
         span: How far to look, in standard errors of the draws.
+
+    References:
+        `huber1964` section 4 (variance of a robust fit).
     """
-    member = law.members[0]
+    member, objective = law.members[0], law.aim
     require(letter in law.params, "profile.letter", f"be one of {list(law.params)}", letter)
     j = list(member.form.letters).index(letter)
     X, y = member.at(law.table.logs), law.table.y
-    weights = FORECAST.weights(law.table) if len(law.members) > 1 or member.prior else None
+    weights = objective.weights(law.table)
     sd = float(member.draws[:, j].std()) if len(member.draws) > 1 else 0.3
     grid = member.theta[j] + np.linspace(-span, span, points) * max(sd, 1e-3)
     starts = np.repeat(member.theta[None], points, 0)
     starts[:, j] = grid
     # A very stiff pull holds the parameter at each value while the rest is refitted.
-    stiff = np.zeros(member.form.p)
-    stiff[j] = 1e6
+    mean, pull = (starts.copy(), np.zeros(member.form.p))
+    if member.prior is not None:
+        pull = member.prior[1].copy()
+        mean = np.broadcast_to(member.prior[0], starts.shape).copy()
+        mean[:, j] = grid
+    pull[j] = 1e6
     found = minimise(
-        member.form, X, y, starts, weights=weights, delta=np.inf, prior=(starts.copy(), stiff)
+        member.form,
+        X,
+        objective.goal(y),
+        starts,
+        weights=weights,
+        delta=objective.delta,
+        prior=(mean, pull),
+        raw=objective.raw,
     )
-    held = (0.5 * stiff * (found.theta - starts) ** 2).sum(1)
-    rise = 2 * (found.objective - held - (found.objective - held).min())
-    rise = rise / max(member.noise, 1e-9) ** 2
+    held = 0.5 * pull[j] * (found.theta[:, j] - grid) ** 2
+    cost = found.objective - held
+    if member.prior is not None:
+        cost = cost + 0.5 * member.prior[1][j] * (grid - member.prior[0][j]) ** 2
+    rise = 2 * (cost - cost.min()) / _kappa(law)
     public = [member.form.public(t[None], member.centre)[letter][0] for t in found.theta]
     values = np.array(public)
-    inside = rise <= 3.841458820694124
-    lo = -np.inf if inside[0] else float(values[inside].min())
-    hi = np.inf if inside[-1] else float(values[inside].max())
-    return Profile(letter, values, rise, (min(lo, hi), max(lo, hi)))
+    least = int(np.argmin(rise))
+    ends = [_crossed(values[: least + 1][::-1], rise[: least + 1][::-1])]
+    ends.append(_crossed(values[least:], rise[least:]))
+    rising = values[-1] >= values[0]
+    lo, hi = ends if rising else ends[::-1]
+    lo, hi = -np.inf if lo is None else lo, np.inf if hi is None else hi
+    return Profile(letter, values, rise, (lo, hi))
+
+
+def _crossed(value: Float[ndarray, " g"], rise: Float[ndarray, " g"]) -> float | None:
+    """Where the rise first passes 3.84 going outwards; None where it never does."""
+    above = np.flatnonzero(rise > 3.841458820694124)
+    if not len(above):
+        return None
+    i = int(above[0])
+    part = (3.841458820694124 - rise[i - 1]) / (rise[i] - rise[i - 1]) if i else 0.0
+    return float(value[i - 1] + part * (value[i] - value[i - 1])) if i else float(value[0])
+
+
+def _kappa(law: "Law") -> float:
+    """Mean square of the loss's slope at the residuals over the mean of its curvature."""
+    member, objective = law.members[0], law.aim
+    value = member.form.value(member.theta[None], member.at(law.table.logs))[0]
+    r = objective.goal(law.table.y) - objective.goal(value)
+    bent = float(curvature(r, objective.delta, member.form.p).mean())
+    free = max(law.n - member.form.p, 1) / law.n
+    return float((np.clip(r, -objective.delta, objective.delta) ** 2).mean()) / (bent * free)

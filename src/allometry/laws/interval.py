@@ -14,7 +14,13 @@ from scipy import special
 from allometry.laws.forms import Form
 from allometry.laws.solve import minimise
 
-Resample = Literal["auto", "pairs", "cluster", "residual"]
+Resample = Literal["auto", "pairs", "cluster", "residual", "delta"]
+
+MANY = 5000
+"""From so many runs on, a bootstrap and the delta method agree and the latter is used."""
+
+ENOUGH = 1e-9
+"""Promised relative decrease of the objective at which a draw is done."""
 
 FEW = 40
 """Below this many configurations a pairs bootstrap often draws too few distinct runs to fit."""
@@ -36,20 +42,34 @@ def resampled(
     prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None = None,
     noise: float = 0.0,
     raw: bool = False,
+    seed: int = 0,
 ) -> tuple[Float[ndarray, "m p"], str]:
     """Refitted parameters of resampled runs, and the name of the resampling.
 
     `pairs` draws runs, `cluster` whole configurations (all their seeds together), `residual` puts
-    resampled, leverage-corrected residuals on the fitted curve. `auto` takes residuals when there
-    are few configurations, clusters when some have several seeds, and pairs otherwise.
+    resampled, leverage-corrected residuals on the fitted curve, `delta` draws from the normal
+    distribution of the parameters that large samples have. `auto` takes residuals when there are
+    few configurations, the delta method when there are thousands of runs, clusters when some
+    configurations have several seeds, and pairs otherwise.
+
+    Pairs are drawn from numpy's legacy generator by `seed`, as published analyses draw them, so
+    that theirs can be repeated draw for draw.
 
     Where habits pull on the parameters, each draw is pulled towards its own draw of them, so that
     a direction in which the runs are silent is as uncertain as the habits, not certain.
     """
     groups = int(cluster.max()) + 1
     if resample == "auto":
-        resample = "residual" if groups < FEW else "cluster" if groups < len(y) else "pairs"
+        resample = "cluster" if groups < len(y) else "pairs"
+        if groups < FEW:
+            resample = "residual"
+        elif len(y) >= MANY:
+            resample = "delta"
     starts = np.repeat(theta[None], draws, 0)
+    if resample == "delta":
+        _, cov = sandwich(form, X, y, theta, cluster, weights, delta, prior, raw)
+        spread = rng.multivariate_normal(np.zeros(form.p), cov, size=draws, method="eigh")
+        return theta + spread, resample
     if prior is not None:
         sd = noise / np.sqrt(prior[1])
         prior = prior[0] + sd * rng.standard_normal((draws, form.p)), prior[1]
@@ -57,18 +77,92 @@ def resampled(
         noisy = _noisy(form, X, y, theta, draws, rng, weights, scale)
         noisy = np.exp(noisy) if raw else noisy
         found = minimise(
-            form, X, noisy, starts, weights=weights, delta=delta, prior=prior, raw=raw
+            form,
+            X,
+            noisy,
+            starts,
+            weights=weights,
+            delta=delta,
+            prior=prior,
+            tolerance=ENOUGH,
+            raw=raw,
         )
     else:
         if resample == "pairs":
-            counts = rng.multinomial(len(y), np.full(len(y), 1 / len(y)), size=draws)
+            counts = pair_counts(len(y), draws, seed)
         else:
             counts = rng.multinomial(groups, np.full(groups, 1 / groups), size=draws)[:, cluster]
         w = counts.astype(float) * (1.0 if weights is None else weights)
         goal = np.exp(y) if raw else y
-        found = minimise(form, X, goal, starts, weights=w, delta=delta, prior=prior, raw=raw)
+        found = minimise(
+            form,
+            X,
+            goal,
+            starts,
+            weights=w,
+            delta=delta,
+            prior=prior,
+            tolerance=ENOUGH,
+            raw=raw,
+        )
     bad = ~np.isfinite(found.objective)
     return np.where(bad[:, None], theta, found.theta), resample
+
+
+def curvature(r: Float[ndarray, " n"], delta: float, p: int) -> Float[ndarray, " n"]:
+    r"""$\rho''_\delta$ at the residuals, in the mean.
+
+    Where few residuals lie within delta, those within half their own scale stand for them, each
+    for its share, as the kinks of a robust loss are met in the mean only. The scale leaves out
+    the p residuals that a robust fit brings to zero.
+    """
+    rest = np.sort(np.abs(r))[min(p, len(r) - 1) :]
+    window = max(delta, 0.5 * 1.4826 * float(np.median(rest)), 1e-12)
+    if not np.isfinite(window):
+        return np.ones(len(r))
+    inside = np.abs(r) <= window
+    return np.where(inside, min(delta / window, 1.0), 0.0)
+
+
+def sandwich(
+    form: Form,
+    X: Float[ndarray, "v n"],
+    y: Float[ndarray, " n"],
+    theta: Float[ndarray, " p"],
+    cluster: Int[ndarray, " n"],
+    weights: Float[ndarray, " n"] | None,
+    delta: float,
+    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None,
+    raw: bool,
+) -> tuple[Float[ndarray, "p p"], Float[ndarray, "p p"]]:
+    r"""$H^{-1}$ and the delta-method covariance $H^{-1} (\sum_g s_g s_g^T) H^{-1}$ of a fit.
+
+    $s_g$ is the sum of $w \psi_\delta(r) J$ over the runs of configuration g and
+    $H = E\rho''_\delta \sum w J J^T$.
+
+    References:
+        `huber1964` section 4.
+    """
+    f, J = form.evaluate(theta[None], X)
+    value, slope = (np.exp(f[0]), J[0] * np.exp(f[0])) if raw else (f[0], J[0])
+    r = (np.exp(y) if raw else y) - value
+    w = np.ones(len(y)) if weights is None else weights
+    # In the mean over runs: which of them lie within delta is chance.
+    curved = float(curvature(r, delta, form.p).mean())
+    scores = np.zeros((int(cluster.max()) + 1, form.p))
+    np.add.at(scores, cluster, (w * np.clip(r, -delta, delta) * slope).T)
+    H = (slope * (w * curved)) @ slope.T
+    if prior is not None:
+        H = H + np.diag(prior[1])
+    inverse = np.linalg.pinv(H, hermitian=True)
+    return inverse, inverse @ (scores.T @ scores) @ inverse
+
+
+def pair_counts(n: int, draws: int, seed: int) -> Int[ndarray, "m n"]:
+    """How often each of n runs is drawn in each resample of n runs."""
+    rows = np.random.RandomState(seed).randint(0, n, size=(draws, n))
+    flat = rows + n * np.arange(draws)[:, None]
+    return np.bincount(flat.reshape(-1), minlength=draws * n).reshape(draws, n)
 
 
 def _noisy(
@@ -130,26 +224,43 @@ class Drift:
 
 
 TAU = np.exp(np.linspace(np.log(2e-4), np.log(0.2), 33))
-PRIOR = (0.004, 0.9)
+USUAL = (0.003, 0.6)
 """Median of tau before any backtest, and standard deviation of its log."""
+
+ALONG = (0.009, 0.9)
+"""The same for a learning curve: runs that differ in data alone, whose slope often breaks."""
+
+BIN = 0.7
+"""Distances, in e-folds, at which a form's errors count as separate."""
+
+KNOWN = (8, 0.004)
+"""What is known of noise before a run is seen: worth so many runs that show so much of it."""
 
 
 def drift(
     error: list[Float[ndarray, "..."]],
     variance: list[Float[ndarray, "..."]],
     distance: list[Float[ndarray, "..."]],
+    usual: tuple[float, float] = USUAL,
 ) -> Drift:
-    """Posterior of the drift from backtest errors, each fold counting as one observation.
+    """Posterior of the drift from backtest errors.
+
+    In each fold, the runs at about the same distance count as one observation, for what a form
+    gets wrong there it gets wrong for all of them.
 
     Args:
         error: Log errors of the held-out runs, one array per fold.
         variance: Their variance from parameters and noise.
         distance: How far beyond the fold's data each lies, in e-folds.
+        usual: Median of tau and standard deviation of its log before any backtest.
     """
-    log_posterior = -0.5 * ((np.log(TAU) - np.log(PRIOR[0])) / PRIOR[1]) ** 2
+    log_posterior = -0.5 * ((np.log(TAU) - np.log(usual[0])) / usual[1]) ** 2
     for e, v, d in zip(error, variance, distance, strict=True):
         total = v[None] + TAU[:, None] ** 2 * d[None] ** 2
-        log_posterior = log_posterior + (-0.5 * (np.log(total) + e[None] ** 2 / total)).mean(1)
+        each = -0.5 * (np.log(total) + e[None] ** 2 / total)
+        where = np.unique(np.floor(d / BIN).astype(int), return_inverse=True)[1]
+        share = 1 / np.bincount(where)[where]
+        log_posterior = log_posterior + each @ share
     weight = np.exp(log_posterior - log_posterior.max())
     return Drift(TAU, weight / weight.sum())
 
@@ -164,9 +275,14 @@ def half_width(
 ) -> Float[ndarray, " k"]:
     """Half-width in log loss of the interval that holds a new run with probability `level`.
 
-    The error is a mixture of normals: parameter variance and noise are known up to a chi-square
-    with `dof` degrees of freedom, the drift up to its posterior.
+    The error is a mixture of normals: parameter variance and noise are known up to a chi-square,
+    the drift up to its posterior. The chi-square has `dof` degrees of freedom from the runs and
+    those of `KNOWN`, for two or three residuals near zero don't make a run without noise, nor two
+    or three large ones a run of any noise.
     """
+    before, usual = KNOWN
+    noise = float(np.sqrt((dof * noise**2 + before * usual**2) / (dof + before)))
+    dof = dof + before
     nodes = (np.arange(9) + 0.5) / 9
     inflation = dof / special.chdtri(dof, nodes)  # upper tail at each node
     known = (variance + noise**2)[:, None, None] * inflation[:, None]

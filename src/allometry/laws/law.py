@@ -17,6 +17,7 @@ from allometry.laws.cost import Cost, Path
 from allometry.laws.forms import Form
 from allometry.laws.interval import Drift, half_width
 from allometry.laws.member import Member
+from allometry.laws.objective import PLAIN, Objective
 from allometry.laws.table import Table
 
 Values = float | int | list[Any] | tuple[Any, ...] | ndarray
@@ -68,6 +69,7 @@ class Law:
     table: Table = field(repr=False)
     cost: Cost = field(repr=False)
     path: Path | None = field(repr=False)
+    aim: Objective = field(default=PLAIN, repr=False)
 
     @property
     def shape(self) -> Form:
@@ -96,32 +98,28 @@ class Law:
             total = total + member.weight * member.curves(logs)
         return total
 
-    def __call__(
-        self,
-        *,
-        N: Values | None = None,
-        D: Values | None = None,
-        C: Values | None = None,
-        D_unique: Values | None = None,
-    ) -> Float[ndarray, "..."]:
-        """The law's value at the sizes, data or compute given (two of them, or the path's one)."""
-        logs, shape = self._points(N, D, C, D_unique)
+    def __call__(self, **at: Values) -> Float[ndarray, "..."]:
+        """The law's value at the sizes, data or compute given (two of them, or the path's one).
+
+        Args:
+            **at: `N`, `D` and `C`, and what else the form takes (`D_unique`, `S`).
+        """
+        logs, shape = self.points(at)
         total = np.zeros(len(next(iter(logs.values()))))
         for m in self.members:
             total += m.weight * m.form.value(m.theta[None], m.at(logs))[0]
         return np.exp(total).reshape(shape)
 
     def band(
-        self,
-        *,
-        N: Values | None = None,
-        D: Values | None = None,
-        C: Values | None = None,
-        D_unique: Values | None = None,
-        level: float = 0.95,
+        self, *, level: float = 0.95, **at: Values
     ) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."], Float[ndarray, "..."]]:
         """Lower end, value and upper end of the prediction interval, as arrays for charts."""
-        logs, shape = self._points(N, D, C, D_unique)
+        return self._band(at, level)
+
+    def _band(
+        self, at: dict[str, Values], level: float
+    ) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."], Float[ndarray, "..."]]:
+        logs, shape = self.points(at)
         far = np.stack([distance(m.form, logs, self.table.logs) for m in self.members]).max(0)
         mid, below, above = self._spread(logs)
         lo = mid - half_width(below, self.noise, self.dof, far, self.drift, level)
@@ -129,20 +127,16 @@ class Law:
         lo, mid, hi = (np.exp(a).reshape(shape) for a in (lo, mid, hi))
         return lo, mid, hi
 
-    def predict(
-        self,
-        *,
-        N: Values | None = None,
-        D: Values | None = None,
-        C: Values | None = None,
-        D_unique: Values | None = None,
-    ) -> ndarray:
+    def predict(self, **at: Values) -> ndarray:
         """95 % prediction intervals for the loss of a new run, as an array of `Estimate`.
 
         The interval holds what one more run would give: the parameters' uncertainty, the noise
         from run to run, and what the form gets wrong further out, as its backtests show.
+
+        Args:
+            **at: `N`, `D` and `C`, and what else the form takes, each a number or an array.
         """
-        lo, mid, hi = self.band(N=N, D=D, C=C, D_unique=D_unique)
+        lo, mid, hi = self._band(at, 0.95)
         out = np.empty(mid.shape, dtype=object)
         for i in np.ndindex(mid.shape):
             out[i] = Estimate(
@@ -215,21 +209,24 @@ class Law:
             np.maximum(above, least) ** 2 + between,
         )
 
-    def _points(
-        self, N: Values | None, D: Values | None, C: Values | None, U: Values | None
-    ) -> tuple[dict[str, ndarray], tuple[int, ...]]:
+    def points(self, at: dict[str, Values]) -> tuple[dict[str, ndarray], tuple[int, ...]]:
         """Logs of the law's variables at the points asked for, and the shape of the answer."""
         given: dict[str, ndarray] = {}
-        for name, value in (("N", N), ("D", D), ("C", C), ("D_unique", U)):
-            if value is not None:
-                array = np.asarray(value, dtype=float)
-                require(
-                    bool(np.all(array > 0)) and bool(np.all(np.isfinite(array))),
-                    f"law.{name}",
-                    "be positive and finite",
-                    value,
-                )
-                given[name] = np.log(array)
+        for name, value in at.items():
+            require(
+                name in ("N", "D", "C", *self.variables),
+                "law",
+                f"be asked at {', '.join(dict.fromkeys((*self.variables, 'N', 'D', 'C')))}",
+                name,
+            )
+            array = np.asarray(value, dtype=float)
+            require(
+                bool(np.all(array > 0)) and bool(np.all(np.isfinite(array))),
+                f"law.{name}",
+                "be positive and finite",
+                value,
+            )
+            given[name] = np.log(array)
         arrays = np.broadcast_arrays(*given.values()) if given else []
         given = dict(zip(given, arrays, strict=True))
         shape = arrays[0].shape if given else ()

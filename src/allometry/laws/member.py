@@ -16,6 +16,9 @@ from allometry.laws.objective import Objective, Prior
 from allometry.laws.solve import Solution, minimise, search
 from allometry.laws.table import Table
 
+SAMPLE = 2000
+"""Runs that are searched from every start; of more, so many are drawn."""
+
 
 @final
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Member:
     draws: Float[ndarray, "m p"] = field(repr=False)
     weight: float = 1.0
     how: str = "none"
+    agreed: int | None = None
 
     @property
     def objective(self) -> float:
@@ -41,6 +45,8 @@ class Member:
     @property
     def agree(self) -> int:
         """How many starts reached the optimum, to a millionth of the objective."""
+        if self.agreed is not None:
+            return self.agreed
         return int((self.solution.objective <= self.objective * (1 + 1e-6) + 1e-15).sum())
 
     def at(self, logs: dict[str, ndarray]) -> Float[ndarray, "v k"]:
@@ -70,13 +76,23 @@ def fit_member(
     rng: np.random.Generator,
     tolerance: float = 1e-13,
 ) -> Member:
-    """The best of many starts."""
+    """The best of many starts.
+
+    Of thousands of runs, a sample is searched from all starts; what that finds starts the fit of
+    all runs.
+    """
+    begin = agreed = None
+    if table.n > SAMPLE:
+        part = fit_member(
+            form, thinned(table, rng), objective, starts=starts, rng=rng, tolerance=1e-9
+        )
+        begin, agreed = _moved(part, table), part.agree
     X = np.stack([table.logs[name] for name in form.variables])
     centre = X.mean(1) if form.centred else np.zeros(len(X))
     X = X - centre[:, None]
     weights = objective.weights(table)
     prior = objective.prior(form, X, table.y, 0.0)
-    begin = form.starts(X, table.y, starts, rng)
+    begin = form.starts(X, table.y, starts, rng) if begin is None else begin
     goal = objective.goal(table.y)
     found = search(
         form,
@@ -105,7 +121,28 @@ def fit_member(
             raw=objective.raw,
         )
         theta, noise, dof = _best(form, X, table.y, found, weights)
-    return Member(form, theta, centre, noise, dof, found, prior, np.empty((0, form.p)))
+    none = np.empty((0, form.p))
+    return Member(form, theta, centre, noise, dof, found, prior, none, agreed=agreed)
+
+
+def thinned(table: Table, rng: np.random.Generator) -> Table:
+    """The table, or of thousands of runs some at random, with the largest of them."""
+    if table.n <= SAMPLE:
+        return table
+    rows = np.append(rng.permutation(table.n)[: SAMPLE - 50], np.argsort(table.order())[-50:])
+    return table.take(np.unique(rows))
+
+
+def _moved(part: Member, table: Table) -> Float[ndarray, "m p"]:
+    """The best parameters of a sample, for the centre of all runs."""
+    if not part.form.centred:
+        return part.theta[None]
+    X = np.stack([table.logs[name] for name in part.form.variables])
+    grid = X[:, :: max(1, table.n // SAMPLE)]
+    centre = X.mean(1)
+    goal = part.form.value(part.theta[None], grid - part.centre[:, None])[0]
+    # The same curve about another centre: refitted without noise, from itself.
+    return minimise(part.form, grid - centre[:, None], goal, part.theta[None], delta=np.inf).theta
 
 
 def _best(
@@ -128,6 +165,7 @@ def draw(
     draws: int,
     resample: Resample,
     rng: np.random.Generator,
+    seed: int = 0,
 ) -> tuple[Float[ndarray, "m p"], str]:
     """Refitted parameters of resampled runs, and the name of the resampling."""
     X = member.at(table.logs)
@@ -146,6 +184,7 @@ def draw(
         prior=member.prior,
         noise=member.noise,
         raw=objective.raw,
+        seed=seed,
     )
 
 

@@ -1,6 +1,6 @@
 r"""The multi-power law: a loss curve under any learning-rate schedule.
 
-Letters: t steps, k earlier steps.
+Letters: t logged points, k changes of the learning rate, p parameters.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,19 @@ from allometry._core.errors import require
 
 LETTERS = ("L_0", "A", "alpha", "B", "C", "beta", "gamma")
 
+GROUPS = 600
+"""Changes of the learning rate that are followed one by one; more are gathered into so many."""
+
+STARTS = ((0.95, 0.5, 300.0, 1.0, 0.5, 0.5), (0.9, 0.4, 600.0, 0.15, 0.3, 0.8))
+"""Share of the lowest loss for L_0, then alpha, B, C, beta, gamma; A starts at 0.6."""
+
+Sums = tuple[ndarray, ndarray, ndarray, ndarray]
+
 
 @final
 @dataclass(frozen=True)
 class Curve:
-    """One training: steps, the learning rate from each step on, the loss where it is known."""
+    """One training: steps, the learning rate at each, the loss where it is known."""
 
     step: Float[ndarray, " t"]
     lr: Float[ndarray, " t"]
@@ -34,10 +42,24 @@ class MultiPowerLaw:
     $S_1(t) = \sum_{\tau \le t} \eta_\tau$ and
     $LD(t) = B \sum_k (\eta_{k-1} - \eta_k)\, G(\eta_k^{-\gamma} S_k(t))$ with
     $G(x) = 1 - (C x + 1)^{-\beta}$ and $S_k(t) = \sum_{\tau=k}^t \eta_\tau$: a power law in the
-    sum of learning rates, less what each fall of the learning rate has gained since.
+    sum of learning rates, less what each fall of the learning rate has gained since. The rise of
+    the warm-up counts as a fall below zero, as in the paper.
 
-    Differs from the paper: sums run over the steps that were logged, the learning rate between two
-    of them being that of the later.
+    Differs from the paper: the learning rate between two logged steps is interpolated; more than
+    `GROUPS` changes are gathered.
+
+    Args:
+        L_0: Loss that no training goes below at the peak rate.
+        A: Level of the power law.
+        alpha: Its exponent.
+        B: Gain per fall of the learning rate.
+        C: How soon the gain comes.
+        beta: Its exponent.
+        gamma: How it depends on the rate.
+        warmup: Steps of linear warm-up from zero.
+        error: Root mean square log error on the curves fitted.
+        objective: Sum of Huber's loss on them.
+        starts: Searches begun, and how many of them came to this optimum.
 
     References:
         `luo2025` Eq. (1).
@@ -50,80 +72,128 @@ class MultiPowerLaw:
     C: float
     beta: float
     gamma: float
-    warmup: float
-    error: float
+    warmup: float = 0.0
+    error: float = float("nan")
+    objective: float = float("nan")
+    starts: tuple[int, int] = (0, 0)
 
     def __call__(self, step: Any, lr: Any) -> Float[ndarray, " t"]:
         """The loss along a schedule."""
         curve = Curve(np.asarray(step, float), np.asarray(lr, float))
-        theta = [getattr(self, letter) for letter in LETTERS]
-        return _curve(np.array(theta), _sums(curve, self.warmup))
+        theta = np.array([getattr(self, letter) for letter in LETTERS])
+        return _curve(theta, _sums(curve, self.warmup))[0]
 
 
-def fit_schedule(curves: Sequence[Curve], *, warmup: float | None = None) -> MultiPowerLaw:
+def fit_schedule(
+    curves: Sequence[Curve], *, warmup: float | None = None, delta: float = 1e-3
+) -> MultiPowerLaw:
     """The multi-power law of some training curves, by Huber's loss on the log.
 
     Args:
         curves: Trainings of one model under different schedules.
-        warmup: Sum of learning rates before the first logged step; by default half the first
-            learning rate times the first step (a linear warm-up).
+        warmup: Steps of linear warm-up; by default up to the first logged step.
+        delta: Where Huber's loss turns linear.
+
+    References:
+        `luo2025` section 3.
     """
     from scipy import optimize  # slow to import, and few need it
 
     require(len(curves) >= 1, "fit_schedule.curves", "hold at least one curve", len(curves))
     for curve in curves:
         require(curve.loss is not None, "fit_schedule.curves", "have losses", None)
+        require(
+            bool((np.diff(curve.step) > 0).all() and curve.step[0] >= 0),
+            "fit_schedule.curves",
+            "have rising steps",
+            curve.step[:3],
+        )
+        require(bool((curve.lr > 0).all()), "fit_schedule.curves", "have positive rates", "zero")
     if warmup is None:
-        warmup = float(0.5 * curves[0].step[0] * curves[0].lr[0])
+        warmup = float(min(curve.step[0] for curve in curves))
     sums = [_sums(curve, warmup) for curve in curves]
     y = np.concatenate([np.log(c.loss) for c in curves if c.loss is not None])
-    best = None
     low = float(np.exp(y.min()))
-    for alpha, b, c in ((0.5, 100.0, 1.0), (0.4, 600.0, 0.15), (0.7, 500.0, 0.5)):
-        start = np.log([0.9 * low, 0.6, alpha, b, c, 0.5, 0.5])
 
-        def residual(t: Float[ndarray, " p"]) -> Float[ndarray, " n"]:
-            theta = np.exp(t)
-            loss = np.concatenate([_curve(theta, s) for s in sums])
-            return np.log(np.maximum(loss, 1e-3)) - y
+    def both(t: Float[ndarray, " p"]) -> tuple[ndarray, ndarray]:
+        theta = np.exp(np.clip(t, -30.0, 30.0))
+        parts = [_curve(theta, s) for s in sums]
+        # A trial that overflows counts as far off, so that it is refused.
+        loss = np.nan_to_num(np.concatenate([f for f, _ in parts]), nan=1e9, posinf=1e9)
+        slope = np.nan_to_num(np.concatenate([J for _, J in parts]), posinf=0.0, neginf=0.0)
+        loss = np.clip(loss, 1e-3, 1e9)
+        return np.log(loss) - y, slope * theta / loss[:, None]
 
-        made = optimize.least_squares(
-            residual, start, loss="huber", f_scale=1e-3, x_scale=0.3, max_nfev=2000
-        )
-        if best is None or made.cost < best.cost:
-            best = made
-    assert best is not None
-    theta = np.exp(best.x)
+    found = []
+    for share, *rest in STARTS:
+        with np.errstate(all="ignore"):
+            made = optimize.least_squares(
+                lambda t: both(t)[0],
+                np.log([share * low, 0.6, *rest]),
+                jac=lambda t: both(t)[1],  # pyright: ignore[reportArgumentType]
+                loss="huber",
+                f_scale=delta,
+                x_scale="jac",
+                max_nfev=500,
+            )
+        found.append(made)
+    best = min(found, key=lambda made: made.cost)
+    agree = sum(made.cost <= best.cost * (1 + 1e-4) for made in found)
     return MultiPowerLaw(
-        *map(float, theta), warmup=warmup, error=float(np.sqrt((best.fun**2).mean()))
+        *map(float, np.exp(best.x)),
+        warmup=warmup,
+        error=float(np.sqrt((best.fun**2).mean())),
+        objective=float(best.cost),
+        starts=(len(found), int(agree)),
     )
 
 
-def _sums(curve: Curve, warmup: float) -> tuple[ndarray, ndarray, ndarray, ndarray]:
+def _sums(curve: Curve, warmup: float) -> Sums:
     """Sums of learning rates from the start and since each change of it, and the changes.
 
-    Returns S_1(t); S_k(t) for each change k and step t; the change's size; the rate after it.
+    Returns S_1(t); S_k(t) for each change k and logged point t; the change's size; the rate after
+    it.
     """
-    spent = np.diff(curve.step, prepend=curve.step[0]) * curve.lr
-    total = warmup + np.cumsum(spent)
-    fall = -np.diff(curve.lr, prepend=curve.lr[0])
-    changes = np.flatnonzero(np.abs(fall) > 1e-12)
-    if len(changes) > 1000:
+    at, rate = curve.step, curve.lr
+    if at[0] > 0:  # a warm-up from zero, and the first rate from its end on
+        low = [0.0, warmup] if 0 < warmup < at[0] else [0.0]
+        at, rate = np.append(low, at), np.append([0.0, rate[0]][: len(low)], rate)
+    steps = np.arange(int(curve.step[-1]) + 1)
+    eta = np.interp(steps, at, rate)
+    total = np.cumsum(eta)
+    rise = np.diff(eta, prepend=eta[0])
+    changes = np.flatnonzero((np.abs(rise) > 1e-12 * eta.max()) & (eta > 0))
+    size = rise[changes]
+    if len(changes) > GROUPS:
         # A smooth schedule changes at every step: gather neighbours, each at its group's middle.
-        groups = np.array_split(changes, 1000)
-        size = np.array([fall[g].sum() for g in groups])
+        groups = np.array_split(changes, GROUPS)
+        size = np.array([rise[g].sum() for g in groups])
         changes = np.array([g[len(g) // 2] for g in groups])
-    else:
-        size = fall[changes]
-    before = total[changes] - spent[changes]
-    since = np.maximum(total[None, :] - before[:, None], 0.0)
-    return total, since, size, curve.lr[changes]
+    spent = total[np.round(curve.step).astype(int)]
+    before = total[changes] - eta[changes]
+    since = np.maximum(spent[None, :] - before[:, None], 0.0)
+    return spent, since, size, eta[changes]
 
 
 def _curve(
-    theta: Float[ndarray, " p"], sums: tuple[ndarray, ndarray, ndarray, ndarray]
-) -> Float[ndarray, " t"]:
+    theta: Float[ndarray, " p"], sums: Sums
+) -> tuple[Float[ndarray, " t"], Float[ndarray, "t p"]]:
+    """The loss at the logged points, and its derivative by each parameter."""
     L_0, A, alpha, B, C, beta, gamma = theta
-    total, since, size, rate = sums
-    gain = 1 - (C * rate[:, None] ** -gamma * since + 1) ** -beta
-    return L_0 + A * total**-alpha - B * (size[:, None] * gain).sum(0)
+    spent, since, size, rate = sums
+    x = rate[:, None] ** -gamma * since
+    base = 1 + C * x
+    rest = base**-beta
+    power = spent**-alpha
+    gained = size @ (1 - rest)
+    slope = beta * rest / base
+    rows = [
+        np.ones_like(spent),
+        power,
+        -A * power * np.log(spent),
+        gained,
+        B * (size @ (x * slope)),
+        B * (size @ (np.log(base) * rest)),
+        B * ((-np.log(rate) * size) @ (C * x * slope)),
+    ]
+    return L_0 + A * power + B * gained, np.stack(rows, 1)

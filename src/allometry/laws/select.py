@@ -60,7 +60,9 @@ def candidates(table: Table, x: str | None = None) -> list[Form]:
     both = x is None and path_of(table) is None and table.varies("N") and table.varies("D")
     if both:
         levels = [len(np.unique(np.round(table.logs[v], 3))) for v in ("N", "D")]
-        if min(levels) >= 3 and table.configurations >= 7:
+        # Two levels of one of them determine its level but not its exponent, which habits supply:
+        # still far better than a law in compute, in which the two levels lie apart.
+        if min(levels) >= 2 and table.configurations >= 6:
             return [forms.floor(name), forms.chinchilla(), Coupled()]
     found: list[Form] = [forms.power(name)]
     if distinct >= 4:

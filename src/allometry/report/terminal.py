@@ -6,8 +6,10 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from allometry._core.errors import InputError
 from allometry._core.estimate import Estimate
 from allometry.laws import Design, Law, Plan
+from allometry.laws.allocate import Allocation
 from allometry.report import tables, words
 from allometry.report.runs import RunsLike
 from allometry.report.sentences import trust
@@ -57,7 +59,10 @@ def runs_table(
 def law_table(law: Law) -> RenderableType:
     """A law's parameters with their intervals, and its doubts."""
     made = tables.law_table(law)
-    return Group(drawn(made.table), Text(made.equation, style="italic"), *_warned(made.warnings))
+    found = f"{law.starts.agree} of {law.starts.tried} starts agree on this fit."
+    said = Text(f"{law.backtest.words()} {found}", style="dim")
+    equation = Text(made.equation, style="italic")
+    return Group(drawn(made.table), equation, said, *_warned(made.warnings))
 
 
 def plan_table(plan: Plan, unit: str = "nats", token: str = "token") -> RenderableType:
@@ -73,7 +78,27 @@ def plan_table(plan: Plan, unit: str = "nats", token: str = "token") -> Renderab
         row("D", plan.D, words.count, f"{token}s"),
         row("loss", plan.loss, words.loss, unit),
     )
+    if plan.lost is not None:
+        most = plan.lost.interval[1]
+        share = f"{plan.lost.value / plan.compute:.2%}, at most {most / plan.compute:.2%}"
+        lost = f"{share} of the budget, for not knowing the best split better"
+        rows = (*rows, (Cell("FLOPs lost"), Cell(lost)))
     return Group(drawn(tables.Table("Plan", heads, rows)), *_warned(tuple(plan.warnings)))
+
+
+_APPROACHES = {
+    "envelope": "the envelope of the best runs",
+    "isoflop": "parabolas at equal compute",
+    "parametric": "the parametric law alone",
+}
+
+
+def approach(name: str, found: Allocation | InputError) -> str:
+    """What one of the three approaches to the best size says, in a sentence."""
+    if isinstance(found, InputError):
+        return f"By {_APPROACHES[name]}: not to be had. {found}"
+    size = words.estimated(found.N, words.count, "parameters")
+    return f"By {_APPROACHES[name]}: {size}; N grows as C^{found.exponent.value:.2f}."
 
 
 def design_table(design: Design) -> RenderableType:
@@ -94,8 +119,10 @@ def design_table(design: Design) -> RenderableType:
         for run in design.runs
     )
     said = f"The interval is now {design.now:.2%} of the loss wide"
-    said += f", and {design.after:.2%} after these runs." if rows else "; no run would narrow it."
-    return Group(drawn(tables.Table("Next runs", heads, rows)), Text(said))
+    if not rows:
+        return Text(f"{said}; no run within the budget would narrow it. {design.why}")
+    said += f", and {design.after:.2%} after these runs for {words.flops(design.spent)}."
+    return Group(drawn(tables.Table("Next runs", heads, rows)), Text(f"{said} {design.why}"))
 
 
 def closing(story: Story) -> RenderableType:

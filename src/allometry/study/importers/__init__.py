@@ -4,12 +4,14 @@ CSV, TSV, JSON lines, Parquet, a study's folder, W&B exports, TensorBoard events
 trainer states and MLflow stores, told apart by what they are.
 """
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from allometry._core.errors import InputError
 from allometry.study.importers import logs, tables
-from allometry.study.importers.columns import Bad, Imported, clean, number, recognise
+from allometry.study.importers.columns import Bad, Imported, clean, kinds, number, recognise
 
 __all__ = ["Bad", "Imported", "load", "number"]
 
@@ -22,6 +24,7 @@ def load(
     C: str | None = None,
     loss: str | None = None,
     family: str | None = None,
+    where: Sequence[str] = (),
 ) -> Imported:
     """The runs in a file or folder, with how their columns were recognised and what is bad.
 
@@ -32,16 +35,20 @@ def load(
         C: Column of FLOPs.
         loss: Column of the loss.
         family: Only the runs of this family.
+        where: Only the rows whose columns say so, each as `column=value`.
     """
     path = Path(path)
     if not path.exists():
         raise InputError(f"{path} must be a file or folder of runs; got no such path.")
     cells, lines, source = _cells(path)
+    cells, lines = _where(cells, lines, where)
     found = recognise(list(cells), {"N": N, "D": D, "C": C, "loss": loss})
     if "loss" not in found:
+        likely = [name for name in cells if "loss" in name.lower()]
+        such = f", as in --loss {likely[0]}" if likely else ""
         raise InputError(
-            f"{path} must have a column of losses; got {', '.join(list(cells)[:12])}. "
-            "Name it with --loss."
+            f"{path} must have a column of losses; got {', '.join((likely or list(cells))[:12])}. "
+            f"Name it with --loss{such}."
         )
     if not {"N", "D", "C"} & set(found):
         step = next((s for s in ("_step", "step") if s in cells), None)
@@ -52,9 +59,40 @@ def load(
             )
         found["D"] = (step, 1.0)
     made = clean(cells, lines, found, source)
+    parted = kinds(cells, found) if source == "CSV" else {}
+    if parted:
+        most = max(parted, key=lambda column: len(parted[column]))
+        all_ = ", ".join(f"{column} ({len(there)})" for column, there in parted.items())
+        such = shlex.quote(f"{most}={parted[most][0]}")
+        made.notes.append(
+            f"The runs are of several kinds by their columns {all_}, and are taken together; "
+            f"--where {such} takes one."
+        )
     if found.get("D", ("",))[0] in ("_step", "step"):
         made.notes.append("D is counted in steps, as no column of tokens was recognised.")
     return _only(made, family)
+
+
+def _where(
+    cells: tables.Cells, lines: list[int], where: Sequence[str]
+) -> tuple[tables.Cells, list[int]]:
+    """The rows whose columns hold what is asked for."""
+    for text in where:
+        column, sign, value = text.partition("=")
+        if not sign or column not in cells:
+            raise InputError(
+                f"--where must be column=value with one of the columns "
+                f"{', '.join(list(cells)[:12])}; got {text!r}."
+            )
+        keep = [i for i, v in enumerate(cells[column]) if str(v).strip() == value]
+        if not keep:
+            there = sorted({str(v).strip() for v in cells[column]})
+            raise InputError(
+                f"--where {column} must be one of {', '.join(there[:12])}; got {value!r}."
+            )
+        cells = {name: [column[i] for i in keep] for name, column in cells.items()}
+        lines = [lines[i] for i in keep]
+    return cells, lines
 
 
 def _cells(path: Path) -> tuple[tables.Cells, list[int], str]:

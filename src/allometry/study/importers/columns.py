@@ -41,7 +41,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "loss": (
         "loss", "valloss", "evalloss", "validationloss", "lossvalidation", "testloss", "finalloss",
         "valcrossentropy", "crossentropy", "crossentropyloss", "evalcrossentropyloss", "nll",
-        "logperplexity", "bpb", "trainloss",
+        "logperplexity", "testce", "valce", "ce", "bpb", "trainloss",
     ),
     "loss_se": ("lossse", "lossstderr", "losssd", "lossstd"),
     "seed": ("seed", "torchseed", "randomseed"),
@@ -91,10 +91,17 @@ class Imported:
         """What was guessed, derived and left out, one sentence each."""
         said = [", ".join(f"{k} from {v!r}" for k, v in self.recognised.items()) + "."]
         said += self.notes
-        for bad in self.bad[:20]:
-            said.append(f"line {bad.line}: {bad.why}")
-        if len(self.bad) > 20:
-            said.append(f"and {len(self.bad) - 20} more bad rows")
+        if self.bad:
+            said.append(f"{len(self.bad)} rows were left out:")
+        again = [bad for bad in self.bad if bad.why.startswith("the same run")]
+        other = [bad for bad in self.bad if not bad.why.startswith("the same run")]
+        said += [f"  line {bad.line}: {bad.why}" for bad in other[:20]]
+        if len(other) > 20:
+            said.append(f"  and {len(other) - 20} more (all of them with --json)")
+        if again:
+            lines = ", ".join(str(bad.line) for bad in again[:12])
+            more = ", ..." if len(again) > 12 else ""
+            said.append(f"  the same run as an earlier line: {lines}{more}")
         return said
 
 
@@ -216,6 +223,22 @@ def clean(
         if q in columns
     }
     return Imported(columns, recognised, listed, _notes(columns), source)
+
+
+def kinds(
+    cells: dict[str, Sequence[Any]], found: dict[str, tuple[str, float]]
+) -> dict[str, list[str]]:
+    """Columns of words that part the runs into a few kinds, with the kinds."""
+    used = {column for column, _ in found.values()}
+    made = {}
+    for column, values in cells.items():
+        if column in used:
+            continue
+        there = sorted({str(v).strip() for v in values} - {"", "None", "nan"})
+        words = [v for v in there if math.isnan(number(v))]
+        if len(there) >= 2 and len(words) == len(there) <= min(30, len(values) // 5):
+            made[column] = there
+    return made
 
 
 def _numbers(values: Sequence[Any]) -> ndarray:

@@ -15,7 +15,10 @@ Cells = dict[str, Sequence[Any]]
 def read_csv(path: Path) -> tuple[Cells, list[int]]:
     """Columns of a CSV or TSV file; the separator is told by its first line."""
     with storage("read", path), path.open(encoding="utf-8-sig", newline="") as file:
-        head = file.readline()
+        try:
+            head = file.readline()
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} must be text in UTF-8; got {error}.") from error
         if not head.strip():
             raise InputError(f"{path} must have a header line; got an empty file.")
         separator = max("\t;,", key=head.count)
@@ -25,7 +28,7 @@ def read_csv(path: Path) -> tuple[Cells, list[int]]:
             names = [name.strip() for name in next(reader)]
             rows, lines = [], []
             for row in reader:
-                if any(cell.strip() for cell in row):
+                if row:  # a blank line is nothing; a line of separators is a bad row
                     rows.append(row + [""] * (len(names) - len(row)))
                     lines.append(reader.line_num)
         except (csv.Error, UnicodeDecodeError) as error:

@@ -1,0 +1,121 @@
+"""Pre-training as data: what it was worth to a fine-tuned model, as a law in data and size.
+
+Letters: m parameter vectors at once, p parameters, n runs, v variables.
+"""
+
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from allometry._core.errors import require
+from allometry.laws.fitting import fit
+from allometry.laws.forms import WIDE, Draws, Form
+from allometry.laws.law import Law
+
+
+@final
+class Product(Form):
+    r"""$y = k\,D^\alpha N^\beta$: a plane in the logs.
+
+    With y the effective data transferred this is the law of Hernandez et al.; text to Python has
+    $k = 1.9 \times 10^4$, $\alpha = 0.18$, $\beta = 0.38$.
+
+    References:
+        `hernandez2021` Eq. (1.1).
+    """
+
+    name = "transfer"
+    variables = ("D", "N")
+    letters = ("k", "alpha", "beta")
+    equation = "y = k D^alpha N^beta"
+
+    def value(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> Float[ndarray, "m n"]:
+        """The log of y."""
+        return theta[:, :1] + theta[:, 1:] @ X
+
+    def evaluate(
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
+        """The log of y and its derivative, which is the same everywhere."""
+        rows = np.concatenate([np.ones((1, X.shape[1])), X])
+        return self.value(theta, X), np.repeat(rows[None], len(theta), 0)
+
+    def starts(
+        self,
+        X: Float[ndarray, "v n"],
+        y: Float[ndarray, " n"],
+        count: int,
+        rng: np.random.Generator,
+    ) -> Float[ndarray, "m p"]:
+        """Any slopes will do: the problem is convex."""
+        return np.concatenate(
+            [np.full((count, 1), np.median(y)), rng.uniform(0.0, 1.0, (count, 2))], 1
+        )
+
+    def habits(
+        self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
+    ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
+        """Exponents of a few tenths."""
+        return np.array([float(np.median(y)), 0.2, 0.4]), np.array([WIDE, 0.4, 0.4])
+
+    def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
+        """The parameters under the paper's letters, in the data's own units."""
+        with np.errstate(over="ignore"):
+            k = np.exp(theta[:, 0] - theta[:, 1:] @ centre)
+        return {"k": k, "alpha": theta[:, 1], "beta": theta[:, 2]}
+
+
+def transfer(scratch: Law, *, N: Any, D: Any, loss: Any, **options: Any) -> Law:
+    r"""The law of effective data transferred, from fine-tuned runs and a law from scratch.
+
+    For each fine-tuned run, $D_E$ is the data with which a model of its size would have reached
+    its loss from scratch, by `scratch`; $D_T = D_E - D_F$ is what pre-training was worth. Runs
+    that pre-training did not help, or whose loss no data reach from scratch, are left out and
+    named in the law's warnings.
+
+    Args:
+        scratch: A law in N and D of models trained from scratch on the same task.
+        N: Sizes of the fine-tuned models.
+        D: Data that each was fine-tuned on, $D_F$.
+        loss: Their losses.
+        **options: As for `fit`.
+
+    References:
+        `hernandez2021` sections 2 and 3.1.
+    """
+    require(
+        {"N", "D"} <= set(scratch.variables),
+        "transfer.scratch",
+        "be a law in N and D",
+        " and ".join(scratch.variables),
+    )
+    n, d, y = (np.asarray(a, float).reshape(-1) for a in (N, D, loss))
+    require(len(n) == len(d) == len(y), "transfer", "have N, D, loss of one length", len(n))
+    for name, column in (("N", n), ("D", d), ("loss", y)):
+        require(bool((column > 0).all()), f"transfer.{name}", "be positive", column.min())
+    effective = np.array(
+        [
+            scratch.solve(float(loss_), "D", N=float(size)).value
+            for size, loss_ in zip(n, y, strict=True)
+        ]
+    )
+    worth = effective - d
+    good = np.isfinite(worth) & (worth > 0)
+    require(
+        int(good.sum()) >= 4,
+        "transfer",
+        "have 4 runs that pre-training helped and whose loss can be reached from scratch",
+        int(good.sum()),
+    )
+    law = fit({"N": n[good], "D": d[good], "loss": worth[good]}, Product(), **options)
+    if not good.all():
+        rows = ", ".join(str(i) for i in np.flatnonzero(~good)[:5])
+        law.warnings.append(
+            f"{int((~good).sum())} runs were left out (rows {rows}): pre-training did not help "
+            "them, or no amount of data reaches their loss from scratch."
+        )
+    return law

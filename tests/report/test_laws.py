@@ -1,0 +1,54 @@
+"""Charts of one law: each is drawn, holds the law's numbers, and the page stands alone."""
+
+import numpy as np
+import pytest
+
+import allometry as al
+from allometry.report import laws, theme
+
+
+@pytest.fixture(scope="module")
+def law():
+    rng = np.random.default_rng(0)
+    C = np.repeat(np.geomspace(1e18, 1e20, 4), 6)
+    N = np.sqrt(C / 120) * np.tile(np.geomspace(0.3, 3, 6), 4)
+    loss = (1.7 + 400 / N**0.34 + 410 / (C / 6 / N) ** 0.28) * np.exp(
+        0.003 * rng.standard_normal(24)
+    )
+    return al.laws.fit({"N": N, "C": C, "loss": loss}, "chinchilla", bootstrap=100)
+
+
+def test_every_chart_is_drawn(law):
+    charts = laws.charts(law, law.plan(1e21))
+    assert set(charts) == {"fit", "residuals", "isoflop", "backtest", "plan", "profile"}
+    for spec in charts.values():
+        assert "<svg" in theme.svg(spec)
+
+
+def test_charts_hold_the_runs_and_the_law(law):
+    layers = laws.fit(law)["layer"]
+    dots = layers[-1]["data"]["values"]
+    assert sorted(d["loss"] for d in dots) == pytest.approx(sorted(np.exp(law.table.y)))
+    band = layers[1]["data"]["values"]
+    at = band[10]
+    # The law along the best split of that compute.
+    assert at["mid"] == pytest.approx(law.plan(at["x"]).loss.value, rel=1e-3)
+    away = [d["away"] for d in laws.residuals(law)["layer"][-1]["data"]["values"]]
+    assert abs(np.mean(away)) < 0.3
+    best = laws.planned(law, law.plan(1e21))["layer"][-1]["data"]["values"][0]
+    assert best["x"] == law.plan(1e21).N.value
+
+
+def test_a_law_in_one_variable_has_fewer_charts():
+    N = np.geomspace(1e3, 1e6, 9)
+    made = al.laws.fit({"N": N, "loss": 8 * N**-0.2}, "power", bootstrap=50)
+    assert set(laws.charts(made)) == {"fit", "residuals", "backtest"}
+
+
+def test_the_page_needs_nothing_else(law, tmp_path):
+    path = laws.write(tmp_path / "law.html", law, law.plan(1e21))
+    text = path.read_text()
+    assert text.count("<svg") == 6
+    assert "src=" not in text
+    assert "href=" not in text
+    assert law.backtest.words() in text
