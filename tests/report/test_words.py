@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 
 from allometry import Estimate
 from allometry.report import words
+from allometry.report.sentences import doubts, of_family
 
 UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -94,3 +96,16 @@ def test_what_has_no_end_says_so():
 )
 def test_lists_read_as_sentences(items, text):
     assert words.listed(items) == text
+
+
+def test_a_sentence_names_its_family_without_spoiling_its_name():
+    lstm, ngram = (
+        SimpleNamespace(name="lstm", notes=("The law missed.",)),
+        SimpleNamespace(name="ngram", notes=("It is flat.",)),
+    )
+    assert of_family(lstm, "The law missed.") == "LSTM: the law missed."
+    assert of_family(ngram, "It is flat.") == "N-gram: it is flat."
+    alone = SimpleNamespace(families=(lstm,), notes=("Few runs.",))
+    assert doubts(alone) == ["Few runs.", "The law missed."]
+    both = SimpleNamespace(families=(lstm, ngram), notes=())
+    assert doubts(both) == ["LSTM: the law missed.", "N-gram: it is flat."]

@@ -21,7 +21,7 @@ from allometry.laws import Law, Plan
 from allometry.report import densities, nesting, plates, tables, theme, words, worth
 from allometry.report.judge import FRESH_PASSES
 from allometry.report.runs import RunsLike, about
-from allometry.report.sentences import facts, plural
+from allometry.report.sentences import doubts, facts, plural
 from allometry.report.story import Story, tell
 
 
@@ -80,7 +80,7 @@ def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
         policy=page_policy(css, js),
         story=story,
         subtitle=_subtitle(story),
-        notes=[*story.notes, *(n for f in story.families for n in f.notes)],
+        notes=doubts(story),
         facts=facts(story),
         frontier=drawn.frontier,
         sizes=drawn.sizes,

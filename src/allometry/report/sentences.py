@@ -154,11 +154,23 @@ def _least(N: Estimate | None, C: Estimate | None) -> str:
     return f", though the 95 % interval allows it from {' and '.join(parts)}" if parts else ""
 
 
+def of_family(family: "Family", said: str) -> str:
+    """A sentence that says whose it is."""
+    name = words.family(family.name)
+    return f"{name[0].upper()}{name[1:]}: {said[0].lower()}{said[1:]}"
+
+
+def doubts(story: "Story") -> list[str]:
+    """The notes of the story and of its families, which are named where there are several."""
+    several = len(story.families) > 1
+    own = [of_family(f, n) if several else n for f in story.families for n in f.notes]
+    return [*story.notes, *own]
+
+
 def trust(family: "Family", name_it: bool = False) -> str:
     """How well the largest sizes were predicted from the smaller ones."""
     if name_it:
-        said = trust(family)
-        return f"{words.family(family.name).capitalize()}: {said[0].lower()}{said[1:]}"
+        return of_family(family, trust(family))
     held = family.held_out
     if not held or family.error is None:
         return "No size was held out, so the law is untested beyond the runs it was fitted to."

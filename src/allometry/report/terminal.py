@@ -12,7 +12,7 @@ from allometry.laws import Design, Law, Plan
 from allometry.laws.allocate import Allocation
 from allometry.report import tables, words
 from allometry.report.runs import RunsLike
-from allometry.report.sentences import trust
+from allometry.report.sentences import doubts, trust
 from allometry.report.story import Story, tell
 from allometry.report.tables import Cell, Table
 
@@ -135,7 +135,7 @@ def closing(story: Story) -> RenderableType:
     if story.unfinished:
         count = words.several(len(story.unfinished), "run")
         parts.append(Text(f"{count} did not finish and entered no fit.", style="red"))
-    notes = [*story.notes, *(n for f in story.families for n in f.notes)]
+    notes = doubts(story)
     return Group(*parts, *_warned(tuple(notes)))
 
 
