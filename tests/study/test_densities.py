@@ -54,6 +54,9 @@ def test_moons_are_studied_and_reported(tmp_path):
     assert text.count("data:image/png;base64,") == 3
     assert text.count("data:image/svg+xml;base64,") == 1
     assert study.tasks(tmp_path / "moons") == []
+    assert {"energy_distance", "precision", "recall", "coverage"} <= set(runs.measures())
+    assert flows["recall"].between(0, 1).all()
+    assert "What the samples are worth" in text
 
 
 def test_digits_are_studied_and_reported(tmp_path):

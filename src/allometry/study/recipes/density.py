@@ -16,6 +16,7 @@ from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry._core.files import make_folder, replacing
 from allometry._core.spec import Spec
+from allometry.measure import energy_distance, prdc
 from allometry.models import autoencoders, flows
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Images, Points, Table
@@ -36,6 +37,9 @@ LAYERS: dict[str, int] = dict(zip(FAMILIES, (8, 6, 5, 4, 2), strict=True))
 
 CODE = 16
 """Numbers in the code of a variational autoencoder."""
+
+JUDGED, LEAST = 1000, 20
+"""Samples that are scored at most, and held-out rows below which nothing is."""
 
 DRAWN = 400
 """Points that a picture of samples shows; images are a tenth of that."""
@@ -171,6 +175,7 @@ class FlowRun(Request):
                 "flops": [t * each for t in trained.curve.tokens],
                 "loss": trained.curve.loss,
             },
+            measures=_worth(model, target, self.seed),
         )
 
     def _objective(self, model: nn.Module) -> Callable[[int], Tensor]:
@@ -256,6 +261,17 @@ def _drawn(model: nn.Module, seed: int) -> np.ndarray:
     many = DRAWN if len(model.shape) == 1 else DRAWN // 10  # pyright: ignore
     rng = torch.Generator().manual_seed(seed)
     return model.sample(many, rng=rng).numpy().astype(np.float32)  # pyright: ignore
+
+
+def _worth(model: nn.Module, target: Vectors, seed: int) -> dict[str, Estimate]:
+    """What samples are worth beside as many held-out rows, in the rows' own coordinates."""
+    real = target.split("validation")[:JUDGED]
+    if len(real) < LEAST:
+        return {}
+    rng = torch.Generator().manual_seed(seed + 1)
+    made = model.sample(len(real), rng=rng)  # pyright: ignore
+    a, b = (torch.as_tensor(x).flatten(1).double() for x in (real, made))
+    return {"energy_distance": energy_distance(a, b)} | prdc(a, b)
 
 
 @functools.cache
