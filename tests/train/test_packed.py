@@ -152,3 +152,12 @@ def test_members_of_different_shapes_are_refused():
         Packed([])
     with pytest.raises(InputError, match="one rate for each of the 2"):
         Packed([nn.Linear(2, 1)] * 2).optimiser(lr=[1e-3])
+
+
+def test_wide_transformers_are_packed_without_a_loop():
+    """Wider than what is worked feature by feature: attention takes another way there."""
+    models = [Transformer(11, 32, 1, 2, 12).float() for _ in range(2)]
+    batch = torch.randint(11, (2, 4, 13), generator=torch.Generator().manual_seed(0))
+    losses = Packed(copy.deepcopy(models)).map(next_token, batch)
+    expected = torch.stack([next_token(m, b) for m, b in zip(models, batch, strict=True)])
+    torch.testing.assert_close(losses, expected)

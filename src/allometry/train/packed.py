@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn, optim
 from torch.func import vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
 from allometry._core.errors import require
@@ -142,7 +143,9 @@ def together(
         rest = [a[0] if isinstance(a, Tensor) else a for a in arguments]
         return tree_map(lambda t: t[None], one([f[0] for f in flats], own, *rest))
     axes = tuple(0 if isinstance(a, Tensor) else None for a in arguments)
-    return vmap(one, in_dims=(0, 0, *axes), randomness="different")(flats, buffers, *arguments)
+    # Fused attention has no batching rule on a CPU and would be looped over the members.
+    with sdpa_kernel(SDPBackend.MATH):
+        return vmap(one, in_dims=(0, 0, *axes), randomness="different")(flats, buffers, *arguments)
 
 
 def _homes(model: nn.Module) -> dict[str, list[tuple[dict[str, Any], str]]]:
