@@ -124,12 +124,7 @@ def spell(row, tokens):
     return b"".join(tokens[t] for t in row if t >= 0).decode()
 
 
-@pytest.fixture(scope="module")
-def llguidance():
-    return pytest.importorskip("llguidance")
-
-
-def test_every_sample_matches_the_expression(llguidance):
+def test_every_sample_matches_the_expression():
     pattern = r"[a-c]{2,5}(12|foo)?-[0-9]{1,3}"
     strategy = decode.constrained(decode.regex(pattern, ASCII))
     found = decode.sample(near_flat(len(ASCII)), [[0]] * 50, strategy, n=30, rng=0)
@@ -137,7 +132,7 @@ def test_every_sample_matches_the_expression(llguidance):
         assert re.fullmatch(pattern, spell(row, ASCII))
 
 
-def test_every_sample_is_json_of_the_schema(llguidance):
+def test_every_sample_is_json_of_the_schema():
     schema = {
         "type": "object",
         "properties": {"ok": {"type": "boolean"}, "n": {"enum": [1, 12, 3]}},
@@ -155,7 +150,7 @@ def test_every_sample_is_json_of_the_schema(llguidance):
         assert isinstance(read["ok"], bool)
 
 
-def test_every_sample_parses_in_a_context_free_grammar(llguidance):
+def test_every_sample_parses_in_a_context_free_grammar():
     source = 'start: "(" start? ")" | "[" start "]" | "x"'
     strategy = decode.constrained(decode.lark(source, BYTES))
     logits = torch.full((256,), -1.0)
@@ -171,7 +166,7 @@ def test_every_sample_parses_in_a_context_free_grammar(llguidance):
     assert done > 30
 
 
-def test_a_mask_takes_less_than_a_hundred_microseconds(llguidance):
+def test_a_mask_takes_less_than_a_hundred_microseconds():
     tokens = [bytes([i]) for i in range(28, 128)]
     grammar = decode.regex(r"[a-z]+( [a-z]+)*\.", tokens)
     state = grammar.start()
@@ -184,7 +179,7 @@ def test_a_mask_takes_less_than_a_hundred_microseconds(llguidance):
     assert sorted(spent)[len(spent) // 2] < 100e-6
 
 
-def test_bad_grammars_are_refused(llguidance):
+def test_bad_grammars_are_refused():
     with pytest.raises(InputError, match="grammar must be one that can be read"):
         decode.regex("(((", ASCII)
     grammar = decode.regex("a", ASCII)

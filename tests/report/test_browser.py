@@ -22,9 +22,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="the Python package playwright is not installed"
-    )
+    from playwright import sync_api as playwright
+
     if CHROMIUM is None:
         pytest.skip("no chromium on this machine; on Debian: apt-get install chromium")
     with playwright.sync_playwright() as p:

@@ -67,7 +67,8 @@ def test_what_does_not_fit_a_page_is_refused(tmp_path):
 
 @pytest.mark.browser
 def test_arrow_keys_go_from_layer_to_layer(tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api")
+    from playwright import sync_api as playwright
+
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         pytest.skip("no chromium on this machine; on Debian: apt-get install chromium")

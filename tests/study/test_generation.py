@@ -59,7 +59,6 @@ def test_stops_and_grammars_end_a_generation(tmp_path):
     assert "".join(piece.text for piece in going) == going.describe()["text"]
     assert going.describe()["text"].endswith(" ")
     assert going.describe()["text"].count(" ") == 1
-    pytest.importorskip("llguidance")
     rule = decode.constrained(decode.regex("[a-z]{3}\\.", TEXT.vocabulary.token_bytes()))
     going = study.Generation(model, "t", rule, n=99)
     list(going)
