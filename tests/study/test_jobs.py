@@ -3,7 +3,8 @@
 import pytest
 
 from allometry._core.errors import InputError
-from allometry.study import jobs
+from allometry.study import Study, jobs, recipes
+from allometry.targets import Text
 
 
 def test_every_family_of_sequences_can_be_named():
@@ -27,3 +28,10 @@ def test_an_unknown_family_is_refused_by_name():
         InputError, match=r"family must be one of transformer, .*ngram.*; got 'glow'"
     ):
         jobs.study("embedded", families=["glow"])
+
+
+def test_counts_are_measured_as_trained_models_are(tmp_path):
+    text = Text.from_string("to be or not to be, that is the question " * 400)
+    runs = Study(text, [recipes.ngram], ladder=[1000], seeds=1).run(tmp_path / "s")
+    assert {"energy_distance", "precision", "recall"} <= set(runs.measures())
+    assert runs.frame()["recall"].between(0, 1).all()

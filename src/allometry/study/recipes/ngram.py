@@ -9,7 +9,7 @@ from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.measure import block_mean
 from allometry.models import KneserNey
-from allometry.study.recipes.words import about, generate, same_text
+from allometry.study.recipes.words import about, generate, same_text, worth
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Text
 from allometry.train import checkpoint
@@ -82,6 +82,7 @@ class NgramRun(Request):
                 "seconds": seconds,
             },
             sample=generate(model, self.target, 0),
+            measures=worth(model, self.target, 0),
         )
 
 
