@@ -109,3 +109,23 @@ def test_rows_may_be_kept_repeated_and_reordered(data):
         rows = torch.cat([rows[chosen], new], 1)
         out = model(new, cache=cache)
         torch.testing.assert_close(out[:, -1], model(rows[:, -7:])[:, -1])
+
+
+def test_steps_go_on_from_what_was_read_with_gradients():
+    model = decoder()
+    tokens = torch.randint(11, (2, 8), generator=rng())
+    cache = model.new_cache()
+    model(tokens[:, :5], cache=cache)
+    with torch.no_grad():
+        steps = [model(part, cache=cache) for part in tokens[:, 5:].split(1, 1)]
+        assert isinstance(cache.step, Step)
+        torch.testing.assert_close(torch.cat(steps, 1), model(tokens)[:, 5:])
+
+
+@torch.no_grad()
+def test_memory_grows_past_its_spare_room():
+    model = decoder(context=90)
+    tokens = torch.randint(11, (3, 90), generator=rng())
+    cache = model.new_cache()
+    steps = [model(part, cache=cache) for part in tokens.split([1] * 90, 1)]
+    torch.testing.assert_close(torch.cat(steps, 1), model(tokens))

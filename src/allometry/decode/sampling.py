@@ -24,8 +24,11 @@ def draw(logits: Float[Tensor, "b V"], rng: torch.Generator) -> Int[Tensor, " b"
     return _draw(logits, rng)[0]
 
 
-def _draw(logits: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Tokens and their log-probabilities; in numpy, whose calls cost a third of torch's."""
+def _draw(logits: Tensor, rng: torch.Generator) -> tuple[Tensor, np.ndarray, np.ndarray]:
+    """Tokens, and of each row the logits less their largest and the sum of their exponentials.
+
+    In numpy, whose calls cost a third of torch's.
+    """
     x = logits.detach().double().cpu().numpy()
     top = x.max(-1, keepdims=True)
     if not np.isfinite(top).all():
@@ -35,9 +38,8 @@ def _draw(logits: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     total = cdf[:, -1:]
     u = torch.rand(len(x), 1, generator=rng, dtype=torch.float64).numpy() * total
     # The product may round up to the total; the last token that can be drawn then is.
-    tokens = np.minimum((cdf <= u).sum(-1), (cdf < total).sum(-1))
-    log_p = x[np.arange(len(x)), tokens] - np.log(total[:, 0])
-    return torch.from_numpy(tokens), torch.from_numpy(log_p)
+    tokens = (cdf > np.minimum(u, np.nextafter(total, 0.0))).argmax(-1)
+    return torch.from_numpy(tokens), x, total
 
 
 @final
@@ -85,13 +87,35 @@ class Sampler:
         self._may_end = bool(self._stop) or self._chain.ends
         self.drawn: list[Tensor] = []
         self.ended = torch.zeros(len(self._prompts), dtype=torch.bool)
-        self.length = torch.zeros(len(self._prompts), dtype=torch.int64)
-        """How many tokens of each sequence count: all, or up to where it was last complete."""
+        self._length = torch.zeros(len(self._prompts), dtype=torch.int64)
         self.state: tuple[object, ...] | None = None
+
+    @property
+    def length(self) -> Int[Tensor, " b"]:
+        """How many tokens of each sequence count: all, or up to where it was last complete."""
+        return self._length if self._may_end else torch.full_like(self._length, len(self.drawn))
 
     @torch.no_grad()
     def step(self) -> Step:
         """Draw one more token in every sequence that has not ended."""
+        logits, last, x, total = self.advance()
+        tokens = self.drawn[-1]
+        if last is logits:
+            log_p = x[np.arange(len(x)), tokens.clamp(min=0).numpy()] - np.log(total[:, 0])
+            log_p = torch.from_numpy(log_p)
+        else:  # surprise is the model's own, whatever was drawn from
+            log_p = checked(logits).log_softmax(-1)
+            log_p = log_p.gather(-1, tokens.clamp(min=0)[:, None])[:, 0]
+        if self._may_end:
+            log_p = log_p.masked_fill(tokens == ENDED, 0.0)
+        return Step(tokens, -log_p.to(logits.dtype))
+
+    def advance(self) -> tuple[Tensor, Tensor, np.ndarray, np.ndarray]:
+        """Draw as `step` does, without asking for the surprise; to be called without gradients.
+
+        Returns:
+            The model's logits, those drawn from, and what `_draw` says of these.
+        """
         some = self._may_end and bool(self.ended.any())
         if not self.drawn:
             logits = self._reader.start()
@@ -105,16 +129,14 @@ class Sampler:
                 some = bool(self.ended.any())
         passed = self._chain.apply(logits, self.state)
         last = passed.last.masked_fill(self.ended[:, None], 0.0) if some else passed.last
-        tokens, log_p = _draw(last, self._rng)
-        if last is not logits:  # surprise is the model's own, whatever was drawn from
-            log_p = checked(logits).log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+        tokens, x, total = _draw(last, self._rng)
         if some:
             tokens = tokens.masked_fill(self.ended, ENDED)
-            log_p = log_p.masked_fill(self.ended, 0.0)
         self.state = self._chain.advance(self.state, passed, tokens)
         self.drawn.append(tokens)
-        self._note_ends(tokens)
-        return Step(tokens, -log_p.to(logits.dtype))
+        if self._may_end:
+            self._note_ends(tokens)
+        return logits, last, x, total
 
     @property
     def over(self) -> bool:
@@ -122,17 +144,14 @@ class Sampler:
         return self._may_end and bool(self.ended.all())
 
     def _note_ends(self, tokens: Tensor) -> None:
-        if not self._may_end:
-            self.length += 1
-            return
         going = ~self.ended
         if self._chain.ends and self.state is not None:
             b = len(tokens)
             whole = self._chain.complete(self.state, b) & going
-            self.length[whole] = len(self.drawn)
+            self._length[whole] = len(self.drawn)
             self.ended = self.ended | self._chain.finished(self.state, b)
         else:
-            self.length[going] = len(self.drawn)
+            self._length[going] = len(self.drawn)
         for stop in self._stop:
             if len(self.drawn) >= len(stop):
                 tail = torch.stack(self.drawn[-len(stop) :], 1)
@@ -199,10 +218,11 @@ def sample(
     """
     require(n >= 0, "n", "be at least 0", n)
     sampler = Sampler(logits_fn, prompt, strategy, rng=rng, context=context, stop=stop)
-    for _ in range(n):
-        sampler.step()
-        if sampler.over:
-            break
+    with torch.no_grad():
+        for _ in range(n):
+            sampler.advance()
+            if sampler.over:
+                break
     out = sampler.tokens()
     bare = as_prompts(prompt)[1]
     return out[0][out[0] != ENDED] if bare else out

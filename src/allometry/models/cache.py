@@ -14,6 +14,9 @@ from allometry._core.errors import require
 if TYPE_CHECKING:
     from allometry.models.step import Step
 
+SPARE = 32
+"""Slots kept free for tokens to come."""
+
 
 @final
 class Cache:
@@ -23,9 +26,9 @@ class Cache:
     `context` tokens have been read the window slides: the oldest are forgotten and the rest are
     read again at their new positions, which costs a full pass.
 
-    Keys and values of all layers lie in one buffer that is twice as long as needed, so that a new
-    token is written behind the others and nothing is copied. It holds for one set of weights:
-    after a step of training take a new one.
+    Keys and values of all layers lie in one buffer that is longer than needed, so that a new token
+    is written behind the others and nothing is copied; those of one head lie together, which is
+    how they are read. It holds for one set of weights: after a step of training take a new one.
 
     Args:
         depth: Number of layers.
@@ -48,8 +51,10 @@ class Cache:
         self.memory_padding: Tensor | None = None
         self.cross: list[tuple[Tensor, Tensor] | None] = [None] * depth
         self.step: Step | None = None
-        self._buffer: Tensor | None = None  # l 2 b h n m
-        self._slots: list[Tensor] = []
+        self._buffer: Tensor | None = None  # l b h 2 n m
+        # The same memory as the short step reads it: all, keys as columns, values as rows.
+        self._views: tuple[Tensor, Tensor, Tensor] | None = None
+        self._most: int | None = None
         # What gradients flow through stays apart: it may not be written over.
         self._graph: list[Tensor | None] = [None] * depth
         self._filled = [0] * depth
@@ -80,25 +85,61 @@ class Cache:
         end = start + both.shape[3]
         if self._buffer is None or self._buffer.shape[4] < end:
             self._lengthen(both, end)
-        slot, old = self._slots[layer], self._graph[layer]
+        assert self._buffer is not None
+        slot, old = self._buffer[layer], self._graph[layer]
         if old is not None:
-            slot[:, :, :, :start] = old.detach()
+            slot[:, :, :, :start] = old.detach().permute(1, 2, 0, 3, 4)
             self._graph[layer] = None
-        slot[:, :, :, start:end] = both
+        slot[:, :, :, start:end] = both.permute(1, 2, 0, 3, 4)
         self._filled[layer] = end
-        keys, values = slot[:, :, :, :end].unbind(0)
-        return keys, values
+        return slot[:, :, 0, :end], slot[:, :, 1, :end]
+
+    def one_more(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """For each layer the slot of one more token (b h, 2, m), to be written before it is read.
+
+        Beside it all keys (b h, m, n) and all values (b h, n, m), that token's among them.
+        """
+        start = self._filled[0]
+        if self._views is None or self._views[0].shape[3] <= start or self._graph[0] is not None:
+            self._make_room(start + 1)
+        assert self._views is not None
+        everything, keys, values = self._views
+        self._filled = [start + 1] * self.depth
+        return (
+            everything.select(3, start).unbind(0),
+            keys.narrow(3, 0, start + 1).unbind(0),
+            values.narrow(2, 0, start + 1).unbind(0),
+        )
+
+    def _make_room(self, end: int) -> None:
+        """A buffer of `end` slots at least that holds all there is, and views of it."""
+        for layer, old in enumerate(self._graph):
+            if old is not None:
+                self._filled[layer] = 0
+                self._graph[layer] = None
+                self.write(layer, old.detach())
+        assert self._buffer is not None
+        if self._buffer.shape[4] < end:
+            self._lengthen(self._buffer[0].permute(2, 0, 1, 3, 4), end)
+        flat = self._buffer.flatten(1, 2)
+        self._views = (flat, flat.select(2, 0).transpose(2, 3), flat.select(2, 1))
 
     def _layer(self, layer: int) -> Tensor:
         old = self._graph[layer]
-        return self._slots[layer] if old is None else old
+        if old is not None:
+            return old
+        assert self._buffer is not None
+        return self._buffer[layer].permute(2, 0, 1, 3, 4)
 
     def _lengthen(self, both: Tensor, end: int) -> None:
         _, b, h, _, m = both.shape
-        longer = both.new_empty(self.depth, 2, b, h, 2 * end, m)
+        # Little to spare: what lies far apart shares fewer sets of the processor's cache.
+        slots = end + max(SPARE, end // 8)
+        slots = slots if self._most is None else max(end, min(slots, self._most))
+        longer = both.new_empty(self.depth, b, h, 2, slots, m)
         if self._buffer is not None:
             longer[:, :, :, :, : self._buffer.shape[4]] = self._buffer
-        self._buffer, self._slots = longer, list(longer.unbind(0))
+        self._buffer, self._views = longer, None
 
     def read(self, tokens: Tensor, padding: Tensor | None, context: int | None) -> int:
         """Remember `tokens`; how many slots before them still have their keys and values.
@@ -108,6 +149,7 @@ class Cache:
             padding: True where they are padding.
             context: The most that may be remembered.
         """
+        self._most = context
         if self.tokens is None:
             self.tokens, self.padding = tokens, padding
             return 0
@@ -159,10 +201,9 @@ class Cache:
 
         first, end = self._first_difference(rows), max(self._filled, default=0)
         if self._buffer is not None and first is None:
-            self._buffer = self._buffer[:, :, rows]
-            self._slots = list(self._buffer.unbind(0))
+            self._buffer, self._views = self._buffer[:, rows], None
         elif self._buffer is not None and first is not None and first < end:
-            self._buffer[:, :, :, :, first:end] = self._buffer[:, :, rows, :, first:end]
+            self._buffer[:, :, :, :, first:end] = self._buffer[:, rows, :, :, first:end]
         self._graph = [None if x is None else x[:, rows] for x in self._graph]
         self.tokens, self.padding = pick(self.tokens), pick(self.padding)
         self.memory, self.memory_padding = pick(self.memory), pick(self.memory_padding)
