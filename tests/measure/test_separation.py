@@ -15,7 +15,10 @@ from allometry.measure.prime import PRIMES
 from allometry.models.degree import (
     best_degree,
     best_range,
+    best_words,
     parameters,
+    rank_attention,
+    rank_bounds,
     rank_lower,
     rank_narrow,
     rank_upper,
@@ -147,6 +150,11 @@ POLYNOMIALS = [
     high_rank.matching(3, 3),
     high_rank.determinant(4, 2),
     high_rank.determinant(5, 1),
+    high_rank.determinant(4, 2, permanent=True),
+    high_rank.product_of_pairs(5),
+    high_rank.complete_homogeneous(3, 4),
+    high_rank.chebyshev_inner(3, 5),
+    high_rank.chebyshev_inner(4, 3, scale=12),
     high_rank.elementary(3, 2),
     high_rank.elementary(3, 5),
 ]
@@ -176,6 +184,52 @@ def test_functions_that_are_no_whole_polynomials(k):
     waves = high_rank.random_smooth(2, k)
     points = torch.randn(2, 40, 2, generator=g)
     assert measure.numerical_rank(measure.matricization(waves, *points).numpy()).value == 2 * k
+
+
+def test_chebyshev_of_an_inner_product_is_what_its_name_says():
+    x = torch.rand(30, 6, generator=rng()) - 0.5
+    z = (x[:, :3] * x[:, 3:]).sum(1) / 2
+    torch.testing.assert_close(
+        high_rank.chebyshev_inner(3, 5, scale=2)(x) / 2**5, torch.cos(5 * torch.acos(z))
+    )
+
+
+@pytest.mark.parametrize(("k", "h"), [(1, 4), (1, 5), (2, 4), (2, 3)])
+def test_halves_of_words_of_brackets(k, h):
+    """Dyck_k parted in the middle: words of balanced brackets, 0/1; ranks by counting."""
+
+    def balanced(word):
+        stack = []
+        for symbol in word:
+            if symbol < k:
+                stack.append(symbol)
+            elif not stack or stack.pop() != symbol - k:
+                return False
+        return not stack
+
+    halves = list(itertools.product(range(2 * k), repeat=h))
+    matrix = np.array([[float(balanced(a + b)) for b in halves] for a in halves])
+    expected = sum(k**j for j in range(h + 1) if (j - h) % 2 == 0)
+    assert measure.prime_rank(matrix) == expected
+    if k == 1:
+        assert expected == h // 2 + 1
+
+
+def test_models_are_taken_as_they_are():
+    """Whole weights: exact. Others, and what is no polynomial: singular values, said so."""
+    net = PolynomialNetwork(2, 2, [2, 2])
+    found = measure.separation_rank(net, [0])
+    assert not found.exact
+    assert "singular values above 1e-10" in found.method
+    measure.generic_(net, FIELD, rng(3))
+    found = measure.separation_rank(net, [0])
+    assert (found.value, found.exact) == (5, True)
+    waves = high_rank.random_smooth(2, 3)
+    found = measure.separation_rank(waves, waves.partition)
+    assert (found.value, found.exact) == (6, False)
+    assert measure.separation_rank(lambda x: x[:, 0] * x[:, 1] + x[:, 0], [0], 2).value == 1
+    with pytest.raises(InputError, match=r"separation_rank\.inputs must be given"):
+        measure.separation_rank(lambda x: x[:, 0], [0])
 
 
 def test_a_rank_above_the_most_points_is_only_a_lower_bound():
@@ -244,8 +298,9 @@ def test_one_hadamard_pooled_layer_has_rank_width_plus_one(width):
 @pytest.mark.parametrize(("d", "L"), [(2, 3), (3, 2), (3, 3), (4, 2)])
 def test_attention_of_width_one(d, L):
     hadamard = token_rank(PolynomialAttention(1, d, L), 2, 1)
-    assert hadamard == (d**L - 1) // (d - 1) + 1
-    assert token_rank(PolynomialAttention(1, d, L, "multi"), 2, 1) == d**L
+    assert hadamard == (d**L - 1) // (d - 1) + 1 == rank_attention(d, L)
+    multi = token_rank(PolynomialAttention(1, d, L, "multi"), 2, 1)
+    assert multi == d**L == rank_attention(d, L, "multi")
 
 
 @pytest.mark.parametrize(
@@ -311,9 +366,38 @@ def test_real_degrees():
     assert sum(p.numel() for p in layer.parameters()) == 7 * 3 * 5 + 3 * 2 * 5
     x = torch.randn(8, 4, generator=rng())
     fractional = Fractional(4, 10, 3.0, rng(1))
-    torch.testing.assert_close(fractional(x), fractional.forms(x), atol=1e-4, rtol=1e-4)
+    third = torch.zeros(10, 4)
+    for unit, place in itertools.product(range(10), range(4)):
+        third[unit, (unit + place) % 4] = fractional.third[unit, place]
+    product = fractional.forms(x) * (x @ third.T + fractional.third_bias)
+    torch.testing.assert_close(fractional(x), product, atol=1e-4, rtol=1e-4)
     fractional(x).sum().backward()
     assert all(torch.isfinite(p.grad).all() for p in fractional.parameters())
+    apportioned = Fractional(8, 8, math.e, rng(2))
+    assert sum(p.numel() for p in apportioned.parameters()) == 2 * 8 * 9 + 8 * 7
+    with pytest.raises(InputError, match="lie above 2 and at most at 3"):
+        Fractional(8, 8, 3.5, rng(2))
+
+
+def test_tied_forms_reach_the_same_rank_with_fewer_parameters():
+    for d, rank in [(2, 65), (3, 82), (4, 65)]:
+        net = PolynomialNetwork(2, 2, [d] * (12 // d), None, tied=True)
+        measure.generic_(net, FIELD, rng(5))
+        found = measure.separation_rank(lambda x, field, net=net: net(x, field)[:, 0], [0], 2)
+        assert found.value == rank
+        assert sum(p.numel() for p in net.parameters()) * d == parameters(2, 2, [d] * (12 // d))
+
+
+def test_heads_are_summed():
+    """Two heads of one unit are two units and a map between them."""
+    net = PolynomialNetwork(3, 2, [2, 3], heads=3)
+    measure.generic_(net, FIELD, rng(6))
+    x = FIELD.draw(5, 3, rng=rng())
+    first = net.layers[0](x, FIELD)
+    assert first.shape == (5, 6)
+    second = net.layers[1](FIELD(first @ net.mixes[0].T), FIELD)
+    last = FIELD(FIELD(second @ net.mixes[1].T) @ net.readout.T + net.readout_bias)
+    torch.testing.assert_close(net(x, FIELD), last, rtol=0, atol=0)
 
 
 # Formulas
@@ -329,6 +413,20 @@ def test_the_best_degree_depends_on_the_cost():
     assert h(2) == pytest.approx(h(4))
     assert h(3) / h(2) - 1 == pytest.approx(0.0566, abs=5e-5)
     assert h(math.e) / h(3) - 1 == pytest.approx(0.00457, abs=5e-6)
+
+
+def test_the_words_say_where_three_is_best():
+    for c, best in [(-1, 2), (0, 3), (1, 4), (0.5, 3)]:
+        said = best_words(c)
+        assert f"degree {best} among whole" in said
+        assert "only for -0.290 < c < 0.819" in said
+
+
+@pytest.mark.parametrize("degrees", [(2, 2), (3, 2), (2, 3), (2, 2, 2)])
+def test_bounds_of_any_stack_hold(degrees):
+    low, high = rank_bounds(degrees, 2)
+    assert low <= network_rank(2, 2, degrees) <= high
+    assert rank_bounds([3, 3, 3], 2)[0] == rank_lower(3, 3, 2)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])

@@ -9,6 +9,7 @@ vanish.
 References: `levine2020`.
 """
 
+import inspect
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -45,28 +46,36 @@ def generic_(model: nn.Module, field: Field, rng: torch.Generator) -> nn.Module:
 
 
 def separation_rank(
-    f: FieldFunction,
+    f: FieldFunction | Function | nn.Module,
     partition: Sequence[int],
-    inputs: int,
+    inputs: int | None = None,
     *,
     start: int = 32,
     most: int = 8192,
     primes: Sequence[int] = PRIMES[:2],
+    tolerance: float = 1e-10,
     seed: int = 0,
 ) -> Estimate:
-    """The separation rank of a polynomial with whole coefficients, exactly.
+    """The separation rank: exact for a polynomial with whole coefficients, by SVD for the rest.
 
     The matrix of values at random points is grown until its rank stays below its size; the rank is
     then what the function has, unless the points were unlucky (a chance of about degree x rank /
     p), and never more. Every further prime is a check, at a few points more than the rank.
 
+    What takes no field, says of itself that it is not `polynomial`, or is a module whose weights
+    are not whole numbers (see `generic_`) has its singular values counted instead, at normal
+    points: an estimate that is neither a lower nor an upper bound.
+
     Args:
-        f: Inputs (b, i) of whole numbers and a field, to residues (b,).
+        f: Inputs (b, i) of whole numbers and a field, to residues (b,); a polynomial module, whose
+            first output is taken; or a plain function of (b, i).
         partition: Which of the inputs are on the first side; the others are on the second.
-        inputs: i.
+        inputs: i; may be left out where `f.inputs` says it.
         start: Points on each side to begin with.
-        most: Points at most; a rank that is still full then is only a lower bound.
+        most: Points at most (1024 for singular values); a rank that is still full then is only a
+            lower bound.
         primes: Below 2^21.
+        tolerance: Of singular values, relative to the largest; not used for polynomials.
         seed: Of the points.
 
     Returns:
@@ -78,8 +87,12 @@ def separation_rank(
         >>> print(separation_rank(f, [0], 3))
         2
     """
-    sides = _sides(partition, inputs)
+    known = getattr(f, "inputs", None) if inputs is None else inputs
+    require(isinstance(known, int), "separation_rank.inputs", "be given for such an f", inputs)
+    sides = _sides(partition, int(known or 0))
     require(2 <= start <= most, "separation_rank.start", f"be between 2 and {most}", start)
+    if not _polynomial(f):
+        return _by_singular_values(f, sides, start, min(most, 1024), tolerance, seed)
     n, rank = start, start
     while True:
         rank = _at(f, sides, n, primes[0], seed)
@@ -94,11 +107,47 @@ def separation_rank(
     return Estimate(best, exact=True, n=n, method=said)
 
 
-def _at(f: FieldFunction, sides: tuple[Tensor, Tensor], n: int, p: int, seed: int) -> int:
+def _polynomial(f: Callable[..., Tensor]) -> bool:
+    """Whether f can be worked in a field: it takes one, and nothing about it speaks against it."""
+    if getattr(f, "polynomial", True) is False:
+        return False
+    if isinstance(f, nn.Module) and not all(bool((p == p.round()).all()) for p in f.parameters()):
+        return False
+    takes = inspect.signature(f.forward if isinstance(f, nn.Module) else f).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in kinds for p in takes) >= 2
+
+
+def _values(y: Tensor) -> Tensor:
+    """One number for each point: the first, where a model gives several."""
+    return y if y.ndim == 1 else y[:, 0]
+
+
+def _by_singular_values(
+    f: Callable[..., Tensor],
+    sides: tuple[Tensor, Tensor],
+    n: int,
+    most: int,
+    tolerance: float,
+    seed: int,
+) -> Estimate:
+    weights = next(f.parameters(), None) if isinstance(f, nn.Module) else None
+    dtype = torch.float64 if weights is None else weights.dtype
+    while True:
+        rng = torch.Generator().manual_seed(seed)
+        a, b = (torch.randn(n, len(s), generator=rng, dtype=dtype) for s in sides)
+        matrix = _matrix(lambda x: _values(f(x)), a, b, sides).double().numpy()
+        found = numerical_rank(matrix, tolerance)
+        if found.value < n or n >= most:
+            return found
+        n = min(2 * n, most)
+
+
+def _at(f: Callable[..., Tensor], sides: tuple[Tensor, Tensor], n: int, p: int, seed: int) -> int:
     field, rng = Field(p), torch.Generator().manual_seed(seed)
     a = field.draw(n, len(sides[0]), rng=rng)
     b = field.draw(n, len(sides[1]), rng=rng)
-    return prime_rank(_matrix(lambda x: f(x, field), a, b, sides).numpy(), p)
+    return prime_rank(_matrix(lambda x: _values(f(x, field)), a, b, sides).numpy(), p)
 
 
 def matricization(

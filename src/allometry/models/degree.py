@@ -70,6 +70,38 @@ def rank_narrow(d: int, L: int) -> int:
     return (d ** (L - 1) + 1) ** d
 
 
+def rank_bounds(degrees: Sequence[int], m: int) -> tuple[int, int]:
+    r"""What a stack of any degrees reaches at least and at most, m coordinates a side.
+
+    With biases and width m or more, the first layer ($d_1 \ge 2$) can make $a_k b_k$ in unit k and
+    the others the power $q = d_2 \cdots d_L$ of their sum: at least $\binom{m+q-1}{q}$. At most
+    what any polynomial of its degree has, `rank_upper`.
+
+    Example:
+        >>> rank_bounds([3, 3, 2, 2, 2], 2)
+        (25, 1369)
+    """
+    require(len(degrees) > 0, "rank_bounds.degrees", "name at least one layer", degrees)
+    require(min(degrees) >= 1, "rank_bounds.degrees", "be at least 1", degrees)
+    q = degree(degrees[1:])
+    lower = math.comb(m + q - 1, q) if degrees[0] >= 2 else 1
+    return lower, rank_upper(degree(degrees), m)
+
+
+def rank_attention(d: int, L: int, pooled: str = "hadamard") -> int:
+    r"""Separation rank of attention of width 1, the output token on the first side.
+
+    Hadamard-pooled $(d^L - 1)/(d - 1) + 1$, multi-pooled $d^L$.
+
+    Example:
+        >>> rank_attention(3, 4), rank_attention(3, 4, "multi")
+        (41, 81)
+    """
+    require(d >= 2, "rank_attention.d", "be at least 2", d)
+    require(pooled in ("hadamard", "multi"), "pooled", "be hadamard or multi", pooled)
+    return d**L if pooled == "multi" else (d**L - 1) // (d - 1) + 1
+
+
 def best_degree(c: float | int = 0.0, whole: bool = False) -> float:
     r"""The degree that maximises $\ln d / (d + c)$: most log rank for the parameters.
 
@@ -113,3 +145,22 @@ def best_range(d: int) -> tuple[float, float]:
         return (b * math.log(a) - a * math.log(b)) / (math.log(b) - math.log(a))
 
     return tie(d - 1, d), tie(d, d + 1)
+
+
+def best_words(c: float | int = 0.0) -> str:
+    """Which degree is best at a cost of (d + c) N a layer, and what that says of attention's 3.
+
+    Example:
+        >>> best_words(1)  # doctest: +ELLIPSIS
+        'At (d + 1) N parameters a layer ... Degree 3 is best only for -0.290 < c < 0.819 ...'
+    """
+    lo, hi = best_range(3)
+    whole, real = best_degree(c, whole=True), best_degree(c)
+    sign = "-" if c < 0 else "+"
+    cost = "d N" if c == 0 else f"(d {sign} {abs(c):g}) N"
+    free = "" if c <= -1 else f" ({real:.3f} among real ones)"
+    return (
+        f"At {cost} parameters a layer the log of the rank bound is largest at degree {whole:.0f} "
+        f"among whole ones{free}. Degree 3 is best only for {lo:.3f} < c < {hi:.3f} in a cost of "
+        "(d + c) N."
+    )

@@ -18,108 +18,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from allometry._core.errors import require
-
-Reduce = Callable[[Tensor], Tensor]
-
-
-def exactly(x: Tensor) -> Tensor:
-    """The numbers as they are: ordinary arithmetic."""
-    return x
-
-
-def _normal(*shape: int, std: float, rng: torch.Generator) -> nn.Parameter:
-    return nn.Parameter(std * torch.randn(*shape, generator=rng))
-
-
-@final
-class Product(nn.Module):
-    r"""$P_d(x) = \prod_{k=1}^d (W_k x + b_k)$, entry by entry.
-
-    Biases start at one and weights small, so that a product of many factors starts near one plus a
-    linear map; with biases of zero deep products vanish or explode.
-
-    Args:
-        inputs: i.
-        width: w.
-        degree: d.
-        bias: Whether there are $b_k$.
-        rng: Source of the weights.
-    """
-
-    def __init__(
-        self, inputs: int, width: int, degree: int, bias: bool, rng: torch.Generator
-    ) -> None:
-        super().__init__()
-        self.degree = degree
-        std = 1 / math.sqrt(inputs * (degree if bias else 1))
-        self.weight = _normal(degree, width, inputs, std=std, rng=rng)
-        self.bias = nn.Parameter(torch.ones(degree, width)) if bias else None
-
-    def forward(self, x: Float[Tensor, "*b i"], reduce: Reduce = exactly) -> Float[Tensor, "*b w"]:
-        """The products."""
-        y: Tensor | None = None
-        for k in range(self.degree):
-            form = F.linear(x, self.weight[k], None if self.bias is None else self.bias[k])
-            y = reduce(form) if y is None else reduce(y * reduce(form))
-        assert y is not None
-        return y
-
-
-@final
-class Fractional(nn.Module):
-    r"""A layer of real degree $2 \le d \le 3$: $(W_1 x + b_1)(W_2 x + b_2)\,s(W_3 x + b_3)$.
-
-    $s(z) = \mathrm{sign}(z)\,|z|^{d-2}$ has no polynomial, so only epsilon-ranks mean anything
-    here. It costs 3 forms; `Mixed` has the degree d at the cost d.
-
-    Args:
-        inputs: i.
-        width: w.
-        degree: d.
-        rng: Source of the weights.
-    """
-
-    def __init__(self, inputs: int, width: int, degree: float, rng: torch.Generator) -> None:
-        super().__init__()
-        self.degree = degree
-        self.forms = Product(inputs, width, 3, True, rng)
-
-    def forward(self, x: Float[Tensor, "*b i"], reduce: Reduce = exactly) -> Float[Tensor, "*b w"]:
-        """The products."""
-        require(reduce is exactly, "reduce", "be left out: this is no polynomial", "a field")
-        weight, bias = self.forms.weight, self.forms.bias
-        assert bias is not None
-        first, second, third = (F.linear(x, weight[k], bias[k]) for k in range(3))
-        # The root has no slope at 0; a hair above it the gradient is finite.
-        power = third.sign() * (third.abs() + 1e-6) ** (self.degree - 2)
-        return first * second * power
-
-
-@final
-class Mixed(nn.Module):
-    r"""A layer of mean degree d: the first $(d - \lfloor d\rfloor)\,w$ units one degree higher.
-
-    A polynomial at the cost d of every unit's forms.
-
-    Args:
-        inputs: i.
-        width: w.
-        degree: d, at least 1.
-        rng: Source of the weights.
-    """
-
-    def __init__(self, inputs: int, width: int, degree: float, rng: torch.Generator) -> None:
-        super().__init__()
-        low = math.floor(degree)
-        upper = round((degree - low) * width)
-        self.degree = low + upper / width
-        more = Product(inputs, upper, low + 1, True, rng) if upper else None
-        less = Product(inputs, width - upper, low, True, rng) if upper < width else None
-        self.parts = nn.ModuleList(p for p in (more, less) if p is not None)
-
-    def forward(self, x: Float[Tensor, "*b i"], reduce: Reduce = exactly) -> Float[Tensor, "*b w"]:
-        """The products."""
-        return torch.cat([part(x, reduce) for part in self.parts], -1)
+from allometry.models.products import (
+    Fractional,
+    Mixed,
+    Product,
+    Reduce,
+    Tied,
+    exactly,
+    normal,
+)
 
 
 @final
@@ -138,6 +45,7 @@ class PolynomialNetwork(nn.Module):
             what makes deep products learn.
         activation: After each layer but the last.
         fractional: See `degrees`.
+        tied: Whether the forms of a whole degree share their weights (`Tied`).
         rng: Source of the weights; seed 0 unless given.
 
     Example:
@@ -158,35 +66,49 @@ class PolynomialNetwork(nn.Module):
         norm: bool = False,
         activation: Callable[[Tensor], Tensor] | None = None,
         fractional: bool = False,
+        tied: bool = False,
         rng: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         require(len(degrees) > 0, "degrees", "name at least one layer", degrees)
         require(min(degrees) >= 1, "degrees", "be at least 1", degrees)
-        require(min(inputs, width, heads) >= 1, "PolynomialNetwork", "have sizes of 1 or more", 0)
+        for name, size in (("inputs", inputs), ("width", width), ("heads", heads)):
+            require(size >= 1, f"PolynomialNetwork.{name}", "be at least 1", size)
+        require(
+            bias or not tied, "PolynomialNetwork.bias", "be left on where forms are tied", bias
+        )
         rng = torch.Generator().manual_seed(0) if rng is None else rng
-        self.norm, self.activation, self.width = norm, activation, width
+        self.norm, self.activation = norm, activation
+        self.inputs, self.width = inputs, width
         self.degrees = tuple(degrees)
         layers, mixes = [], []
         for place, degree in enumerate(degrees):
             size = (inputs if place == 0 else width, width * heads)
-            if float(degree).is_integer():
+            if float(degree).is_integer() and tied:
+                layers.append(Tied(*size, int(degree), rng))
+            elif float(degree).is_integer():
                 layers.append(Product(*size, int(degree), bias, rng))
             elif fractional:
                 layers.append(Fractional(*size, degree, rng))
             else:
                 layers.append(Mixed(*size, degree, rng))
             if heads > 1:
-                mixes.append(_normal(width, width * heads, std=heads**-0.5, rng=rng))
+                mixes.append(normal(width, width * heads, std=heads**-0.5, rng=rng))
         self.layers, self.mixes = nn.ModuleList(layers), nn.ParameterList(mixes)
         std = 1 / math.sqrt(width)
-        self.readout = None if outputs is None else _normal(outputs, width, std=std, rng=rng)
+        self.readout = None if outputs is None else normal(outputs, width, std=std, rng=rng)
         self.readout_bias = None if outputs is None else nn.Parameter(torch.zeros(outputs))
+
+    @property
+    def polynomial(self) -> bool:
+        """Whether it can be worked modulo a prime."""
+        powers = any(isinstance(layer, Fractional) for layer in self.layers)
+        return not (powers or self.norm or self.activation is not None)
 
     def forward(self, x: Float[Tensor, "b i"], reduce: Reduce = exactly) -> Float[Tensor, "b _"]:
         """Outputs, modulo what `reduce` says."""
-        plain = not self.norm and self.activation is None
-        require(plain or reduce is exactly, "reduce", "be left out: this is no polynomial", "")
+        plain = self.polynomial or reduce is exactly
+        require(plain, "reduce", "be left out: this is no polynomial", "a field")
         last = len(self.layers) - 1
         for place, layer in enumerate(self.layers):
             x = layer(x, reduce)
@@ -233,8 +155,8 @@ class PolynomialAttention(nn.Module):
         rng = torch.Generator().manual_seed(0) if rng is None else rng
         self.degree, self.depth, self.pooled, self.norm = degree, depth, pooled, norm
         std = width**-0.5
-        self.weight = _normal(depth, degree, width, width, std=std, rng=rng)
-        self.output = _normal(depth, width, width, std=std, rng=rng)
+        self.weight = normal(depth, degree, width, width, std=std, rng=rng)
+        self.output = normal(depth, width, width, std=std, rng=rng)
 
     def forward(
         self, x: Float[Tensor, "b n w"], reduce: Reduce = exactly
@@ -279,7 +201,7 @@ class LinearAttention(nn.Module):
         require(width % heads == 0, "LinearAttention.heads", f"divide {width}", heads)
         rng = torch.Generator().manual_seed(0) if rng is None else rng
         self.heads, self.depth = heads, depth
-        self.weight = _normal(depth, 4, width, width, std=width**-0.5, rng=rng)
+        self.weight = normal(depth, 4, width, width, std=width**-0.5, rng=rng)
 
     def forward(
         self, x: Float[Tensor, "b n w"], reduce: Reduce = exactly
@@ -330,8 +252,8 @@ class Mixer(nn.Module):
         super().__init__()
         rng = torch.Generator().manual_seed(0) if rng is None else rng
         self.depth, self.degree, self.activation, self.skip = depth, degree, activation, skip
-        self.across = _normal(depth, 2, tokens, tokens, std=tokens**-0.5, rng=rng)
-        self.channels = _normal(depth, 2, width, width, std=width**-0.5, rng=rng)
+        self.across = normal(depth, 2, tokens, tokens, std=tokens**-0.5, rng=rng)
+        self.channels = normal(depth, 2, width, width, std=width**-0.5, rng=rng)
         self.across_bias = nn.Parameter(torch.zeros(depth, 2, tokens))
         self.channels_bias = nn.Parameter(torch.zeros(depth, 2, width))
 

@@ -86,7 +86,8 @@ def inner_power(h: int, q: int, shift: int = 0) -> HighRank:
         return _power(inner, q, reduce)
 
     rank = math.comb(h + q - (shift == 0), q)
-    return HighRank(f"({shift} + a.b)^{q}, {h} a side", f, 2 * h, h, rank)
+    inside = f"({shift} + a.b)" if shift else "(a.b)"
+    return HighRank(f"{inside}^{q}, {h} a side", f, 2 * h, h, rank)
 
 
 def sum_of_products(h: int) -> HighRank:
@@ -131,14 +132,29 @@ def matching(h: int, size: int) -> HighRank:
     return HighRank(f"{h} matches of size {size}", f, 2 * h * size, h * size, size**h)
 
 
-def determinant(m: int, columns: int) -> HighRank:
-    r"""The determinant of an m x m matrix, parted after some columns: rank $\binom{m}{j}$.
+def product_of_pairs(h: int) -> HighRank:
+    r"""$\prod_i (1 + a_i b_i)$: rank $2^h$."""
+
+    def f(x: Tensor, reduce: Reduce) -> Tensor:
+        return _product(reduce(1 + reduce(x[:, :h] * x[:, h:])), reduce)
+
+    return HighRank(f"product of {h} pairs", f, 2 * h, h, 2**h)
+
+
+def determinant(m: int, columns: int, *, permanent: bool = False) -> HighRank:
+    r"""The determinant of an m x m matrix, parted after j columns: rank $\binom{m}{j}$.
+
+    Args:
+        m: Rows and columns.
+        columns: j.
+        permanent: All signs plus; the rank is the same.
 
     Example:
         >>> determinant(6, 3).rank
         20
     """
     require(1 <= columns < m, "determinant.columns", f"be between 1 and {m - 1}", columns)
+    turn = 1 if permanent else -1
 
     def minor(x: Tensor, rows: tuple[int, ...], reduce: Reduce) -> Tensor:
         """Along the first column that is left; x is (b, m columns, m rows)."""
@@ -148,13 +164,13 @@ def determinant(m: int, columns: int) -> HighRank:
         total = torch.zeros_like(x[:, 0, 0])
         for i, row in enumerate(rows):
             rest = minor(x, rows[:i] + rows[i + 1 :], reduce)
-            total = reduce(total + (-1) ** i * reduce(x[:, k, row] * rest))
+            total = reduce(total + turn**i * reduce(x[:, k, row] * rest))
         return total
 
     def f(x: Tensor, reduce: Reduce) -> Tensor:
         return minor(x.reshape(len(x), m, m), tuple(range(m)), reduce)
 
-    name = f"determinant {m} x {m} after {columns} columns"
+    name = f"{'permanent' if permanent else 'determinant'} {m} x {m} after {columns} columns"
     return HighRank(name, f, m * m, columns * m, math.comb(m, columns))
 
 
@@ -170,6 +186,48 @@ def elementary(h: int, k: int) -> HighRank:
 
     rank = sum(1 for j in range(k + 1) if j <= h and k - j <= h)
     return HighRank(f"elementary symmetric {k} of {2 * h}", f, 2 * h, h, rank)
+
+
+def complete_homogeneous(h: int, k: int) -> HighRank:
+    """The sum of all monomials of degree k in 2h variables: rank k + 1."""
+
+    def f(x: Tensor, reduce: Reduce) -> Tensor:
+        sums = [torch.ones_like(x[:, 0])] + [torch.zeros_like(x[:, 0]) for _ in range(k)]
+        for i in range(2 * h):
+            for j in range(1, k + 1):
+                sums[j] = reduce(sums[j] + reduce(sums[j - 1] * x[:, i]))
+        return sums[k]
+
+    return HighRank(f"complete homogeneous {k} of {2 * h}", f, 2 * h, h, k + 1)
+
+
+def chebyshev_inner(h: int, k: int, scale: int = 1) -> HighRank:
+    r"""$T_k(a \cdot b / s)$: the ranks of its powers $(a \cdot b)^q$, q = k, k - 2, ..., together.
+
+    Worked as $s^k T_k$, which has whole coefficients. The rank is
+    $\sum_q \binom{h+q-1}{q}$, since powers of different degrees do not share monomials.
+
+    Args:
+        h: Variables a side.
+        k: Degree of the polynomial; the function has twice it.
+        scale: s.
+
+    Example:
+        >>> chebyshev_inner(4, 3).rank
+        24
+    """
+    require(k >= 1, "chebyshev_inner.k", "be at least 1", k)
+    require(scale >= 1, "chebyshev_inner.scale", "be at least 1", scale)
+
+    def f(x: Tensor, reduce: Reduce) -> Tensor:
+        z = reduce(reduce(x[:, :h] * x[:, h:]).sum(1))
+        before, now = torch.ones_like(z), z
+        for _ in range(k - 1):
+            before, now = now, reduce(2 * reduce(z * now) - scale**2 * before)
+        return now
+
+    rank = sum(math.comb(h + q - 1, q) for q in range(k, -1, -2))
+    return HighRank(f"Chebyshev {k} of a.b, {h} a side", f, 2 * h, h, rank)
 
 
 def chebyshev(k: int) -> HighRank:
