@@ -68,3 +68,13 @@ def test_transformed_stays_in_range():
 def test_one_value_claims_nothing():
     assert interval.mean(np.array([3.0])).se is None
     assert interval.difference(np.ones(3), np.ones(4)).se == 0
+
+
+def test_median_covers_for_a_skewed_law():
+    """At least 95 % for every law: 2,000 samples of 16 log-normal values."""
+    g = np.random.default_rng(3)
+    hits = [interval.median(g.lognormal(size=16).tolist()).covers(1.0) for _ in range(2000)]
+    # The order statistics of 16 give 97.9 %; 5 standard errors of a share below that.
+    assert np.mean(hits) > 0.979 - 5 * (0.979 * 0.021 / 2000) ** 0.5
+    assert interval.median([1.0, 2.0, 3.0, 4.0, 5.0]).interval == (-np.inf, np.inf)
+    assert interval.median([2.0, 1.0, np.inf]).value == 2.0

@@ -5,7 +5,7 @@ measure, times $n$, to first order).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -13,6 +13,7 @@ from numpy import ndarray
 from scipy import stats
 from torch import Tensor
 
+from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry._core.estimate import proportion as proportion
 
@@ -143,3 +144,22 @@ def p_value(exceeding: int, repeats: int, method: str = "permutation") -> Estima
         n=repeats,
         method=f"{method}, {repeats} draws; the interval is their Monte Carlo error",
     )
+
+
+def median(values: Sequence[float], method: str = "order statistics") -> Estimate:
+    r"""The median with a 95 % interval that assumes nothing of the law behind the values.
+
+    From the k-th least to the k-th largest value, k the largest with
+    $2\,P(\mathrm{Bin}(n, \frac12) < k) \le 0.05$: at least 95 % for every continuous law. With
+    fewer than six values no such interval exists, and the ends are infinite.
+
+    Example:
+        >>> print(median([3.0, 1.0, 2.0, 6.0, 5.0, 4.0]))
+        3.5 (1 to 6)
+    """
+    x = np.sort(np.asarray(values, float))
+    require(len(x) >= 1, "median.values", "have at least one", len(x))
+    k = int(stats.binom.ppf(0.025, len(x), 0.5))
+    lo, hi = (float(x[k - 1]), float(x[-k])) if k else (-math.inf, math.inf)
+    middle = float(x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2
+    return Estimate(middle, lo=lo, hi=hi, n=len(x), method=method)
