@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from allometry._core.estimate import Estimate
     from allometry.report import Story
     from allometry.report.judge import HeldOut, Reach
+    from allometry.report.questions import Finding
     from allometry.report.runs import Configuration
     from allometry.report.story import Family
 
@@ -24,7 +25,24 @@ def plain(story: "Story") -> dict[str, Any]:
             {"key": u.key, "status": u.status, "error": u.error} for u in story.unfinished
         ],
         "notes": list(story.notes),
-    }
+    } | ({"findings": [_finding(f) for f in story.findings]} if story.findings else {})
+
+
+def _finding(finding: "Finding") -> dict[str, Any]:
+    tables = [
+        {
+            "caption": table.caption,
+            "rows": [
+                {
+                    h.text: f"{c.text} {c.more}".strip()
+                    for h, c in zip(table.heads, row, strict=True)
+                }
+                for row in table.rows
+            ],
+        }
+        for table in finding.tables
+    ]
+    return {"title": finding.title, "words": list(finding.words), "tables": tables}
 
 
 def _family(family: "Family") -> dict[str, Any]:

@@ -17,7 +17,8 @@ def run(
         str,
         typer.Argument(
             help="A text file, `embedded` (the prose Python carries); `universal` or `dyck` "
-            "(built networks beside trained ones); `ring` or `grid` (of Gaussians, for "
+            "(built networks beside trained ones); `degree`, `rank` or `mixer` (what layers of "
+            "degree d can express and learn); `ring` or `grid` (of Gaussians, for "
             "adversarial networks); a density: `moons`, `rings`, `digits`, ..., a CSV or npy "
             "file, a folder of images; or FILE.py:function returning a Study."
         ),
@@ -28,7 +29,10 @@ def run(
     smallest: Annotated[float, typer.Option(help="Parameters of the smallest model.")] = 1e3,
     largest: Annotated[float, typer.Option(help="Parameters of the largest.")] = 3.4e5,
     rungs: Annotated[int, typer.Option(help="Sizes from smallest to largest.")] = 8,
-    seeds: Annotated[int, typer.Option(help="Repetitions of each.")] = 2,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Repetitions of each; 2 if not given, 16 for `degree`."),
+    ] = None,
     tokens: Annotated[
         list[float] | None, typer.Option(help="Training tokens; give it again for several.")
     ] = None,
@@ -38,7 +42,7 @@ def run(
         list[str] | None,
         typer.Option(
             help="Of a text: transformer, ngram, mlp, rnn, lstm, gru, convolution; of a density: "
-            "a flow. Give it again for several."
+            "a flow; of `degree`: T_2, T_3, ... Give it again for several."
         ),
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; one per core.")] = None,

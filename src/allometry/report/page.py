@@ -18,7 +18,16 @@ from allometry._core.cite import cite
 from allometry._core.errors import require
 from allometry._core.files import make_folder, replacing
 from allometry.laws import Law, Plan
-from allometry.report import densities, nesting, plates, tables, theme, words, worth
+from allometry.report import (
+    densities,
+    nesting,
+    plates,
+    questions,
+    tables,
+    theme,
+    words,
+    worth,
+)
 from allometry.report.judge import FRESH_PASSES
 from allometry.report.runs import RunsLike, about
 from allometry.report.sentences import doubts, facts, plural
@@ -97,9 +106,11 @@ def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
         held_out=tables.held_out(story),
         curves=drawn.curves,
         game=drawn.game,
+        findings=list(zip(story.findings, drawn.findings, strict=True)),
         measures=worth.measures(runs, story),
         pictures=densities.pictures(runs),
-        runs=tables.runs(runs, story),
+        # The tables of a question's findings hold every run already.
+        runs=None if story.findings else tables.runs(runs, story),
         runs_lead=_runs_lead(story),
         samples=tables.samples(runs, story),
         samples_lead=f"One sample of each size, as generated, smallest first; {_whose(story)}",
@@ -109,7 +120,7 @@ def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
         else "There are no runs yet.",
         parameters=tables.laws(story),
         versions=_versions(runs),
-        citation=f"{cite()}\n\n{cite(write)}",
+        citation=f"{cite()}\n\n{cite(questions.answer if story.findings else write)}",
         version=installed("allometry"),
         date=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
     )

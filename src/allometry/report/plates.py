@@ -54,6 +54,7 @@ class Plates:
     panels: list[Panel] = field(default_factory=list)
     curves: Figure | None = None
     game: list[Figure] = field(default_factory=list)
+    findings: list[list[Figure]] = field(default_factory=list)
     charts: dict[str, str] = field(default_factory=dict)
 
     def draw(
@@ -78,6 +79,12 @@ class Plates:
 def plates(runs: RunsLike, story: Story) -> Plates:
     """Draw everything that the story has something to show for."""
     made = Plates()
+    if story.findings:
+        for finding in story.findings:
+            sizes_ = _BOTH if len(finding.charts) == 1 else (("every", PANEL),)
+            drawn = [made.draw(c.name, c.draw, sizes_, c.caption) for c in finding.charts]
+            made.findings.append([figure for figure in drawn if figure is not None])
+        return made
     if story.families:
         made.frontier = made.draw(
             "loss-against-compute",

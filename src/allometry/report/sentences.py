@@ -56,6 +56,8 @@ def verdict(a: Configuration, b: Configuration) -> int:
 
 def headline(story: "Story") -> str:
     """The answer in a sentence or two."""
+    if story.verdict:
+        return story.verdict
     if story.best is None:
         what = words.several(len(story.unfinished), "run")
         if story.total == 0:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,9 @@ from allometry.report.runs import (
     table,
     unfinished,
 )
+
+if TYPE_CHECKING:
+    from allometry.report.questions import Finding
 
 MULTIPLES = (10, 100)
 ROUGH = 0.05
@@ -82,6 +85,8 @@ class Story:
         waiting: How many more the study has asked for.
         unfinished: Runs that diverged or failed.
         notes: What is missing from the study as a whole.
+        verdict: The headline, where the study asks a question and the answer is no law.
+        findings: What it rests on.
     """
 
     target: str
@@ -95,6 +100,8 @@ class Story:
     waiting: int
     unfinished: tuple[Unfinished, ...]
     notes: tuple[str, ...]
+    verdict: str = ""
+    findings: tuple["Finding", ...] = ()
 
     @property
     def rival(self) -> Configuration | None:
@@ -132,6 +139,8 @@ def tell(
     done = finished(frame)
     said = about(runs).get("target") or {}
     said = said if isinstance(said, dict) else {"name": str(said)}
+    if said.get("kind") == "question" and len(frame):
+        return _answered(runs, frame, said)
     D_unique = _unique(said, frame)
     everything = configurations(frame)
     best_of = {
@@ -168,6 +177,28 @@ def tell(
         waiting=len(set(about(runs).get("runs") or ()) - set(frame["key"])),
         unfinished=unfinished(frame),
         notes=_missing(frame, done, trained, rivals),
+    )
+
+
+def _answered(runs: RunsLike, frame: pd.DataFrame, said: dict[str, Any]) -> Story:
+    """The story of a study that asks a question: a verdict and what it rests on, no law."""
+    from allometry.report import questions
+
+    answer = questions.answer(str(said.get("name")), frame[frame["status"] == "done"])
+    return Story(
+        target=str(said.get("question") or said.get("name")),
+        unit=str(said.get("unit") or ""),
+        token=str(said.get("token") or "point"),
+        D_unique=None,
+        families=(),
+        counted=(),
+        best=None,
+        total=len(frame),
+        waiting=len(set(about(runs).get("runs") or ()) - set(frame["key"])),
+        unfinished=unfinished(frame[frame["status"] != "done"]),
+        notes=answer.notes,
+        verdict=answer.verdict,
+        findings=answer.findings,
     )
 
 

@@ -129,6 +129,9 @@ def closing(story: Story) -> RenderableType:
     """The headline, how well the largest sizes were predicted, and what larger budgets reach."""
     parts: list[RenderableType] = [Text(story.headline, style="bold")]
     parts += [Text(trust(f, len(story.families) > 1)) for f in story.families]
+    for finding in story.findings:
+        parts += [Text(said) for said in finding.words]
+        parts += [Padding(drawn(table), (1, 0, 0, 0)) for table in finding.tables]
     reached = tables.reaches(story)
     if reached is not None:
         parts.append(Padding(drawn(reached), (1, 0, 0, 0)))

@@ -10,6 +10,7 @@ from allometry._core.errors import InputError, require
 from allometry._core.spec import Spec
 from allometry.study.densities import density_study, vectors
 from allometry.study.ladder import ladder
+from allometry.study.questions import QUESTIONS, question_study
 from allometry.study.recipes import (
     built,
     convolution,
@@ -33,7 +34,7 @@ def study(
     smallest: float = 1e3,
     largest: float = 3.4e5,
     rungs: int = 8,
-    seeds: int = 2,
+    seeds: int | None = None,
     tokens: Sequence[float] | None = None,
     vocabulary: str = "characters",
     context: int = 64,
@@ -44,12 +45,13 @@ def study(
     Args:
         job: A text file, `"embedded"`, `"ring"` or `"grid"` (of Gaussians), `"universal"` (built
             and trained transformers on one function), `"dyck"` (trained twins of the bracket
-            networks), or `"FILE.py:function"` where the function, called without arguments,
-            returns a `Study` (the other arguments are then its own business).
+            networks), `"degree"`, `"rank"` or `"mixer"` (see `question_study`), or
+            `"FILE.py:function"` where the function, called without arguments, returns a `Study`
+            (the other arguments are then its own business).
         smallest: Parameters of the smallest model.
         largest: Parameters of the largest.
         rungs: Sizes.
-        seeds: Repetitions.
+        seeds: Repetitions; 2 unless told, and 16 for the question of degree.
         tokens: Training tokens; see `default_tokens`.
         vocabulary: Of the text.
         context: Tokens a model sees.
@@ -58,6 +60,9 @@ def study(
             `densities.LAWS` (moons, rings, ...), `"digits"`, a CSV or npy file, or a folder of
             images.
     """
+    if job in QUESTIONS:
+        return question_study(job, families=families, seeds=seeds, points=tokens)
+    seeds = 2 if seeds is None else seeds
     if job in GAMES and not families:
         return game_study(job, smallest, largest, rungs, seeds, tokens)
     file, colon, function = job.rpartition(":")

@@ -1,0 +1,182 @@
+"""`allometry run degree | rank | mixer`: from the request to the words of the report."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from allometry import report
+from allometry._core.errors import InputError
+from allometry.cli.answer import plain
+from allometry.report import degrees, questions
+from allometry.study import Place, Study, jobs, local
+from allometry.study.questions import QUESTIONS
+from allometry.study.recipes.chebyshev import chebyshevs, solve_chebyshev
+from allometry.study.recipes.expressive import mixers, ranks
+from allometry.study.recipes.learning import TEACHERS, learners, teacher_epsilon_rank
+from allometry.study.recipes.stacks import SMALL, STACKS
+
+
+def small(name, specs):
+    """A study of one question with these runs only."""
+    return Study(QUESTIONS[name], [lambda *a, **k: specs], ladder=[1], seeds=6, tokens=1000)
+
+
+def carried(study, folder):
+    runs = study.run(folder, local(workers=1, threads=1))
+    frame = runs.frame()
+    assert (frame["status"] == "done").all(), frame["error"].tolist()
+    return runs, frame
+
+
+def test_budgets_are_equal_where_they_can_be():
+    sizes = {name: stack.size(8) for name, stack in STACKS.items()}
+    assert {sizes[n] for n in ("T_2", "T_3", "T_4", "T_33222", "T_4422")} == {873}
+    assert sizes["T_e"] < 873 < sizes["T_e wide"]
+    assert sizes["T_e power"] < 873
+    assert all(sum(s.degrees) == 12 for n, s in STACKS.items() if not n.startswith("T_e"))
+
+
+def test_epsilon_ranks_of_teachers():
+    """An exact rank, a hair away from exactness, is the rank; kinks have no finite one."""
+    made = {name: spec() for name, spec in TEACHERS.items()}
+    power = made["power"]
+    assert power.rank == 20
+    assert 1 < teacher_epsilon_rank(power) <= teacher_epsilon_rank(power, 1e-9) == 20
+    median = made["median"]
+    assert 2 < teacher_epsilon_rank(median) < 20 < teacher_epsilon_rank(median, 0.01)
+
+
+@pytest.fixture(scope="module")
+def degree(tmp_path_factory):
+    specs = learners(["T_2", "T_3", "T_e power"], seeds=6, points=2560, trials=1, rates=[0.01],
+                     teachers=["power"])  # fmt: skip
+    specs += chebyshevs(["T_2", "T_3"], starts=4, kicks=0, steps=20)[:2]
+    study = small("degree", specs)
+    return study, tmp_path_factory.mktemp("degree")
+
+
+def test_degrees_from_runs_to_words(degree):
+    study, folder = degree
+    runs, frame = carried(study, folder)
+    learnt = frame[frame["part"] == "learning"]
+    assert set(learnt["family"]) == {"T_2", "T_3", "T_e power"}
+    assert (learnt["test_lo"] <= learnt["test_loss"]).all()
+    assert (learnt["test_loss"] <= learnt["test_hi"]).all()
+    assert all(len(e) == 6 for e in learnt["errors"])
+    solved = frame[frame["part"] == "solving"]
+    assert solved.set_index("family")["solved"]["T_2, six forms"] == 0
+    story = report.tell(runs)
+    assert "Chebyshev 9" in story.headline
+    path = report.write(folder / "report.html", runs, story=story)
+    page = path.read_text()
+    assert "What was learnt" in page
+    assert "What second-order fitting solves" in page
+    assert "only for -0.290 &lt; c &lt; 0.819" in page
+    assert {p.name for p in (folder / "report_charts").iterdir()} == {"errors-1.svg", "solved.svg"}
+    answer = plain(story)
+    assert answer["findings"][0]["tables"][0]["rows"][0]["Stack"] == "T_2"
+
+
+def test_a_second_call_has_nothing_left_to_do(degree):
+    study, folder = degree
+    assert study.tasks(folder) == []
+
+
+def rows(specs, folder):
+    """What these runs leave in a journal, carried out in this process."""
+    made = [
+        spec()(Place(spec.key, folder, lambda progress: None, lambda: False)) for spec in specs
+    ]
+    return pd.DataFrame([outcome.columns for outcome in made])
+
+
+def drawn(answer):
+    return [chart.draw(400) for finding in answer.findings for chart in finding.charts]
+
+
+def test_ranks_from_runs_to_words(tmp_path):
+    frame = rows(ranks(["hadamard", "multi"], budgets=(6,)), tmp_path)
+    by = frame.set_index(["form", "degree"])["rank"]
+    assert (by["multi", 2], by["multi", 3]) == (24, 29)
+    assert frame["exact"].all()
+    assert (frame["rank"] <= frame["bound"]).all()
+    answer = questions.answer("rank", frame)
+    assert "largest at degree 3 for attention, multi-pooled" in answer.verdict
+    assert "but not for attention, Hadamard-pooled" in answer.verdict
+    assert "degree 4 among whole" in answer.findings[1].words[2]
+    assert all(drawn(answer))
+
+
+def test_ranks_too_large_to_measure_follow_the_theorem(tmp_path):
+    frame = rows([s for s in ranks(["narrow"]) if s.arguments["degrees"] == [4] * 3], tmp_path)
+    assert frame["rank"].tolist() == [17**4]
+    assert "theorem" in frame["method"][0]
+
+
+def test_mixers_from_runs_to_words(tmp_path):
+    frame = rows(mixers(["linear", "cubic", "gelu"]), tmp_path)
+    linear = frame[frame["form"] == "linear"]
+    assert (linear["rank"] == 2).all()
+    assert (linear["epsilon_rank"] <= 2).all()
+    # Cubes reach all but two of what degree 9 can have, sum_a min(C(a+3,3), C(12-a,3)) = 140.
+    cubic = frame[frame["form"] == "cubic"]
+    assert (cubic["rank"].item(), cubic["bound"].item()) == (138, 140)
+    gelu = frame[frame["form"] == "gelu"]
+    assert gelu["rank"].isna().all()
+    assert (gelu["epsilon_rank"] > 2).all()
+    answer = questions.answer("mixer", frame)
+    assert "separation rank 2 at 1, 2 and 4 layers" in answer.verdict
+    assert "attention is not special" in answer.verdict
+    assert all(drawn(answer))
+
+
+def table(medians, width=0.1):
+    rows = [
+        {"family": name, "target": "f", "rung": i, "test_loss": m, "seeds": 16}
+        | {"test_lo": m * (1 - width), "test_hi": m * (1 + width)}
+        for i, (name, m) in enumerate(medians.items())
+    ]
+    return pd.DataFrame(rows).assign(part="learning", errors=[[1.0]] * len(rows))
+
+
+@pytest.mark.parametrize(
+    ("medians", "said"),
+    [
+        ({"T_2": 3.0, "T_3": 1.0, "T_4": 2.0}, "T_3 learns best on every teacher tried. The note"),
+        ({"T_2": 1.0, "T_3": 3.0, "T_4": 2.0}, "3 first, is seen on 0 of 1 teacher."),
+        ({"T_2": 1.0, "T_3": 1.05, "T_4": 2.0}, "can't be told apart on any teacher"),
+    ],
+)
+def test_verdicts_follow_the_intervals(medians, said):
+    assert said in degrees._verdict(table(medians), pd.DataFrame(columns=["target", "family"]))
+
+
+def test_a_diverged_stack_never_wins():
+    found = degrees.errors(table({"T_2": 1.0, "T_3": math.nan}))["f"]
+    assert found["T_3"].value == math.inf
+    assert degrees.winner(found) == "T_2"
+
+
+def test_degree_nine_is_out_of_reach_of_degree_eight():
+    """Certified: under any optimiser, for no polynomial of degree 8 solves Chebyshev 9."""
+    assert solve_chebyshev(9, SMALL["T_2"], 4, kicks=1, steps=15).value == 0
+    assert solve_chebyshev(8, SMALL["T_2 wide"], 6, kicks=1, steps=50).value > 0
+
+
+def test_what_is_asked_wrongly_is_refused():
+    for arguments, said in [
+        ({"families": ["T_7"]}, r"family must be one of T_2, .* for degree; got 'T_7'"),
+        ({"seeds": 3}, "seeds must be at least 6"),
+        ({"tokens": [1e3, 1e4]}, "tokens must be one number for degree"),
+    ]:
+        with pytest.raises(InputError, match=said):
+            jobs.study("degree", **arguments)
+    with pytest.raises(InputError, match="family must be one of network, multi"):
+        jobs.study("rank", families=["T_2"])
+
+
+@pytest.mark.parametrize("name", list(QUESTIONS))
+def test_defaults_are_minutes(name):
+    rows = jobs.study(name).grid()
+    assert sum(row["seconds"] for row in rows) / 2 < 600
