@@ -293,3 +293,137 @@ def test_traversals_and_interpolations_have_the_data_s_shape():
     ends = model.likelihood.mean(model.decoder(model.posterior(x)[0]))
     torch.testing.assert_close(way[[0, -1]], ends.detach())
     assert model.sample(7).shape == (7, 1, 4, 4)
+
+
+def test_conditional_laws_are_the_likelihoods():
+    """torch's laws and our own formulas: the same log probabilities and means."""
+    rng = torch.Generator().manual_seed(0)
+    for likelihood, levels in (
+        (ae.Gaussian(0.4), None),
+        (ae.Bernoulli(), 2),
+        (ae.Categorical(5), 5),
+        (ae.DiscretisedLogistic(5), 5),
+    ):
+        out = (7, 2, 3, levels) if likelihood.each > 1 else (7, 2, 3)
+        numbers = torch.randn(out, generator=rng)
+        x = torch.randn(7, 2, 3, generator=rng)
+        if levels is not None:
+            x = torch.randint(levels, (7, 2, 3), generator=rng).double()
+        law = likelihood.law(numbers)
+        assert law.event_shape == (2, 3)
+        torch.testing.assert_close(law.log_prob(x), likelihood.log_prob(numbers, x))
+        assert law.sample().shape == x.shape
+
+
+def test_a_vae_is_its_graph_of_factors():
+    model = ae.dense_vae((3,), 2, ae.Gaussian(0.5), hidden=(4,))
+    graph = model.directed()
+    drawn = graph.sample(6, seed=1)
+    fit = model.log_likelihood(drawn["x"], drawn["z"])
+    prior = torch.distributions.Normal(0.0, 1.0).log_prob(drawn["z"]).sum(1)
+    torch.testing.assert_close(graph.log_prob(drawn), fit + prior)
+    law = model.encoder_law(drawn["x"])
+    standard = torch.distributions.Normal(torch.zeros(6, 2), torch.ones(6, 2))
+    kl = torch.distributions.kl_divergence(law, torch.distributions.Independent(standard, 1))
+    torch.testing.assert_close(model.elbo_terms(drawn["x"], torch.zeros(6, 2))[1], kl)
+    assert graph.diagram().count("<circle") == 2
+
+
+def test_the_divergence_splits_into_information_and_the_rest():
+    """One unit, q(z | x) = N(x, s^2) and x ~ N(0, 1): q(z) = N(0, 1 + s^2), all in closed form."""
+    x = torch.randn(1500, 1, generator=torch.Generator().manual_seed(7))
+    model = ae.dense_vae((1,), 1, ae.Gaussian(), hidden=())
+    with torch.no_grad():
+        model.encoder.layers[0].weight.copy_(torch.tensor([[1.0], [0.0]]))
+        model.encoder.layers[0].bias.copy_(torch.tensor([0.0, math.log(0.25)]))
+    found = ae.kl_split(model, x)
+    marginal = 0.5 * (1.25 - 1 - math.log(1.25))
+    # Besides the error of the mean, the mixture over 1,500 examples stands for the law of x.
+    assert abs(found["marginal_kl"].value - marginal) < 5 * found["marginal_kl"].se + 0.01
+    assert found["mutual_information"].value == ae.mutual_information(model, x).value
+
+
+def test_the_adversarial_divergence_is_kl_at_the_critics_best():
+    """Codes N(1, 1) against N(0, 1): the best critic is z - 1/2, and the divergence 1/2."""
+    rng = torch.Generator().manual_seed(0)
+    z, prior = torch.randn(4000, 1, generator=rng) + 1, torch.randn(4000, 1, generator=rng)
+    critic = torch.nn.Linear(1, 1)
+    settle(critic, lambda: objectives.critic_loss(critic, z, prior))
+    # Logistic regression on 8,000 points: standard errors of its two numbers are below .04.
+    assert critic.weight.item() == pytest.approx(1, abs=0.2)
+    assert critic.bias.item() == pytest.approx(-0.5, abs=0.2)
+    assert objectives.adversarial(critic)(z, prior).item() == pytest.approx(0.5, abs=0.2)
+    model = ae.dense_vae((5,), 1, ae.Gaussian(), hidden=(6,))
+    noise, drawn = torch.randn(2, 20, 1, generator=rng)
+    x = data(20, 5)
+    plain = objectives.info_vae(model, x, noise, drawn, 0.0, 1.0)
+    more = objectives.info_vae(model, x, noise, drawn, 0.0, 3.0, objectives.adversarial(critic))
+    mean, log_var = model.posterior(x)
+    codes = mean + (0.5 * log_var).exp() * noise
+    torch.testing.assert_close(more - plain, 2 * critic(codes).mean())
+
+
+def generative():
+    model = ae.generative_vqvae((1, 4, 4), 5, 8, 3, 6, 1, 8, 1)
+    x = torch.randint(5, (40, 1, 4, 4), generator=torch.Generator().manual_seed(0))
+    model.initialise(x)
+    return model, x
+
+
+def test_a_learned_prior_is_a_law_of_codes():
+    """Over all codes of a grid of two places its probabilities sum to 1."""
+    from allometry.models import Transformer
+
+    book = ae.Codebook(5, 2)
+    ends = (ae.Down(1, 2, 4, 1), ae.Up(2, 1, 4, 1))
+    prior = Transformer(6, 8, 1, 2, context=2, outputs=5)
+    model = ae.GenerativeVQVAE(
+        ae.VQVAE(*ends, book), prior, ae.DiscretisedLogistic(3), (1, 2, 4), (1, 2)
+    )
+    every = torch.cartesian_prod(torch.arange(5), torch.arange(5)).view(25, 1, 2)
+    with torch.no_grad():
+        p = model.log_prior(every).exp()
+    torch.testing.assert_close(p.sum(), torch.tensor(1.0))
+    drawn = model.sample_codes(4000, rng=torch.Generator().manual_seed(1)).flatten(1)
+    seen = torch.bincount(drawn[:, 0] * 5 + drawn[:, 1], minlength=25) / 4000
+    assert ((seen - p).abs() < 5 * (p * (1 - p) / 4000).sqrt()).all()
+    assert model.sample(3).shape == (3, 1, 2, 4)
+
+
+def test_the_bound_of_a_generative_vqvae_is_its_two_terms():
+    model, x = generative()
+    model.eval()
+    rng = torch.Generator().manual_seed(0)
+    noise = model.draw_noise(x.shape, rng)
+    with torch.no_grad():
+        z = model.vqvae.encoder(model.seen(x))
+        e, code = model.vqvae.quantise(z)
+        bound = model.likelihood.log_prob(model.vqvae.decoder(e), x) + model.log_prior(code)
+        torch.testing.assert_close(model.log_prob(x), bound)
+        commitment = 0.25 * (z - e).square().sum() / len(x)
+        loss = objectives.quantised_bound(model, x, noise, rng)
+    torch.testing.assert_close(loss, commitment - bound.mean())
+
+
+def test_the_priors_gradient_stops_at_the_codes():
+    model, x = generative()
+    rng = torch.Generator().manual_seed(0)
+    noise = model.draw_noise(x.shape, rng)
+    weights = list(model.vqvae.encoder.parameters())
+    before = model.vqvae.codebook.vectors.clone()
+    grads = torch.autograd.grad(objectives.quantised_bound(model, x, noise, rng), weights)
+    # In training the codebook has followed; what it was gives the same gradients again.
+    assert not torch.equal(before, model.vqvae.codebook.vectors)
+    model.vqvae.codebook.vectors.data.copy_(before)
+    model.eval()
+    with torch.no_grad():
+        model.prior.table.mul_(3.0)
+    again = torch.autograd.grad(objectives.quantised_bound(model, x, noise, rng), weights)
+    for a, b in zip(grads, again, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_ways_between_examples_end_at_their_copies():
+    model, x = generative()
+    way = model.interpolate(x[:2], 5)
+    torch.testing.assert_close(way[[0, -1]], model.decode(model.encode(x[:2])).detach())

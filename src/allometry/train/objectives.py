@@ -5,24 +5,30 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from allometry.train.autoencoding import (
+    adversarial,
     contractive,
+    critic_loss,
     denoising,
     info_vae,
     negative_elbo,
     negative_iwae,
+    quantised_bound,
     reconstruction,
     sparse,
     vector_quantised,
 )
 
 __all__ = [
+    "adversarial",
     "contractive",
+    "critic_loss",
     "denoising",
     "info_vae",
     "negative_elbo",
     "negative_iwae",
     "negative_log_likelihood",
     "next_token",
+    "quantised_bound",
     "reconstruction",
     "sparse",
     "squared_error",

@@ -4,8 +4,10 @@ from allometry.models.autoencoders.autoencoder import Autoencoder, convolutional
 from allometry.models.autoencoders.collapse import (
     active_units,
     gradient_variances,
+    kl_split,
     mutual_information,
 )
+from allometry.models.autoencoders.generative import GenerativeVQVAE, generative_vqvae
 from allometry.models.autoencoders.likelihoods import (
     Bernoulli,
     Categorical,
@@ -29,6 +31,7 @@ __all__ = [
     "DiscretisedLogistic",
     "Down",
     "Gaussian",
+    "GenerativeVQVAE",
     "Likelihood",
     "LinearGaussian",
     "Up",
@@ -39,7 +42,9 @@ __all__ = [
     "deep",
     "dense_vae",
     "fit_linear_gaussian",
+    "generative_vqvae",
     "gradient_variances",
+    "kl_split",
     "linear",
     "mutual_information",
     "perplexity",

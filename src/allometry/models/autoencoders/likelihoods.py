@@ -9,7 +9,7 @@ from typing import final
 
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor, nn
+from torch import Tensor, distributions, nn
 from torch.nn import functional as F
 
 from allometry._core.errors import require
@@ -30,6 +30,10 @@ class Likelihood(nn.Module, ABC):
     @abstractmethod
     def log_prob(self, numbers: Float[Tensor, "n *out"], x: Data) -> Float[Tensor, " n"]:
         """Log probability (or density) in nats."""
+
+    @abstractmethod
+    def law(self, numbers: Float[Tensor, "n *out"]) -> distributions.Distribution:
+        """The same as torch's conditional law, whose event is one example."""
 
     @abstractmethod
     def mean(self, numbers: Float[Tensor, "n *out"]) -> Event:
@@ -65,6 +69,11 @@ class Gaussian(Likelihood):
         size = x[0].numel()
         return -0.5 * squares - size * (self.log_sigma + 0.5 * math.log(2 * math.pi))
 
+    def law(self, numbers: Float[Tensor, "n *out"]) -> distributions.Distribution:
+        """Independent normal laws."""
+        sd = self.log_sigma.exp().expand_as(numbers)
+        return distributions.Independent(distributions.Normal(numbers, sd), numbers.ndim - 1)
+
     def mean(self, numbers: Float[Tensor, "n *out"]) -> Event:
         """The numbers themselves."""
         return numbers
@@ -83,6 +92,11 @@ class Bernoulli(Likelihood):
         """The log probability of 0s and 1s."""
         losses = F.binary_cross_entropy_with_logits(numbers, x.to(numbers.dtype), reduction="none")
         return -losses.flatten(1).sum(1)
+
+    def law(self, numbers: Float[Tensor, "n *out"]) -> distributions.Distribution:
+        """Independent coins."""
+        coins = distributions.Bernoulli(logits=numbers)
+        return distributions.Independent(coins, numbers.ndim - 1)
 
     def mean(self, numbers: Float[Tensor, "n *out"]) -> Event:
         """The probabilities."""
@@ -110,6 +124,11 @@ class Categorical(Likelihood):
         """The log probability of whole numbers."""
         log_p = numbers.log_softmax(-1)
         return log_p.gather(-1, x.long().unsqueeze(-1)).flatten(1).sum(1)
+
+    def law(self, numbers: Float[Tensor, "n *out"]) -> distributions.Distribution:
+        """Independent draws of L values."""
+        values = distributions.Categorical(logits=numbers)
+        return distributions.Independent(values, numbers.ndim - 2)
 
     def mean(self, numbers: Float[Tensor, "n *out"]) -> Event:
         """The expected value."""
@@ -144,6 +163,9 @@ class DiscretisedLogistic(Likelihood):
 
     def log_prob(self, numbers: Float[Tensor, "n *out"], x: Data) -> Float[Tensor, " n"]:
         """The log mass; numbers are means in units of (L - 1) / 2 about the middle."""
+        return self._each(numbers, x).flatten(1).sum(1)
+
+    def _each(self, numbers: Tensor, x: Tensor) -> Tensor:
         scale = self.log_scale.exp()
         away = x.to(numbers.dtype) - self._centre(numbers)
         above, below = (away + 0.5) / scale, (away - 0.5) / scale
@@ -151,15 +173,21 @@ class DiscretisedLogistic(Likelihood):
         inside = (
             F.logsigmoid(above) + F.logsigmoid(-below) + torch.log(-torch.expm1(below - above))
         )
-        log_p = torch.where(
+        return torch.where(
             x == 0,
             F.logsigmoid(above),
             torch.where(x == self.levels - 1, F.logsigmoid(-below), inside),
         )
-        return log_p.flatten(1).sum(1)
 
     def _centre(self, numbers: Tensor) -> Tensor:
         return (numbers + 1) * (self.levels - 1) / 2
+
+    def law(self, numbers: Float[Tensor, "n *out"]) -> distributions.Distribution:
+        """Independent draws of L values, by their masses."""
+        every = torch.arange(self.levels, device=numbers.device, dtype=numbers.dtype)
+        masses = self._each(numbers.unsqueeze(-1), every.expand(*numbers.shape, self.levels))
+        values = distributions.Categorical(logits=masses)
+        return distributions.Independent(values, numbers.ndim - 1)
 
     def mean(self, numbers: Float[Tensor, "n *out"]) -> Event:
         """The centre, held to the values there are."""

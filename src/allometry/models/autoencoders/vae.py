@@ -10,11 +10,12 @@ from typing import final
 
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor, nn
+from torch import Tensor, distributions, nn
 
 from allometry._core.errors import require
 from allometry.models.autoencoders.likelihoods import Likelihood
 from allometry.models.autoencoders.networks import Dense
+from allometry.models.graphical import Directed, Node
 
 Data = Shaped[Tensor, "n *event"]
 Codes = Float[Tensor, "n k"]
@@ -56,6 +57,22 @@ class VAE(nn.Module):
         mean, log_var = self.encoder(x.to(self._dtype) / self.scale).chunk(2, 1)
         # Bounds that no trained encoder meets, so that a bad first step can't overflow.
         return mean, log_var.clamp(-20, 10)
+
+    def encoder_law(self, x: Data) -> distributions.Distribution:
+        """q(z | x) as torch's law, for whoever wants more of it than its numbers."""
+        mean, log_var = self.posterior(x)
+        return distributions.Independent(distributions.Normal(mean, (0.5 * log_var).exp()), 1)
+
+    def decoder_law(self, z: Codes) -> distributions.Distribution:
+        """p(x | z) as torch's law."""
+        return self.likelihood.law(self.decoder(z))
+
+    def directed(self) -> Directed:
+        """The generative model as a graph of factors: z, and x that depends on it, N times."""
+        zero = torch.zeros(self.code, dtype=self._dtype)
+        prior = distributions.Independent(distributions.Normal(zero, zero + 1), 1)
+        z = Node("z", lambda: prior, plate="N")
+        return Directed([z, Node("x", lambda z: self.decoder_law(z), ("z",), "N", observed=True)])
 
     @property
     def _dtype(self) -> torch.dtype:

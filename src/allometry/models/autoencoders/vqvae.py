@@ -58,6 +58,14 @@ class Codebook(nn.Module):
         return nearest(x, self.vectors)[0]
 
     @torch.no_grad()
+    def place(self, x: Float[Tensor, "m d"]) -> None:
+        """Begin at outputs of the encoder, evenly spread among those given."""
+        require(len(x) >= self.K, "Codebook.place", f"be given at least {self.K} rows", len(x))
+        rows = x[torch.linspace(0, len(x) - 1, self.K).round().long()]
+        self.vectors.copy_(rows)
+        self.sums.copy_(rows * self.used[:, None])
+
+    @torch.no_grad()
     def follow(
         self, x: Float[Tensor, "m d"], code: Int[Tensor, " m"], rng: torch.Generator
     ) -> None:
