@@ -95,11 +95,11 @@ def test_discrete_flows_are_bijections_and_sum_to_one():
     assert drawn.max() <= 3
 
 
-def test_a_discrete_flow_learns_a_dependence():
-    """x2 = x1 + 1 mod 5. Straight-through gradients get stuck where two symbols share a shift, as
-    their paper says, so half of what there is to learn is what is asked."""
-    flow = flows.discrete(2, 5, layers=1, width=32)
-    rng = torch.Generator().manual_seed(0)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_discrete_flow_learns_a_dependence(seed):
+    """x2 = x1 + 1 mod 5."""
+    rng = torch.Generator().manual_seed(seed)
+    flow = flows.discrete(2, 5, layers=1, width=32, rng=rng)
     optimiser = torch.optim.Adam(flow.parameters(), lr=0.02)
     for _ in range(200):
         first = torch.randint(5, (128,), generator=rng)
@@ -108,7 +108,7 @@ def test_a_discrete_flow_learns_a_dependence():
         loss.backward()
         optimiser.step()
     # The entropy is log 5; without the dependence it would be 2 log 5.
-    assert loss.item() < 1.5 * math.log(5)
+    assert loss.item() < math.log(5) + 0.3
 
 
 def test_dequantised_mass_is_at_most_one():

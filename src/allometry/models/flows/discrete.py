@@ -101,7 +101,11 @@ class DiscreteFlow(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.dim, self.K = dim, K
-        self.logits = nn.Parameter(torch.zeros(dim, K))
+        # Under an even law no shift is better than another, and symbols that happen to share one
+        # would stay together: a preference at the start tells all of them where to go.
+        start = torch.zeros(dim, K)
+        start[:, 0] = 2.0
+        self.logits = nn.Parameter(start)
 
     def _hot(self, x: Symbols) -> OneHot:
         return torch.nn.functional.one_hot(x, self.K).to(self.logits.dtype)
