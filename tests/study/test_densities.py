@@ -10,8 +10,10 @@ import torch
 from allometry import InputError, report
 from allometry.study import Study, jobs
 from allometry.study.densities import LAWS, density_study, vectors
-from allometry.study.recipes import baseline, glow, spline_coupling, vae
-from allometry.study.recipes.density import FAMILIES, grow, loss_on, made
+from allometry.study.recipes import baseline, glow, spline_coupling, vae, vqvae
+from allometry.study.recipes.autoencoder import PLAIN
+from allometry.study.recipes.density import FAMILIES, OF_IMAGES, grow, loss_on, made
+from allometry.study.request import Place
 from allometry.targets import Images, Points, Table, points
 from allometry.train import count_parameters
 
@@ -25,7 +27,7 @@ def _single_precision():
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("N", [6e3, 4e4])
 def test_sizes_are_what_was_asked(family, N):
-    shape, levels = ([1, 8, 8], 17) if family in ("glow", "vae") else ([2], None)
+    shape, levels = ([1, 8, 8], 17) if family in OF_IMAGES else ([2], None)
     layers, width = grow(family, shape, levels, N)
     size, _ = count_parameters(made(family, shape, levels, layers, width))
     assert abs(math.log(size / N)) < 0.25
@@ -60,7 +62,7 @@ def test_moons_are_studied_and_reported(tmp_path):
 
 
 def test_digits_are_studied_and_reported(tmp_path):
-    recipes = [glow, vae, baseline]
+    recipes = [glow, vae, vqvae, baseline]
     study = Study(Images.digits(), recipes, ladder=[8000], seeds=1, tokens=[64 * 12])
     runs = study.run(tmp_path / "digits")
     frame = runs.frame()
@@ -69,7 +71,15 @@ def test_digits_are_studied_and_reported(tmp_path):
     start = frame[frame["family"] == "histogram"]["loss"].item()
     assert frame[frame["family"] == "glow"]["loss"].item() == pytest.approx(start, abs=0.25)
     page = report.write(tmp_path / "report.html", runs)
-    assert page.read_text().count("data:image/png;base64,") == 2
+    text = page.read_text()
+    # Samples of three; copies and ways of two; traversals and the plates of one.
+    assert text.count("data:image/png;base64,") == 3 + 2 + 2 + 1
+    assert text.count("data:image/svg+xml;base64,") == 1
+    for said in ("from -2.5 to 2.5", "The way between pairs", "as a directed model"):
+        assert said in text
+    assert {"code_perplexity", "active_units", "mutual_information"} <= set(runs.measures())
+    use = frame[frame["family"] == "vqvae"]["code_perplexity"].item()
+    assert 1 <= use <= 128
     for seen in (tmp_path / "digits" / "pictures").glob("*.npz"):
         samples = np.load(seen)["samples"]
         assert samples.shape[1:] == (40, 1, 8, 8)
@@ -105,3 +115,42 @@ def test_a_tables_loss_is_in_its_own_units(tmp_path):
 def test_requests_are_plain_values():
     (spec, *_) = density_study(Points(points.TwoMoons())).specs()
     assert json.loads(json.dumps(spec.to_dict()))["arguments"]["family"] == "affine_coupling"
+
+
+def test_the_quantisers_exponent_is_the_theorys(tmp_path):
+    """In the plane the distortion of the best codes falls as 1 / K (`gersho1979`)."""
+    study = jobs.study("eight_gaussians", families=["quantiser"], rungs=4, seeds=1, tokens=[4000])
+    runs = study.run(tmp_path / "codes")
+    frame = runs.frame().sort_values("N")
+    assert set(frame["status"]) == {"done"}, frame["error"].tolist()
+    large = frame[frame["N"] >= 32]
+    slope = np.polyfit(np.log(large["N"]), np.log(large["loss"]), 1)[0]
+    # Eight separate clusters and codebooks of LBG rather than the best: a tenth either way.
+    assert slope == pytest.approx(-1, abs=0.15)
+    text = report.write(tmp_path / "report.html", runs).read_text()
+    assert "Voronoi cells" in text
+    assert "bound (broken)" in text
+
+
+def test_autoencoders_copy_better_as_they_grow(tmp_path):
+    families = list(PLAIN)
+    study = jobs.study("digits", families=families, rungs=2, seeds=1, tokens=[128 * 60])
+    rows = study.grid()
+    assert {row["family"] for row in rows} == {f.replace("_", " ") for f in families}
+    (tmp_path / "weights").mkdir()
+    place = Place("key", tmp_path, watch=lambda progress: None, stop=lambda: False)
+    sizes = PLAIN["autoencoder"](study.target, [800, 8000], tokens=[128 * 60], seeds=1)
+    small, large = (spec()(place).columns["loss"] for spec in sizes)
+    assert large < small
+
+
+@pytest.mark.parametrize("family", PLAIN)
+def test_every_autoencoder_trains(family, tmp_path):
+    (spec,) = PLAIN[family](Images.digits(), [3000], tokens=[128 * 3], seeds=1)
+    (tmp_path / "weights").mkdir()
+    place = Place("key", tmp_path, watch=lambda progress: None, stop=lambda: False)
+    outcome = spec()(place)
+    assert 0 < outcome.columns["loss"] < 1
+    assert place.weights.exists()
+    N = spec().budget().N
+    assert abs(math.log(N / 3000)) < 0.3

@@ -42,7 +42,8 @@ def run(
         list[str] | None,
         typer.Option(
             help="Of a text: transformer, ngram, mlp, rnn, lstm, gru, convolution; of a density: "
-            "a flow; of `degree`: T_2, T_3, ... Give it again for several."
+            "a flow, vae, vqvae, quantiser, autoencoder, ...; of `degree`: T_2, T_3, ... Give it "
+            "again for several."
         ),
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; one per core.")] = None,

@@ -2,11 +2,11 @@
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float, UInt8
 from numpy import ndarray
@@ -14,7 +14,9 @@ from torch import nn
 
 from allometry._core.spec import Spec
 from allometry.models import flows
-from allometry.report import raster, words
+from allometry.models.autoencoders import VAE
+from allometry.report import codes, raster, words
+from allometry.report.raster import Picture
 from allometry.report.runs import RunsLike, about, finished, table
 from allometry.study.recipes.density import made
 from allometry.targets.points import Density
@@ -24,16 +26,7 @@ CELLS = 90
 """Cells along a side of a heat map."""
 
 MOST_STAGES = 5
-
-
-@final
-@dataclass(frozen=True)
-class Picture:
-    """An image of the page: its address, what it shows, and the words under it."""
-
-    name: str
-    address: str
-    caption: str
+MOST_CELLS = 130
 
 
 def pictures(runs: RunsLike) -> list[Picture]:
@@ -46,6 +39,7 @@ def pictures(runs: RunsLike) -> list[Picture]:
     assert isinstance(target, dict)
     folder, frame = Path(str(said["folder"])), finished(table(runs))
     drawn: list[Picture] = []
+    drawn += _quantisers(folder, frame, target)
     for family, group in frame.groupby("family", sort=False):
         for key in group.sort_values("loss")["key"]:
             weights = folder / "weights" / f"{key}.safetensors"
@@ -54,6 +48,26 @@ def pictures(runs: RunsLike) -> list[Picture]:
                 name = words.family(str(family))
                 drawn += _of_run(folder, str(key), model, target, name)
                 break
+    return drawn
+
+
+def _quantisers(folder: Path, frame: pd.DataFrame, target: dict[str, Any]) -> list[Picture]:
+    """Distortion against rate; in the plane also the cells of as many codes as can be shown."""
+    own = frame[frame["family"] == "quantiser"].sort_values(["N", "loss"])
+    if target["kind"] != "points" or not len(own):
+        return []
+    density: Density = Spec.from_dict(target["density"])()
+    best = own.groupby("N")["loss"].min()
+    found = (best.index.to_numpy(float) / density.dim, best.to_numpy(float))
+    drawn = [codes.rate_distortion(*found, density.dim, density.entropy.value)]
+    few = own[own["N"] <= 2 * MOST_CELLS]
+    if density.dim == 2 and len(few):
+        key = few[few["N"] == few["N"].max()]["key"].iloc[0]
+        weights = folder / "weights" / f"{key}.safetensors"
+        if weights.exists():
+            book = checkpoint.read(weights)[0]["codes"].double().numpy()
+            sample = density.draw(1500, np.random.default_rng(0))
+            drawn.append(codes.voronoi(book, sample))
     return drawn
 
 
@@ -82,10 +96,21 @@ def _of_run(
     if seen.exists():
         with np.load(seen, allow_pickle=False) as data:
             samples, steps = data["samples"], data["step"]
+            latent = {k: data[k] for k in codes.CAPTIONS if k in data.files}
         if samples.ndim == 5:
             drawn.append(_image_samples(samples, steps, int(target["levels"]), name))
+            drawn += codes.latent(latent, int(target["levels"]), name)
         elif samples.shape[-1] == 2 and target["kind"] == "points":
             drawn.append(_point_samples(samples, steps, Spec.from_dict(target["density"])(), name))
+    if isinstance(model, VAE):
+        drawn.append(
+            Picture(
+                f"plates-{name}",
+                raster.address(model.directed().diagram().encode(), "image/svg+xml"),
+                f"The {name} as a directed model: a code z for each of N examples x, which are "
+                "what is observed (shaded).",
+            )
+        )
     return drawn
 
 
@@ -202,7 +227,7 @@ def _image_samples(samples: ndarray, steps: ndarray, levels: int, name: str) -> 
     for i in _marks(steps):
         few = samples[i][:16] / (levels - 1)
         side = math.isqrt(len(few))
-        shown = [_pixels(image) for image in few]
+        shown = [raster.pixels(image) for image in few]
         panels.append(raster.side_by_side(shown, 1, side))
     times = max(1, 190 // panels[0].shape[1])
     panels = [raster.enlarged(p, times) for p in panels]
@@ -212,9 +237,3 @@ def _image_samples(samples: ndarray, steps: ndarray, levels: int, name: str) -> 
         raster.address(raster.png(raster.side_by_side(panels, 8)), "image/png"),
         f"Samples of the {name} along training, after {said} steps, from the same noise.",
     )
-
-
-def _pixels(image: Float[ndarray, "c h w"]) -> UInt8[ndarray, "h w 3"]:
-    if image.shape[0] == 3:
-        return (image.transpose(1, 2, 0) * 255).clip(0, 255).round().astype(np.uint8)
-    return raster.heat(image[0])

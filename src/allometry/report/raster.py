@@ -4,12 +4,24 @@ import base64
 import struct
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 from jaxtyping import Float, UInt8
 from numpy import ndarray
 
 from allometry.report.theme import LIGHT
+
+
+@final
+@dataclass(frozen=True)
+class Picture:
+    """An image of the page: its address, what it shows, and the words under it."""
+
+    name: str
+    address: str
+    caption: str
 
 
 def png(pixels: UInt8[ndarray, "h w 3"]) -> bytes:
@@ -43,6 +55,13 @@ def heat(values: Float[ndarray, "h w"]) -> UInt8[ndarray, "h w 3"]:
     low, high = paper + (full - paper) * np.minimum(1, 2 * v), full * 0.35
     mixed = np.where(v < 0.5, low, full + (high - full) * (2 * v - 1))
     return mixed.round().astype(np.uint8)
+
+
+def pixels(image: Float[ndarray, "c h w"]) -> UInt8[ndarray, "h w 3"]:
+    """An image of values 0 to 1: its own colours where it has three, else shades of ours."""
+    if image.shape[0] == 3:
+        return (image.transpose(1, 2, 0) * 255).clip(0, 255).round().astype(np.uint8)
+    return heat(image[0])
 
 
 def side_by_side(

@@ -5,15 +5,11 @@ from pathlib import Path
 
 from allometry._core.errors import require
 from allometry.study.ladder import ladder
+from allometry.study.recipes.autoencoder import PLAIN
 from allometry.study.recipes.baseline import baseline
 from allometry.study.recipes.density import Vectors
-from allometry.study.recipes.flows import (
-    affine_coupling,
-    glow,
-    masked_autoregressive,
-    spline_coupling,
-    vae,
-)
+from allometry.study.recipes.flows import RECIPES
+from allometry.study.recipes.quantiser import UNIT, quantiser
 from allometry.study.study import Study
 from allometry.targets import Images, Points, Table, points
 
@@ -31,13 +27,9 @@ LAWS: dict[str, Callable[[], points.Density]] = {
 }
 """Jobs by name, besides files."""
 
-RECIPES = {
-    "affine_coupling": affine_coupling,
-    "spline_coupling": spline_coupling,
-    "masked_autoregressive": masked_autoregressive,
-    "glow": glow,
-    "vae": vae,
-}
+
+COPYING = {"quantiser": quantiser, **PLAIN}
+"""Families whose loss is the squared error of a copy, apart from those with a likelihood."""
 
 
 def vectors(job: str) -> Vectors | None:
@@ -71,19 +63,22 @@ def density_study(
     Args:
         target: Points, a table or images.
         families: Of `RECIPES`; affine and spline couplings for points, splines for images, unless
-            told.
+            told. Those of `COPYING` are a study of another loss, see `copy_study`.
         smallest: Parameters of the smallest flow.
         largest: Of the largest, 100,000 at most.
         rungs: Sizes, 6 at most.
         seeds: Repetitions.
         examples: Training examples D; three budgets of some minutes unless told.
     """
+    if families and families[0] in COPYING:
+        return copy_study(target, families=families, rungs=rungs, seeds=seeds, examples=examples)
     images = isinstance(target, Images)
     chosen = list(families) or (
         ["spline_coupling"] if images else ["affine_coupling", "spline_coupling"]
     )
     for family in chosen:
-        require(family in RECIPES, "family", f"be one of {', '.join(RECIPES)}", family)
+        known = f"be one of {', '.join(RECIPES)} (or all of {', '.join(COPYING)})"
+        require(family in RECIPES, "family", known, family)
     # A pixel's CDF alone takes a number for each of its values: no flow of images is smaller.
     least = 4 * target.dim * (target.levels or 1) if images else smallest
     return Study(
@@ -92,4 +87,33 @@ def density_study(
         ladder=ladder(max(smallest, least), max(min(largest, 1e5), 8 * least), min(rungs, 6)),
         seeds=seeds,
         tokens=examples or ([12_800, 25_600, 51_200] if images else [32_000, 64_000, 256_000]),
+    )
+
+
+def copy_study(
+    target: Vectors,
+    *,
+    families: Sequence[str] = ("quantiser",),
+    rungs: int = 6,
+    seeds: int = 2,
+    examples: Sequence[float] | None = None,
+) -> Study:
+    """Quantisers and autoencoders: what a copy through so small a code costs in squared error.
+
+    Args:
+        target: Points, a table or images.
+        families: Of `COPYING`.
+        rungs: Sizes, 8 at most: 4 to 512 times the numbers of an example.
+        seeds: Repetitions.
+        examples: Training examples D; three numbers up to 32,000 unless told.
+    """
+    for family in families:
+        require(family in COPYING, "family", f"be one of {', '.join(COPYING)}", family)
+    return Study(
+        target,
+        recipes=[COPYING[family] for family in families],
+        ladder=ladder(4.0 * target.dim, 512.0 * target.dim, min(rungs, 8)),
+        seeds=seeds,
+        tokens=examples or [2_000, 8_000, 32_000],
+        unit=UNIT,
     )

@@ -1,36 +1,58 @@
 """How each family is grown to a wanted size and trained."""
 
+from allometry.study.recipes.autoencoder import (
+    autoencoder,
+    contractive_autoencoder,
+    convolutional_autoencoder,
+    denoising_autoencoder,
+    linear_autoencoder,
+    sparse_autoencoder,
+)
 from allometry.study.recipes.baseline import baseline
 from allometry.study.recipes.brackets import twins
 from allometry.study.recipes.flows import (
     affine_coupling,
+    beta_vae,
     glow,
+    info_vae,
     masked_autoregressive,
     spline_coupling,
     vae,
+    vqvae,
 )
 from allometry.study.recipes.gan import gan
 from allometry.study.recipes.ngram import ngram
+from allometry.study.recipes.quantiser import quantiser
 from allometry.study.recipes.sequence import convolution, gru, lstm, mlp, rnn
 from allometry.study.recipes.transformer import transformer
 from allometry.study.recipes.universal import built, learner
 
 __all__ = [
     "affine_coupling",
+    "autoencoder",
     "baseline",
+    "beta_vae",
     "built",
+    "contractive_autoencoder",
     "convolution",
+    "convolutional_autoencoder",
+    "denoising_autoencoder",
     "gan",
     "glow",
     "gru",
+    "info_vae",
     "learner",
+    "linear_autoencoder",
     "lstm",
     "masked_autoregressive",
     "mlp",
     "ngram",
+    "quantiser",
     "rnn",
+    "sparse_autoencoder",
     "spline_coupling",
     "transformer",
     "twins",
     "vae",
+    "vqvae",
 ]

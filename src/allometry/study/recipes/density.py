@@ -1,4 +1,4 @@
-"""Flows and variational autoencoders of any size on points, tables and images, by likelihood."""
+"""Flows and autoencoders of any size on points, tables and images, by likelihood."""
 
 import functools
 import json
@@ -9,7 +9,8 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from allometry._core.errors import InputError, require
@@ -18,12 +19,13 @@ from allometry._core.files import make_folder, replacing
 from allometry._core.spec import Spec
 from allometry.measure import energy_distance, prdc
 from allometry.models import autoencoders, flows
+from allometry.study.recipes.latent import code_measures, latent_pictures
+from allometry.study.recipes.losses import step_loss
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Images, Points, Table
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_parameters
 from allometry.train.loop import descend
-from allometry.train.objectives import negative_log_likelihood
 from allometry.train.optimiser import adamw
 
 Vectors = Points | Table | Images
@@ -31,12 +33,28 @@ Vectors = Points | Table | Images
 BASE_WIDTH = 64
 """The width at which the learning rate is the number that was asked for."""
 
-FAMILIES = ("affine_coupling", "spline_coupling", "masked_autoregressive", "glow", "vae")
-LAYERS: dict[str, int] = dict(zip(FAMILIES, (8, 6, 5, 4, 2), strict=True))
-"""Layers of each family at every size (steps of each level, for GLOW): it is width that grows."""
+LAYERS: dict[str, int] = {
+    "affine_coupling": 8,
+    "spline_coupling": 6,
+    "masked_autoregressive": 5,
+    "glow": 4,
+    "vae": 2,
+    "beta_vae": 2,
+    "info_vae": 2,
+    "vqvae": 2,
+}
+"""Layers of each family at every size (steps of each level for GLOW, blocks of the prior for
+VQ-VAE): it is width that grows."""
+
+FAMILIES = tuple(LAYERS)
+VARIATIONAL = ("vae", "beta_vae", "info_vae")
+OF_IMAGES = ("glow", *VARIATIONAL, "vqvae")
 
 CODE = 16
 """Numbers in the code of a variational autoencoder."""
+
+CODES, CODE_SIZE = 128, 8
+"""Vectors in the codebook of a VQ-VAE, and numbers in each."""
 
 JUDGED, LEAST = 1000, 20
 """Samples that are scored at most, and held-out rows below which nothing is."""
@@ -124,7 +142,10 @@ class FlowRun(Request):
         target, model = self.target, self.model()
         first = target.batch(0, size=max(self.batch, 512), seed=self.seed)
         model.initialise(first if isinstance(target, Points) else target.split("train"))  # pyright: ignore
-        optimiser = adamw(model, lr=self.lr, width=self.width, base_width=BASE_WIDTH)
+        decay = 0.1 if self.family == "vqvae" else 0.0
+        optimiser = adamw(
+            model, lr=self.lr, width=self.width, base_width=BASE_WIDTH, weight_decay=decay
+        )
         seen: list[np.ndarray] = []
 
         def measure() -> Estimate:
@@ -134,7 +155,7 @@ class FlowRun(Request):
         trained = descend(
             model,
             optimiser,
-            self._objective(model),
+            step_loss(self.family, model, target, self.batch, self.seed),
             measure,
             steps=self.steps,
             seen=self.batch,
@@ -151,7 +172,8 @@ class FlowRun(Request):
         with replacing(pictures / f"{place.key}.npz", "wb") as file:
             # Weights may have been resumed: the samples are those of the steps at the end.
             steps = np.asarray(trained.curve.step[-len(seen) :])
-            np.savez(file, allow_pickle=False, samples=np.stack(seen), step=steps)
+            more = latent_pictures(model, target) if isinstance(target, Images) else {}
+            np.savez(file, allow_pickle=False, samples=np.stack(seen), step=steps, **more)
         budget = self.budget()
         each = budget.C / budget.D
         return Outcome(
@@ -178,19 +200,6 @@ class FlowRun(Request):
             measures=_worth(model, target, self.seed),
         )
 
-    def _objective(self, model: nn.Module) -> Callable[[int], Tensor]:
-        target = self.target
-
-        def loss(step: int) -> Tensor:
-            x = target.batch(step, size=self.batch, seed=self.seed)
-            if not isinstance(target, Images):
-                return negative_log_likelihood(model, x)
-            rng = torch.Generator().manual_seed(1_000_003 * self.seed + step)
-            noise = model.draw_noise(x.shape, rng)  # pyright: ignore
-            return negative_log_likelihood(model, x, noise)
-
-        return loss
-
 
 def made(
     family: str,
@@ -210,21 +219,10 @@ def made(
         width: Of its networks.
         rng: Source of the initial weights; `None` means seed 0.
     """
-    require(family in FAMILIES, "flow family", f"be one of {FAMILIES}", family)
-    if family == "vae":
-        require(levels is not None, "vae", "be given images", tuple(shape))
-        assert levels is not None
-        likelihood, hidden = autoencoders.DiscretisedLogistic(levels), [width] * layers
-        return autoencoders.dense_vae(shape, CODE, likelihood, hidden, rng, float(levels))
-    if family == "glow":
-        require(levels is not None, "glow", "be given images", tuple(shape))
-        assert levels is not None
-        halvings = min(2, *(_halvings(side) for side in shape[1:]))
-        body = flows.glow(shape, halvings, layers, width, marginal=levels, rng=rng)
-        return flows.Dequantised(body, levels)
+    require(family in FAMILIES, "family", f"be one of {FAMILIES}", family)
     if levels is not None:
-        require(family == "spline_coupling", "flow family", "be spline_coupling or glow", family)
-        return flows.image_splines(shape, levels, layers, width, rng=rng)
+        return _of_images(family, shape, levels, layers, width, rng)
+    require(family not in OF_IMAGES, family, "be given images", tuple(shape))
     (dim,) = shape
     makers: dict[str, Callable[..., flows.Flow]] = {
         "affine_coupling": flows.affine_coupling,
@@ -234,8 +232,30 @@ def made(
     return makers[family](dim, layers, width, rng=rng)
 
 
+def _of_images(
+    family: str,
+    shape: Sequence[int],
+    levels: int,
+    layers: int,
+    width: int,
+    rng: torch.Generator | None,
+) -> nn.Module:
+    if family in VARIATIONAL:
+        likelihood, hidden = autoencoders.DiscretisedLogistic(levels), [width] * layers
+        return autoencoders.dense_vae(shape, CODE, likelihood, hidden, rng, float(levels))
+    if family == "spline_coupling":
+        return flows.image_splines(shape, levels, layers, width, rng=rng)
+    require(family in OF_IMAGES, "family", f"be spline_coupling or of {OF_IMAGES}", family)
+    halvings = min(2, *(_halvings(side) for side in shape[1:]))
+    if family == "vqvae":
+        codes = (CODES, CODE_SIZE, width, halvings)
+        return autoencoders.generative_vqvae(shape, levels, *codes, width, layers, rng)
+    body = flows.glow(shape, halvings, layers, width, marginal=levels, rng=rng)
+    return flows.Dequantised(body, levels)
+
+
 def _halvings(side: int) -> int:
-    require(side % 2 == 0, "glow images", "have sides of even length", side)
+    require(side % 2 == 0, "images", "have sides of even length", side)
     return 1 + (_halvings(side // 2) if side % 4 == 0 else 0)
 
 
@@ -271,7 +291,8 @@ def _worth(model: nn.Module, target: Vectors, seed: int) -> dict[str, Estimate]:
     rng = torch.Generator().manual_seed(seed + 1)
     made = model.sample(len(real), rng=rng)  # pyright: ignore
     a, b = (torch.as_tensor(x).flatten(1).double() for x in (real, made))
-    return {"energy_distance": energy_distance(a, b)} | prdc(a, b)
+    found = {"energy_distance": energy_distance(a, b)} | prdc(a, b)
+    return found | (code_measures(model, target, seed) if isinstance(target, Images) else {})
 
 
 @functools.cache
@@ -280,7 +301,8 @@ def _cost(shape: Spec) -> tuple[int, float]:
     with torch.device("meta"):
         model = shape()
         x = torch.zeros(2, *model.shape)
-        with FlopCounterMode(display=False) as counter:
+        # Attention is counted in its plain form, which fused kernels would hide.
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
             flow = model.flow if isinstance(model, flows.Dequantised) else model
             given = [torch.zeros(2, CODE)] if isinstance(model, autoencoders.VAE) else []
             flow.log_prob(x, *given).sum().backward()
@@ -297,13 +319,18 @@ def grow(family: str, shape: Sequence[int], levels: int | None, N: float) -> tup
         with torch.device("meta"):
             return count_parameters(made(family, shape, levels, **sizes))[0]
 
+    return layers, nearest_width(size, N)
+
+
+def nearest_width(size: Callable[[int], int], N: float, most: int = 4096) -> int:
+    """The width, from 1 to `most`, whose size is nearest to `N` in ratio; sizes must grow."""
     low, high = 1, 1
-    while size(high) < N and high < 4096:
-        low, high = high, 2 * high
+    while size(high) < N and high < most:
+        low, high = high, min(2 * high, most)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if size(middle) < N else (low, middle)
-    return layers, min((low, high), key=lambda w: abs(math.log(size(w) / N)))
+    return min((low, high), key=lambda w: abs(math.log(size(w) / N)))
 
 
 def requests(

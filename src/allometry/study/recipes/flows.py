@@ -1,92 +1,142 @@
 """Recipes of densities: how each family is asked for."""
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
 from allometry._core.errors import require
 from allometry._core.spec import Spec
-from allometry.study.recipes.density import Vectors, requests
+from allometry.study.recipes.density import OF_IMAGES, Vectors, requests
 from allometry.targets import Images
 
 
-def affine_coupling(
-    target: Vectors,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    batch: int = 256,
-    lr: float = 0.01,
-) -> list[Spec]:
-    """Requests for affine couplings (RealNVP) of each size, number of examples and seed.
+@runtime_checkable
+class DensityRecipe(Protocol):
+    """Requests for one family of each size, number of examples and seed."""
+
+    def __call__(
+        self,
+        target: Vectors,
+        ladder: Iterable[float],
+        *,
+        tokens: Sequence[float],
+        seeds: int,
+        batch: int = ...,
+        lr: float = ...,
+    ) -> list[Spec]:
+        """The requests."""
+        ...
+
+
+def _recipe(family: str, usual_batch: int, usual_lr: float, about: str) -> DensityRecipe:
+    def recipe(
+        target: Vectors,
+        ladder: Iterable[float],
+        *,
+        tokens: Sequence[float],
+        seeds: int,
+        batch: int = usual_batch,
+        lr: float = usual_lr,
+    ) -> list[Spec]:
+        if family in OF_IMAGES:
+            require(isinstance(target, Images), f"{family}.target", "be images", target)
+        return requests(family, target, ladder, tokens, seeds, batch, lr)
+
+    recipe.__name__ = recipe.__qualname__ = family
+    recipe.__doc__ = f"Requests for {about}"
+    return recipe
+
+
+affine_coupling = _recipe(
+    "affine_coupling",
+    256,
+    0.01,
+    """affine couplings (RealNVP) of each size, number of examples and seed.
 
     References: `dinh2017`.
-    """
-    return requests("affine_coupling", target, ladder, tokens, seeds, batch, lr)
+    """,
+)
 
-
-def spline_coupling(
-    target: Vectors,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    batch: int = 256,
-    lr: float = 0.005,
-) -> list[Spec]:
-    """Requests for spline couplings of each size, number of examples and seed.
+spline_coupling = _recipe(
+    "spline_coupling",
+    256,
+    0.005,
+    """spline couplings of each size, number of examples and seed.
 
     References: `durkan2019`.
-    """
-    return requests("spline_coupling", target, ladder, tokens, seeds, batch, lr)
+    """,
+)
 
-
-def masked_autoregressive(
-    target: Vectors,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    batch: int = 256,
-    lr: float = 0.005,
-) -> list[Spec]:
-    """Requests for masked autoregressive flows of each size, number of examples and seed.
+masked_autoregressive = _recipe(
+    "masked_autoregressive",
+    256,
+    0.005,
+    """masked autoregressive flows of each size, number of examples and seed.
 
     References: `papamakarios2017`.
-    """
-    return requests("masked_autoregressive", target, ladder, tokens, seeds, batch, lr)
+    """,
+)
 
-
-def glow(
-    target: Images,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    batch: int = 128,
-    lr: float = 0.002,
-) -> list[Spec]:
-    """Requests for GLOW of each size, number of images and seed.
+glow = _recipe(
+    "glow",
+    128,
+    0.002,
+    """GLOW of each size, number of images and seed.
 
     References: `kingma2018`.
-    """
-    require(isinstance(target, Images), "glow.target", "be images", target)
-    return requests("glow", target, ladder, tokens, seeds, batch, lr)
+    """,
+)
 
-
-def vae(
-    target: Images,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    batch: int = 128,
-    lr: float = 0.003,
-) -> list[Spec]:
-    """Requests for variational autoencoders of each size; the loss is the bound, in bits.
+vae = _recipe(
+    "vae",
+    128,
+    0.003,
+    """variational autoencoders of each size; the loss is the bound, in bits.
 
     The likelihood is the discretised logistic law, so that the figures stand beside the flows'.
 
     References: `kingma2014`; `salimans2017`.
-    """
-    require(isinstance(target, Images), "vae.target", "be images", target)
-    return requests("vae", target, ladder, tokens, seeds, batch, lr)
+    """,
+)
+
+beta_vae = _recipe(
+    "beta_vae",
+    128,
+    0.003,
+    """VAEs trained with four times the weight on the divergence; the loss is the plain bound.
+
+    References: `higgins2017`.
+    """,
+)
+
+info_vae = _recipe(
+    "info_vae",
+    128,
+    0.003,
+    """InfoVAEs (alpha 0, lambda 10, kernel discrepancy); the loss is the plain bound, in bits.
+
+    References: `zhao2019`.
+    """,
+)
+
+vqvae = _recipe(
+    "vqvae",
+    128,
+    0.003,
+    """vector-quantised autoencoders with a transformer as prior; the loss is the bound, in bits.
+
+    Convolutions and prior grow together; the likelihood is the VAE's.
+
+    References: `vandenoord2017`.
+    """,
+)
+
+RECIPES = {
+    "affine_coupling": affine_coupling,
+    "spline_coupling": spline_coupling,
+    "masked_autoregressive": masked_autoregressive,
+    "glow": glow,
+    "vae": vae,
+    "beta_vae": beta_vae,
+    "info_vae": info_vae,
+    "vqvae": vqvae,
+}

@@ -1,0 +1,44 @@
+"""What each family of densities minimises at a step."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from allometry.models import autoencoders as ae
+from allometry.targets import Images, Points, Table
+from allometry.train.objectives import (
+    info_vae,
+    negative_elbo,
+    negative_log_likelihood,
+    quantised_bound,
+)
+
+BETA, LAMBDA = 4.0, 10.0
+"""Of the families `beta_vae` and `info_vae`, whose loss is reported as the plain bound."""
+
+BLUR = 0.09
+"""Noise on what a VQ-VAE's encoder sees in training, as a share of the range of values."""
+
+
+def step_loss(
+    family: str, model: nn.Module, target: Points | Table | Images, batch: int, seed: int
+) -> Callable[[int], Tensor]:
+    """The loss of a step as a pure function of it: data and noise follow from seed and step."""
+
+    def loss(step: int) -> Tensor:
+        x = target.batch(step, size=batch, seed=seed)
+        if not isinstance(target, Images):
+            return negative_log_likelihood(model, x)
+        rng = torch.Generator().manual_seed(1_000_003 * seed + step)
+        noise = model.draw_noise(x.shape, rng)  # pyright: ignore
+        if isinstance(model, ae.GenerativeVQVAE):
+            return quantised_bound(model, x, noise, rng, blur=BLUR * (target.levels - 1))
+        if isinstance(model, ae.VAE) and family == "beta_vae":
+            return negative_elbo(model, x, noise, BETA)
+        if isinstance(model, ae.VAE) and family == "info_vae":
+            prior = model.draw_noise(x.shape, rng)
+            return info_vae(model, x, noise, prior, alpha=0.0, lambda_=LAMBDA)
+        return negative_log_likelihood(model, x, noise)
+
+    return loss
