@@ -24,7 +24,7 @@ from allometry.targets.languages.dyck import Dyck
 from allometry.targets.languages.language import Word
 
 MOST_SCORES = 2**18
-"""Attention scores worked on at once: what a processor's cache holds."""
+"""Numbers worked on at once, scores or the stream: what a processor's cache holds."""
 
 
 def dyck(
@@ -127,19 +127,24 @@ class DyckRecogniser:
         """How far each output lies from the threshold: above 0 accepts, 1/2 is as it should be."""
         b, n = words.shape
         require(n <= self.n, "words", f"have at most {self.n} symbols", n)
-        lengths = np.full(b, n) if lengths is None else lengths
-        step = max(1, MOST_SCORES // ((n + 2) ** 2 * self.model.heads))
-        parts = [
-            self._margins(words[i : i + step], lengths[i : i + step]) for i in range(0, b, step)
-        ]
-        return np.concatenate(parts) if parts else np.zeros(0)
-
-    def _margins(self, words: ndarray, lengths: ndarray) -> ndarray:
         if self.form == "compact":
-            return self._compact(words)[np.arange(len(words)), lengths, 0] - 0.5
-        tokens, padding = self._framed(words, lengths)
+            step = max(1, MOST_SCORES // ((n + 1) ** 2 * self.model.heads))
+            tables = [self._compact(words[i : i + step])[..., 0] for i in range(0, b, step)]
+            last = np.full(b, n) if lengths is None else lengths
+            return np.concatenate([np.zeros((0, n + 1)), *tables])[np.arange(b), last] - 0.5
+        # Words of one length go together: without padding, its attention takes time n, not n^2.
+        made = np.zeros(b)
+        for length in [n] if lengths is None else np.unique(lengths).tolist():
+            rows = np.arange(b) if lengths is None else np.flatnonzero(lengths == length)
+            step = max(1, MOST_SCORES // ((length + 2) * self.model.width))
+            for i in range(0, len(rows), step):
+                part = rows[i : i + step]
+                made[part] = self._layered(words[part, :length])
+        return made
+
+    def _layered(self, words: ndarray) -> ndarray:
         with torch.no_grad():
-            return 0.5 - self.model(tokens, padding=padding)[:, 0, 0].numpy()
+            return 0.5 - self.model(self._framed(words))[:, 0, 0].numpy()
 
     def _compact(self, words: ndarray) -> ndarray:
         start = np.full((len(words), 1), 2 * self.k)
@@ -147,15 +152,12 @@ class DyckRecogniser:
         with torch.no_grad():
             return self.model(tokens).numpy()
 
-    def _framed(self, words: ndarray, lengths: ndarray) -> tuple[Tensor, Tensor | None]:
-        """Start symbol, word, end symbol; beyond it padding."""
-        b, n = words.shape
-        tokens = np.full((b, n + 2), 2 * self.k + 1)
+    def _framed(self, words: ndarray) -> Int[Tensor, "b n_plus_2"]:
+        """Start symbol, word, end symbol."""
+        tokens = np.full((len(words), words.shape[1] + 2), 2 * self.k + 1)
         tokens[:, 0] = 2 * self.k
-        inside = np.arange(n) < lengths[:, None]
-        tokens[:, 1:-1] = np.where(inside, words, 2 * self.k + 1)
-        padding = np.arange(n + 2) > lengths[:, None] + 1
-        return torch.from_numpy(tokens), torch.from_numpy(padding) if padding.any() else None
+        tokens[:, 1:-1] = words
+        return torch.from_numpy(tokens)
 
     def where(self, word: Word) -> int | None:
         """The place at which it went wrong, or `None` for a word.
@@ -170,7 +172,7 @@ class DyckRecogniser:
         if self.form == "compact":
             begins = self._compact(np.array([ids]))[0, 1:, 1] > 0.5
             return int(np.argmin(begins)) if not begins.all() else len(ids)
-        tokens, _ = self._framed(np.array([ids]), np.array([len(ids)]))
+        tokens = self._framed(np.array([ids]))
         b = self.model.width
         left = self.model.states(tokens)[self.D, 0, 1:-1]
         names = {"opening": (b - 8) // 2, "closing": (b - 8) // 2 + 1, "error": b - 2}
@@ -342,7 +344,6 @@ def samples(
             ]
         )
         lengths = np.full(batch, even)
-        # A tenth are cut short: prefixes of words, which are words only by chance.
-        cut = rng.random(batch) < 0.1
-        lengths[cut] = rng.integers(0, even + 1, size=int(cut.sum()))
+        # A tenth are cut short, to one length: prefixes of words, which are words only by chance.
+        lengths[rng.random(batch) < 0.1] = rng.integers(0, even + 1)
         yield words, lengths

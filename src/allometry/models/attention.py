@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from allometry.models.cache import Cache
 from allometry.models.linear import linear
 from allometry.models.positions import rotate
+from allometry.models.running import running
 from allometry.models.sight import seen
 
 
@@ -136,6 +137,10 @@ class Attention(nn.Module):
         layer: int = 0,
     ) -> Float[Tensor, "b n d"]:
         """What the queries of `x` fetch from `x` itself, or from `memory`."""
+        if memory is None and cache is None and mask is None and turn is None:
+            fetched = self._one_query(x, causal)
+            if fetched is not None:
+                return linear(fetched.transpose(1, 2).flatten(2), self.output, self.output_bias)
         q = self._split(linear(x, self.query, self.query_bias))
         if memory is not None and cache is not None:
             kept = cache.cross[layer]
@@ -152,6 +157,20 @@ class Attention(nn.Module):
             causal = False
         fetched = self._fetch(q, k, v, mask, causal)
         return linear(fetched.transpose(1, 2).flatten(2), self.output, self.output_bias)
+
+    def _one_query(self, x: Float[Tensor, "b n d"], causal: bool) -> Tensor | None:
+        """The short way of hard attention where all slots ask alike, which no gradient follows."""
+        sight = self.sight or ("all",) * self.heads
+        if not self.hard or torch.is_grad_enabled() or self.query.any():
+            return None
+        if causal and "after" in sight:
+            return None
+        k, v = self._keys_values(x)
+        scores = x.new_zeros(k.shape[:3])
+        if self.query_bias is not None:
+            asked = self.query_bias.unflatten(0, (self.heads, self.size))
+            scores = self.scale * (k @ asked[..., None])[..., 0]
+        return running(scores, v, ["past" if causal and s == "all" else s for s in sight])
 
     def _fetch(
         self,
