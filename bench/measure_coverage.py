@@ -4,21 +4,20 @@ Run: python bench/measure_coverage.py [--draws 1000] [--only NAME]
 
 Where a measure is about its expectation at the sizes at hand (its `method` says so), the truth is
 the mean over all draws. Where it is about rows given something (balls, a classifier, samples),
-that is held fixed. Measures that are a mean, a share or a difference given a trained network have
-the interval of that mean, share or difference, which is what is simulated for them.
+that is held fixed; those given a network trained on the way are in `measure_given.py`.
 """
 
 import argparse
 import math
 import time
 
+import measure_given
 import numpy as np
 import torch
 
 from allometry.measure import (
     diversity,
     frechet,
-    interval,
     kernels,
     neighbours,
     parzen,
@@ -124,22 +123,6 @@ def vendi_truth():
 def chunked(measure):
     """A share or mean over many rows, 1,000 at a time: what it is given stays the same."""
     return float(np.mean([measure(i).value for i in torch.arange(60_000).split(1000)]))
-
-
-def adversarial_metric_case(rng):
-    """Its two error rates, as counts."""
-    a, b, n = rng.binomial(200, 0.15), rng.binomial(200, 0.4), 200
-    value = math.log((a + 0.5) / (n + 1)) - math.log((b + 0.5) / (n + 1))
-    variance = 1 / (a + 0.5) - 1 / (n + 1) + 1 / (b + 0.5) - 1 / (n + 1)
-    return interval.Estimate(value, se=math.sqrt(variance))
-
-
-def ratio_case(rng):
-    from allometry.measure.classify import _ratio
-
-    b = torch.as_tensor(rng.random(250) < 0.9).double()
-    a = b * torch.as_tensor(rng.random(250) < 0.85).double()
-    return _ratio(a, b, "")
 
 
 def copying_case(rng):
@@ -275,33 +258,33 @@ CASES = {
     ),
     "copying": (copying_case, copying_truth),
     "geometry_score": (geometry_case, MEAN),
-    "adversarial_metric": (adversarial_metric_case, math.log(0.15 / 0.4)),
-    "adversarial_accuracy": (ratio_case, 0.85),
-    "mean given something": (lambda r: interval.mean(r.gamma(2.0, size=100)), 2.0),
-    "share given something": (
-        lambda r: interval.proportion(int(r.binomial(100, 0.2)), 100),
-        0.2,
-    ),
-    "difference given something": (
-        lambda r: interval.difference(r.normal(size=80), 3 * r.normal(size=120) + 1),
-        -1.0,
-    ),
 }
 
 
 def coverage(name, draws, seed=0):
-    """Share of intervals that hold the truth, and its standard error."""
+    """Share of intervals that hold the truth."""
     simulate, truth = CASES[name]
+
+    def one(rng):
+        found = simulate(rng)
+        return {name: found if truth is None else (found, None if truth == MEAN else truth)}
+
+    return shares(one, draws, seed)[name]
+
+
+def shares(simulate, draws, seed=0):
+    """For each measure of a simulation, the share of its intervals that hold the truth."""
     rng = np.random.default_rng(seed)
     found = [simulate(rng) for _ in range(draws)]
-    if truth is None:
-        hits = [e.covers(float(t)) for e, t in found]
-    else:
-        value = np.mean([e.value for e in found]) if truth == MEAN else truth
-        value = float(value() if callable(value) else value)
-        hits = [e.covers(value) for e in found]
-    share = float(np.mean(hits))
-    return share, math.sqrt(0.95 * 0.05 / draws)
+    covered = {}
+    for name in found[0]:
+        pairs = [draw[name] for draw in found]
+        mean = float(np.mean([estimate.value for estimate, _ in pairs]))
+        told = {truth: truth() for truth in {t for _, t in pairs if callable(t)}}
+        covered[name] = float(
+            np.mean([e.covers(mean if t is None else float(told.get(t, t))) for e, t in pairs])
+        )
+    return covered
 
 
 TESTS = {
@@ -334,9 +317,16 @@ def main():
     for name in CASES:
         if name.startswith(arguments.only):
             started = time.perf_counter()
-            share, _ = coverage(name, arguments.draws)
+            share = coverage(name, arguments.draws)
             spent = time.perf_counter() - started
             print(f"| {name} | {100 * share:.1f} % |", f"({spent:.0f} s)", flush=True)
+    for simulate in measure_given.SIMULATIONS:
+        if simulate.__name__.startswith(arguments.only):
+            started = time.perf_counter()
+            found = shares(simulate, arguments.draws)
+            spent = time.perf_counter() - started
+            for name, share in found.items():
+                print(f"| {name} | {100 * share:.1f} % |", f"({spent:.0f} s)", flush=True)
     print(f"Standard error of each: {100 * math.sqrt(0.95 * 0.05 / arguments.draws):.1f} %.\n")
     print("| test | rejects equal laws at 5 % | rejects a shift of 0.5 |\n|---|---|---|")
     for name in TESTS:

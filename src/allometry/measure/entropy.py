@@ -1,5 +1,7 @@
 """Entropy of text from counts: Shannon's series, and regret against hindsight."""
 
+import math
+
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
@@ -7,7 +9,7 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry.measure.likelihood import block_mean
+from allometry.measure.likelihood import block_mean, scaled
 
 Ids = Int[Tensor, " tokens"] | Int[ndarray, " tokens"]
 
@@ -35,11 +37,15 @@ def shannon(ids: Ids, vocabulary: int, order: int) -> list[Estimate]:
     for grams in surprise:
         # H as a mean of surprises: then a block's part in the difference is known.
         spread = block_mean(grams - shorter[-len(grams) :])
-        value = (grams.mean() - shorter.mean()) / np.log(2)
+        value = float(grams.mean() - shorter.mean()) / math.log(2)
+        around = scaled(spread, 1 / math.log(2))
+        shift = value - around.value
         out.append(
             Estimate(
-                float(value),
-                se=(spread.se or 0.0) / np.log(2),
+                value,
+                se=around.se,
+                lo=None if around.lo is None else around.lo + shift,
+                hi=None if around.hi is None else around.hi + shift,
                 n=len(grams),
                 method="counts for probabilities; " + spread.method,
             )

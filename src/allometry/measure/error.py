@@ -6,9 +6,11 @@ Letters: b batch, d size of a token, n tokens, k outputs.
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
+from scipy import stats
 from torch import Tensor
 
 from allometry._core.errors import require
@@ -142,7 +144,11 @@ def equivariance_error(
 
 def _pooled(means: Float[Tensor, " r"], p: float, n: int) -> Estimate:
     se = float(means.std() / len(means) ** 0.5)
-    return _root(float(means.mean()), se, p, n, "scrambled Sobol points")
+    found = _root(float(means.mean()), se, p, n, "scrambled Sobol points")
+    assert found.se is not None
+    # A handful of replicates: Student's quantile.
+    half = float(stats.t.ppf(0.975, len(means) - 1)) * found.se
+    return replace(found, lo=found.value - half, hi=found.value + half)
 
 
 def _root(mean: float, se: float, p: float, n: int, method: str) -> Estimate:

@@ -112,8 +112,16 @@ def nearest_neighbour_p_value(
     return found["p_value"]
 
 
-def _permuted(neighbour: Int[ndarray, " N"], n: int, permutations: int, seed: int) -> Estimate:
+def _permuted(
+    neighbour: Int[ndarray, " N"],
+    n: int,
+    permutations: int,
+    seed: int,
+    tie: float | None = None,
+) -> Estimate:
+    """The p-value; `tie`, drawn unless given, is the share of ties that count as exceeding."""
     m, seeded = len(neighbour) - n, np.random.default_rng(seed)
+    tie = float(seeded.random()) if tie is None else tie
     is_real = np.arange(n + m) < n
 
     def statistic(labels: ndarray) -> ndarray:
@@ -135,7 +143,7 @@ def _permuted(neighbour: Int[ndarray, " N"], n: int, permutations: int, seed: in
     )
     # The statistic is discrete; a share of the ties, drawn at random, keeps the level exact.
     ties = int((np.abs(drawn - observed) < 1e-9).sum())
-    above = int((drawn > observed + 1e-9).sum()) + int(seeded.integers(ties + 1))
+    above = int((drawn > observed + 1e-9).sum()) + int(seeded.binomial(ties, tie))
     return interval.p_value(above, permutations)
 
 
