@@ -12,7 +12,7 @@ from numpy import ndarray
 
 from allometry.laws.forms import Form
 from allometry.laws.interval import ALONG, USUAL, Drift, drift, half_width
-from allometry.laws.member import fit_member
+from allometry.laws.member import fit_parts
 from allometry.laws.objective import Objective
 from allometry.laws.table import Table
 
@@ -104,10 +104,12 @@ def run_folds(
     starts: int = 6,
 ) -> list[Fold]:
     """Fit the form to each mask's runs and confront it with all runs beyond."""
+    if not masks:
+        return []
     folds = []
-    for mask in masks:
+    members = fit_parts(form, table, masks, objective, starts=starts, rng=rng)
+    for mask, member in zip(masks, members, strict=True):
         small, ahead = table.take(mask), table.take(~mask)
-        member = fit_member(form, small, objective, starts=starts, rng=rng, tolerance=1e-7)
         error = ahead.y - form.value(member.theta[None], member.at(ahead.logs))[0]
         variance = member.variance(small, objective, ahead.logs)
         far = distance(form, ahead.logs, small.logs)

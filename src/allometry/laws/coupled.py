@@ -43,7 +43,7 @@ class Coupled(Form):
     equation = "L = E + (A/N^alpha + B/D^beta)^gamma"
 
     def evaluate(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative."""
         e, a, alpha, b, beta, g = (theta[:, i, None] for i in range(6))
@@ -51,7 +51,7 @@ class Coupled(Form):
         rest, share, bend = _bottleneck(a - alpha * X[0], b - beta * X[1], gamma)
         f = np.logaddexp(e, rest)
         w = np.exp(rest - f)
-        J = np.empty((len(theta), 6, X.shape[1]))
+        J = np.empty((len(theta), 6, X.shape[-1]))
         J[:, 0] = 1 - w
         J[:, 1] = w * share
         J[:, 2] = -J[:, 1] * X[0]
@@ -61,7 +61,7 @@ class Coupled(Form):
         return f, J
 
     def value(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
         e, a, alpha, b, beta, g = (theta[:, i, None] for i in range(6))
@@ -120,14 +120,14 @@ class Tied(Form):
         return theta[:, [0, 1, 3, 2, 3]]
 
     def evaluate(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative."""
         f, J = _PLAIN.evaluate(self._wide(theta), X)
         return f, np.stack([J[:, 0], J[:, 1], J[:, 3], J[:, 2] + J[:, 4]], 1)
 
     def value(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
         return _PLAIN.value(self._wide(theta), X)
@@ -171,7 +171,7 @@ class Kaplan(Form):
     equation = "L = ((N_c/N)^(alpha_N/alpha_D) + D_c/D)^alpha_D"
 
     def evaluate(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative with respect to (alpha_N, log alpha_D, levels)."""
         alpha, log_gamma, a, b = (theta[:, i, None] for i in range(4))
@@ -181,7 +181,7 @@ class Kaplan(Form):
         return f, np.stack([-share * X[0], turned, share, 1 - share], 1)
 
     def value(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
         alpha, log_gamma, a, b = (theta[:, i, None] for i in range(4))
@@ -239,13 +239,13 @@ class Steps(Form):
     equation = "L = (N_c/N)^alpha_N + (S_c/S)^alpha_S"
 
     def evaluate(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative."""
         return _STEPS.evaluate(theta, X)
 
     def value(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
         return _STEPS.value(theta, X)

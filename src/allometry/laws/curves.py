@@ -8,22 +8,23 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy import special
 
 from allometry.laws.forms import WIDE, Draws, Form
+
+
+def soft(x: Float[ndarray, "..."]) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."]]:
+    """`log(1 + exp(x))` without overflow, and its slope: one exponential serves both."""
+    small = np.exp(-np.abs(x))
+    slope = 1.0 / (1.0 + small)
+    return np.maximum(x, 0.0) + np.log1p(small), np.where(x < 0, small * slope, slope)
 
 
 def with_floor(
     e: Float[ndarray, "m 1"], z: Float[ndarray, "m n"]
 ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m n"]]:
     """Log of floor plus rest, and the rest's share of it."""
-    f = np.logaddexp(e, z)
-    return f, np.exp(z - f)
-
-
-def softplus(x: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
-    """`log(1 + exp(x))` without overflow."""
-    return np.logaddexp(0.0, x)
+    above, share = soft(z - e)
+    return e + above, share
 
 
 def spread_floor(
@@ -49,7 +50,7 @@ class Shifted(Form):
         self.equation = f"L = beta ({x}^-1 + gamma)^c + eps_inf"
 
     def evaluate(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative with respect to (log floor, log beta, c, log gamma)."""
         e, b, c, g = (theta[:, i, None] for i in range(4))
@@ -59,7 +60,7 @@ class Shifted(Form):
         return f, J
 
     def value(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
         e, b, c, g = (theta[:, i, None] for i in range(4))
@@ -122,36 +123,38 @@ class Sigmoid(Form):
         self.equation = f"(L - eps_inf) / (eps_0 - L)^alpha = beta {x}^c"
 
     def _share(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
-    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m n"]]:
-        """The logit of s, and the slope of q in it."""
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
+    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m n"], Float[ndarray, "m n"]]:
+        """The logit of s, minus the log of 1 - s, and s itself."""
         alpha, b, c = np.exp(theta[:, 2, None]), theta[:, 3, None], theta[:, 4, None]
         q = b + c * X[0]
         v = np.where(q < 0, q, q / alpha)
         for _ in range(12):
-            s = special.expit(v)
-            slope = (1 - s) + alpha * s
-            v = v - (alpha * softplus(v) - softplus(-v) - q) / slope
-        s = special.expit(v)
-        return v, (1 - s) + alpha * s
+            up, s = soft(v)
+            move = (v + (alpha - 1) * up - q) / (1 + (alpha - 1) * s)
+            v = v - move
+            # Newton squares the error: what is left after so small a step is rounding.
+            if np.abs(move).max(initial=0.0) < 1e-7:
+                break
+        return v, *soft(v)
 
     def evaluate(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative: by log floor, log gap, log alpha, log beta and c."""
-        v, slope = self._share(theta, X)
-        f, share = with_floor(theta[:, 0, None], theta[:, 1, None] - softplus(-v))
-        pull = share * special.expit(-v) / slope  # d f / d q
+        v, up, s = self._share(theta, X)
+        f, share = with_floor(theta[:, 0, None], theta[:, 1, None] + v - up)
         alpha = np.exp(theta[:, 2, None])
-        J = np.stack([1 - share, share, -pull * alpha * softplus(v), pull, pull * X[0]], 1)
+        pull = share * (1 - s) / (1 + (alpha - 1) * s)  # d f / d q
+        J = np.stack([1 - share, share, -pull * alpha * up, pull, pull * X[0]], 1)
         return f, J
 
     def value(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
-        v, _ = self._share(theta, X)
-        return with_floor(theta[:, 0, None], theta[:, 1, None] - softplus(-v))[0]
+        v, up, _ = self._share(theta, X)
+        return with_floor(theta[:, 0, None], theta[:, 1, None] + v - up)[0]
 
     def starts(
         self,
@@ -215,10 +218,10 @@ class Broken(Form):
         self.equation = f"L = a + b{first} prod_i (1 + ({x}/d_i)^(1/f_i))^(-c_i f_i)"
 
     def _rest(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
-    ) -> tuple[Float[ndarray, "m n"], list[ndarray]]:
-        """Log of what lies above the floor, and each break's scaled distance."""
-        z = np.broadcast_to(theta[:, 1, None], (len(theta), X.shape[1]))
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
+    ) -> tuple[Float[ndarray, "m n"], list[tuple[ndarray, ndarray, ndarray]]]:
+        """Log of what lies above the floor; each break's scaled distance, bend and slope."""
+        z = np.broadcast_to(theta[:, 1, None], (len(theta), X.shape[-1]))
         j = 2
         if not self.flat:
             z = z - theta[:, 2, None] * X[0]
@@ -227,13 +230,14 @@ class Broken(Form):
         for _ in range(self.breaks):
             c, d, f = theta[:, j, None], theta[:, j + 1, None], np.exp(theta[:, j + 2, None])
             w = (X[0] - d) / f
-            z = z - c * f * softplus(w)
-            bends.append(w)
+            bend, on = soft(w)
+            z = z - c * f * bend
+            bends.append((w, bend, on))
             j += 3
         return z, bends
 
     def evaluate(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative: by log a, log b, c0, then c_i, log d_i, log f_i."""
         z, bends = self._rest(theta, X)
@@ -243,15 +247,14 @@ class Broken(Form):
         if not self.flat:
             rows.append(-share * X[0])
             j = 3
-        for w in bends:
+        for w, bend, on in bends:
             c, scale = theta[:, j, None], np.exp(theta[:, j + 2, None])
-            bend, on = softplus(w), special.expit(w)
             rows += [-share * scale * bend, share * c * on, -share * c * scale * (bend - w * on)]
             j += 3
         return f, np.stack(rows, 1)
 
     def value(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
         return with_floor(theta[:, 0, None], self._rest(theta, X)[0])[0]

@@ -37,13 +37,13 @@ class Form(ABC):
 
     @abstractmethod
     def evaluate(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative with respect to `theta`."""
 
     @abstractmethod
     def value(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
 
@@ -103,11 +103,11 @@ class Additive(Form):
             )
 
     def _terms(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m k n"]]:
         """Log of the sum, and each term's share of it."""
         k, first = len(X) + self.floor, int(self.floor)
-        z = np.empty((len(theta), k, X.shape[1]))
+        z = np.empty((len(theta), k, X.shape[-1]))
         if self.floor:
             z[:, 0] = theta[:, :1]
         for v, x in enumerate(X):
@@ -121,18 +121,18 @@ class Additive(Form):
         return top + np.log(total), z
 
     def value(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
         return self._terms(theta, X)[0]
 
     def evaluate(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative: each term's share, times minus the log of its variable."""
         f, share = self._terms(theta, X)
         first = int(self.floor)
-        J = np.empty((len(theta), self.p, X.shape[1]))
+        J = np.empty((len(theta), self.p, X.shape[-1]))
         if self.floor:
             J[:, 0] = share[:, 0]
         for v, x in enumerate(X):

@@ -63,20 +63,20 @@ class Formula(Form):
         return np.where(self.positive, np.exp(np.where(self.positive, theta, 0.0)), theta)
 
     def value(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone; not finite where the formula gives no positive number."""
         at = dict(zip(self.variables, np.exp(X), strict=True))
         columns = self._natural(theta).T[:, :, None]
         with np.errstate(all="ignore"):
             loss = self.function(**at, **dict(zip(self.letters, columns, strict=True)))
-            return np.log(np.broadcast_to(loss, (len(theta), X.shape[1])))
+            return np.log(np.broadcast_to(loss, (len(theta), X.shape[-1])))
 
     def evaluate(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative by central differences of a millionth."""
-        J = np.empty((len(theta), self.p, X.shape[1]))
+        J = np.empty((len(theta), self.p, X.shape[-1]))
         for j in range(self.p):
             step = np.zeros(self.p)
             step[j] = 1e-6

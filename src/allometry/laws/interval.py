@@ -12,7 +12,7 @@ from numpy import ndarray
 from scipy import special
 
 from allometry.laws.forms import Form
-from allometry.laws.solve import minimise
+from allometry.laws.solve import Prior, minimise, negligible
 
 Resample = Literal["auto", "pairs", "cluster", "residual", "delta"]
 
@@ -39,7 +39,7 @@ def resampled(
     weights: Float[ndarray, " n"] | None = None,
     scale: Float[ndarray, " n"] | None = None,
     delta: float = 1e-3,
-    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None = None,
+    prior: Prior | None = None,
     noise: float = 0.0,
     raw: bool = False,
     seed: int = 0,
@@ -85,6 +85,7 @@ def resampled(
             delta=delta,
             prior=prior,
             tolerance=ENOUGH,
+            crawl=negligible(len(y)),
             raw=raw,
         )
     else:
@@ -103,6 +104,7 @@ def resampled(
             delta=delta,
             prior=prior,
             tolerance=ENOUGH,
+            crawl=negligible(len(y)),
             raw=raw,
         )
     bad = ~np.isfinite(found.objective)
@@ -132,7 +134,7 @@ def sandwich(
     cluster: Int[ndarray, " n"],
     weights: Float[ndarray, " n"] | None,
     delta: float,
-    prior: tuple[Float[ndarray, " p"], Float[ndarray, " p"]] | None,
+    prior: Prior | None,
     raw: bool,
 ) -> tuple[Float[ndarray, "p p"], Float[ndarray, "p p"]]:
     r"""$H^{-1}$ and the delta-method covariance $H^{-1} (\sum_g s_g s_g^T) H^{-1}$ of a fit.

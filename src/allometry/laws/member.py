@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from allometry.laws.forms import Form
 from allometry.laws.interval import Resample, noise_of, resampled
-from allometry.laws.objective import Objective, Prior
-from allometry.laws.solve import Solution, minimise, search
+from allometry.laws.objective import Objective
+from allometry.laws.solve import SLOW, Prior, Solution, minimise, negligible, search
 from allometry.laws.table import Table
 
 SAMPLE = 2000
@@ -118,11 +118,93 @@ def fit_member(
             delta=objective.delta,
             prior=prior,
             tolerance=tolerance,
+            crawl=SLOW,
             raw=objective.raw,
         )
         theta, noise, dof = _best(form, X, table.y, found, weights)
     none = np.empty((0, form.p))
     return Member(form, theta, centre, noise, dof, found, prior, none, agreed=agreed)
+
+
+def fit_parts(
+    form: Form,
+    table: Table,
+    masks: list[Bool[ndarray, " n"]],
+    objective: Objective,
+    *,
+    starts: int,
+    rng: np.random.Generator,
+    tolerance: float = 1e-7,
+) -> list[Member]:
+    """The form fitted to the runs of each mask, all of them in one search.
+
+    A part's problems have the weight of 0 for the runs that it does not see, and its own centre.
+    """
+    whole = np.stack([table.logs[name] for name in form.variables])
+    parts = [table.take(mask) for mask in masks]
+    X = np.empty((len(whole), len(masks), table.n))
+    weights = np.zeros((len(masks), table.n))
+    begin, priors = [], []
+    centres = [whole[:, mask].mean(1) * form.centred for mask in masks]
+    for k, (mask, part, centre) in enumerate(zip(masks, parts, centres, strict=True)):
+        X[:, k] = whole - centre[:, None]
+        # A run that is not seen stands where one is, so that no form overflows on it.
+        X[:, k, ~mask] = X[:, k, mask][:, :1]
+        weights[k, mask] = _or_ones(objective.weights(part), part.n)
+        begin.append(form.starts(X[:, k, mask], part.y, starts, rng))
+        priors.append(objective.prior(form, X[:, k, mask], part.y, 0.0))
+    repeated = {"weights": np.repeat(weights, starts, 0), "raw": objective.raw}
+    repeated |= {"delta": objective.delta, "tolerance": tolerance}
+    many, goal = np.repeat(X, starts, 1), objective.goal(table.y)
+    found = search(
+        form, many, goal, np.concatenate(begin), prior=_stacked(priors, starts), **repeated
+    )
+
+    def best() -> list[tuple[Float[ndarray, " p"], float, int]]:
+        return [
+            _best(form, X[:, k, mask], parts[k].y, _part(found, k, starts), weights[k, mask])
+            for k, mask in enumerate(masks)
+        ]
+
+    ends = best()
+    if priors[0] is not None:
+        priors = [
+            objective.prior(form, X[:, k, mask], parts[k].y, ends[k][1])
+            for k, mask in enumerate(masks)
+        ]
+        found = minimise(
+            form,
+            many,
+            goal,
+            found.theta,
+            prior=_stacked(priors, starts),
+            crawl=negligible(table.n),
+            **repeated,
+        )
+        ends = best()
+    none = np.empty((0, form.p))
+    return [
+        Member(form, *ends[k][:1], centres[k], *ends[k][1:], _part(found, k, starts), priors[k], none)
+        for k in range(len(masks))
+    ]
+
+
+def _or_ones(weights: Float[ndarray, " n"] | None, n: int) -> Float[ndarray, " n"]:
+    return np.ones(n) if weights is None else weights
+
+
+def _stacked(priors: list[Prior | None], starts: int) -> Prior | None:
+    """One row of means and of precisions for each part and start."""
+    known = [prior for prior in priors if prior is not None]
+    if not known:
+        return None
+    mean, precision = (np.repeat(np.stack(rows), starts, 0) for rows in zip(*known, strict=True))
+    return mean, precision
+
+
+def _part(found: Solution, k: int, starts: int) -> Solution:
+    rows = slice(k * starts, (k + 1) * starts)
+    return Solution(*(getattr(found, name)[rows] for name in Solution.ARRAYS))
 
 
 def thinned(table: Table, rng: np.random.Generator) -> Table:

@@ -11,10 +11,8 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry.laws.forms import Form
+from allometry.laws.solve import Prior
 from allometry.laws.table import Table
-
-Prior = tuple[Float[ndarray, "..."], Float[ndarray, " p"]]
-"""Means (shared, or one row per problem) and precisions of a quadratic penalty."""
 
 
 @final

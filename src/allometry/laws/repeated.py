@@ -36,7 +36,7 @@ class Repeated(Form):
     centred = False
 
     def value(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
         e, a, log_alpha, b, log_beta, rd, rn = (theta[:, i, None] for i in range(7))
@@ -52,10 +52,10 @@ class Repeated(Form):
         return top + np.log(np.exp(terms - top).sum(0))
 
     def evaluate(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative by central differences (the optimum size has a kink)."""
-        J = np.empty((len(theta), self.p, X.shape[1]))
+        J = np.empty((len(theta), self.p, X.shape[-1]))
         for j in range(self.p):
             step = np.zeros(self.p)
             step[j] = 1e-6

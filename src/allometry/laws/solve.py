@@ -4,13 +4,16 @@ Letters: m problems (starts or bootstrap draws), p parameters, n runs, v variabl
 """
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from allometry.laws.forms import Form
+
+Prior = tuple[Float[ndarray, "..."], Float[ndarray, "..."]]
+"""Means and precisions of a quadratic penalty, each shared or one row per problem."""
 
 CHUNK = 60_000
 """Elements of an (m, n) array worked on at once: what fits the cache, and bounds the memory."""
@@ -22,6 +25,12 @@ FLAT = 0.01
 
 ROUGH = 1e-9
 """Promised relative decrease of the objective to which every start is followed."""
+
+SLOW = 1e-7
+"""Relative decrease per step at which a start counts as crawling."""
+
+IDLE = 12
+"""Steps without a decrease worth having after which a problem is done."""
 
 STEPS = 200
 """Steps that every start is given (a third of them in backtests); what takes longer crawls."""
@@ -44,18 +53,21 @@ class Solution:
     decrement: Float[ndarray, " m"]
     converged: Bool[ndarray, " m"]
 
+    ARRAYS: ClassVar = ("theta", "objective", "decrement", "converged")
+
 
 def minimise(
     form: Form,
-    X: Float[ndarray, "v n"],
+    X: Float[ndarray, "v *each n"],
     y: Float[ndarray, "..."],
     theta: Float[ndarray, "m p"],
     *,
     weights: Float[ndarray, "..."] | None = None,
     delta: float = 1e-3,
-    prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None = None,
+    prior: Prior | None = None,
     iterations: int = 300,
     tolerance: float = 1e-13,
+    crawl: float = 0.0,
     raw: bool = False,
 ) -> Solution:
     r"""Minimise $\sum_i w_i \rho_\delta(y_i - f_\theta(x_i))$ for every row of `theta` as start.
@@ -68,54 +80,53 @@ def minimise(
 
     Args:
         form: The law's form.
-        X: Centred logs of the variables.
+        X: Centred logs of the variables, shared or one set per problem.
         y: Log losses, `(n,)` or one row per problem.
         theta: Starts.
         weights: One per run, or one row per problem (bootstrap counts).
         delta: Where Huber's loss turns from square to linear; infinity for least squares.
-        prior: Means (shared or one row per problem) and precisions of a quadratic penalty.
+        prior: Means and precisions of a quadratic penalty, each shared or one row per problem.
         iterations: Limit on the steps; what is not done by then is reported as not converged.
         tolerance: Promised relative decrease of the objective at which a problem is done.
+        crawl: Relative decrease per step below which a problem that has made `IDLE` such steps
+            is given up: it creeps along a valley towards an optimum at infinity.
         raw: Whether `y` holds losses rather than their logs, to be met as they are.
     """
     if delta == 0:
         return _absolute(form, X, y, theta, weights, prior, iterations, raw)
-    m, n = len(theta), X.shape[1]
+    m, n = len(theta), X.shape[-1]
     rows = max(1, CHUNK // n)
-    if m > rows:
-        parts = [
-            minimise(
-                form,
-                X,
-                y[i : i + rows] if y.ndim == 2 else y,
-                theta[i : i + rows],
-                weights=weights[i : i + rows]
-                if weights is not None and weights.ndim == 2
-                else weights,
-                delta=delta,
-                prior=_rows(prior, i, i + rows),
-                iterations=iterations,
-                tolerance=tolerance,
-                raw=raw,
-            )
-            for i in range(0, m, rows)
-        ]
-        return Solution(
-            *(
-                np.concatenate([getattr(part, name) for part in parts])
-                for name in ("theta", "objective", "decrement", "converged")
-            )
+    if m <= rows:
+        limits = iterations, tolerance, crawl
+        return _minimise(form, X, y, theta, weights, delta, prior, limits, raw)
+    parts = [
+        minimise(
+            form,
+            X if X.ndim == 2 else X[:, i : i + rows],
+            _rows(y, slice(i, i + rows)),
+            theta[i : i + rows],
+            weights=None if weights is None else _rows(weights, slice(i, i + rows)),
+            delta=delta,
+            prior=_prior_rows(prior, slice(i, i + rows)),
+            iterations=iterations,
+            tolerance=tolerance,
+            crawl=crawl,
+            raw=raw,
         )
-    return _minimise(form, X, y, theta, weights, delta, prior, iterations, tolerance, raw)
+        for i in range(0, m, rows)
+    ]
+    return Solution(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in Solution.ARRAYS)
+    )
 
 
 def _absolute(
     form: Form,
-    X: Float[ndarray, "v n"],
+    X: Float[ndarray, "v *each n"],
     y: Float[ndarray, "..."],
     theta: Float[ndarray, "m p"],
     weights: Float[ndarray, "..."] | None,
-    prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None,
+    prior: Prior | None,
     iterations: int,
     raw: bool,
 ) -> Solution:
@@ -139,23 +150,24 @@ def _absolute(
     return found
 
 
-def _rows(
-    prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None, start: int, stop: int
-) -> tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None:
-    if prior is None or prior[0].ndim == 1:
-        return prior
-    return prior[0][start:stop], prior[1]
+def _rows(a: Float[ndarray, "..."], rows: slice | ndarray) -> Float[ndarray, "..."]:
+    """Some problems' rows of what may also be shared by all."""
+    return a[rows] if a.ndim == 2 else a
+
+
+def _prior_rows(prior: Prior | None, rows: slice | ndarray) -> Prior | None:
+    return None if prior is None else (_rows(prior[0], rows), _rows(prior[1], rows))
 
 
 def search(
     form: Form,
-    X: Float[ndarray, "v n"],
+    X: Float[ndarray, "v *each n"],
     y: Float[ndarray, " n"],
     starts: Float[ndarray, "m p"],
     *,
-    weights: Float[ndarray, " n"] | None = None,
+    weights: Float[ndarray, "..."] | None = None,
     delta: float = 1e-3,
-    prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None = None,
+    prior: Prior | None = None,
     tolerance: float = 1e-13,
     raw: bool = False,
 ) -> Solution:
@@ -164,44 +176,62 @@ def search(
     Far from the optimum nearly every residual is beyond delta and Huber's loss is all kinks; least
     squares is smooth there and brings the starts close. All starts are then followed to `ROUGH`,
     in which a start that crawls along a flat valley is given up, and the best of them to
-    `tolerance`.
+    `tolerance`. A coarse tolerance is for backtests, whose folds are searched all at once.
     """
     if np.isfinite(delta):
         starts = minimise(
             form, X, y, starts, weights=weights, delta=np.inf, prior=prior, iterations=15, raw=raw
         ).theta
     options = {"weights": weights, "delta": delta, "prior": prior, "raw": raw}
-    rough = max(tolerance, ROUGH)
-    steps = STEPS if tolerance < ROUGH else STEPS // 3
-    found = minimise(form, X, y, starts, tolerance=rough, iterations=steps, **options)
     if tolerance >= ROUGH:
-        return found
+        return minimise(
+            form,
+            X,
+            y,
+            starts,
+            tolerance=tolerance,
+            iterations=STEPS // 3,
+            crawl=negligible(X.shape[-1]),
+            **options,
+        )
+    found = minimise(form, X, y, starts, tolerance=ROUGH, iterations=STEPS, crawl=SLOW, **options)
     few = np.argsort(found.objective)[:BEST]
-    polished = minimise(form, X, y, found.theta[few], tolerance=tolerance, **options)
-    for name in ("theta", "objective", "decrement", "converged"):
+    polished = minimise(
+        form, X, y, found.theta[few], tolerance=tolerance, crawl=SLOW, **options
+    )
+    for name in Solution.ARRAYS:
         getattr(found, name)[few] = getattr(polished, name)
     return found
 
 
+def negligible(n: int) -> float:
+    """Relative decrease of the objective of n runs that no statistics would see.
+
+    An objective divided by the noise's variance is about n/2, so that this is a few hundredths of
+    a unit of log likelihood in `IDLE` steps.
+    """
+    return 5e-3 / n
+
+
 def _minimise(
     form: Form,
-    X: Float[ndarray, "v n"],
+    X: Float[ndarray, "v *each n"],
     y: Float[ndarray, "..."],
     theta: Float[ndarray, "m p"],
     weights: Float[ndarray, "..."] | None,
     delta: float,
-    prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None,
-    iterations: int,
-    tolerance: float,
+    prior: Prior | None,
+    limits: tuple[int, float, float],
     raw: bool,
 ) -> Solution:
     m = len(theta)
+    iterations, tolerance, crawl = limits
     theta = theta.astype(float, copy=True)
     best, decrement = np.full(m, np.inf), np.full(m, np.inf)
     live = np.arange(m)  # the problems still moving; the arrays below hold only these
     here = theta.copy()
-    w = None if weights is None else np.broadcast_to(weights, (m, X.shape[1]))
-    y = np.broadcast_to(y, (m, X.shape[1]))
+    w = None if weights is None else np.broadcast_to(weights, (m, X.shape[-1]))
+    y = np.broadcast_to(y, (m, X.shape[-1]))
     damping, idle = np.ones(m), np.zeros(m, int)
     state = _linearise(form, X, y, w, here, delta, prior, raw)
     for _ in range(iterations):
@@ -223,16 +253,16 @@ def _minimise(
         )
         damping = np.where(better, damping * 0.2, damping * 6.0)
         damping = np.clip(damping, 1e-7, 1e12)
-        idle = np.where(gain > 100 * tolerance, 0, idle + 1)
-        done = ((promised < tolerance) & (damping < 10)) | (idle >= 12)
+        idle = np.where(gain > max(100 * tolerance, crawl), 0, idle + 1)
+        done = ((promised < tolerance) & (damping < 10)) | (idle >= IDLE)
         if done.any() or _ == iterations - 1:
             theta[live], best[live], decrement[live] = here, state[0], promised
             keep = ~done
             live, here, damping, idle = live[keep], here[keep], damping[keep], idle[keep]
             state = tuple(a[keep] for a in state)
             y, w = y[keep], None if w is None else w[keep]
-            if prior is not None and prior[0].ndim == 2:
-                prior = prior[0][keep], prior[1]
+            X = X if X.ndim == 2 else X[:, keep]
+            prior = _prior_rows(prior, keep)
             if not len(live):
                 break
     converged = decrement < 1e-6
@@ -255,12 +285,12 @@ def _shorten(
 
 def _linearise(
     form: Form,
-    X: Float[ndarray, "v n"],
+    X: Float[ndarray, "v *each n"],
     y: Float[ndarray, "m n"],
     w: Float[ndarray, "m n"] | None,
     theta: Float[ndarray, "m p"],
     delta: float,
-    prior: tuple[Float[ndarray, "..."], Float[ndarray, " p"]] | None,
+    prior: Prior | None,
     raw: bool,
 ) -> tuple[ndarray, ndarray, ndarray, ndarray]:
     """Objective, gradient, Newton's and the reweighted matrix at `theta`."""

@@ -32,17 +32,17 @@ class Product(Form):
     equation = "y = k D^alpha N^beta"
 
     def value(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """The log of y."""
-        return theta[:, :1] + theta[:, 1:] @ X
+        return theta[:, 0, None] + theta[:, 1, None] * X[0] + theta[:, 2, None] * X[1]
 
     def evaluate(
-        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v n"]
+        self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """The log of y and its derivative, which is the same everywhere."""
-        rows = np.concatenate([np.ones((1, X.shape[1])), X])
-        return self.value(theta, X), np.repeat(rows[None], len(theta), 0)
+        f = self.value(theta, X)
+        return f, np.stack([np.ones_like(f), *(np.broadcast_to(x, f.shape) for x in X)], 1)
 
     def starts(
         self,
