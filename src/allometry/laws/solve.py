@@ -15,7 +15,7 @@ from allometry.laws.forms import Form
 Prior = tuple[Float[ndarray, "..."], Float[ndarray, "..."]]
 """Means and precisions of a quadratic penalty, each shared or one row per problem."""
 
-CHUNK = 60_000
+CHUNK = 30_000
 """Elements of an (m, n) array worked on at once: what fits the cache, and bounds the memory."""
 
 
@@ -175,8 +175,7 @@ def search(
 
     Far from the optimum nearly every residual is beyond delta and Huber's loss is all kinks; least
     squares is smooth there and brings the starts close. All starts are then followed to `ROUGH`,
-    in which a start that crawls along a flat valley is given up, and the best of them to
-    `tolerance`. A coarse tolerance is for backtests, whose folds are searched all at once.
+    in which one that crawls along a flat valley is given up, and the best of them to `tolerance`. A coarse tolerance is for backtests, whose folds are searched all at once.
     """
     if np.isfinite(delta):
         starts = minimise(
@@ -196,9 +195,7 @@ def search(
         )
     found = minimise(form, X, y, starts, tolerance=ROUGH, iterations=STEPS, crawl=SLOW, **options)
     few = np.argsort(found.objective)[:BEST]
-    polished = minimise(
-        form, X, y, found.theta[few], tolerance=tolerance, crawl=SLOW, **options
-    )
+    polished = minimise(form, X, y, found.theta[few], tolerance=tolerance, crawl=SLOW, **options)
     for name in Solution.ARRAYS:
         getattr(found, name)[few] = getattr(polished, name)
     return found
@@ -253,7 +250,8 @@ def _minimise(
         )
         damping = np.where(better, damping * 0.2, damping * 6.0)
         damping = np.clip(damping, 1e-7, 1e12)
-        idle = np.where(gain > max(100 * tolerance, crawl), 0, idle + 1)
+        # A step refused may only mean that the damping has to rise; a short one says more.
+        idle = np.where(gain > max(100 * tolerance, crawl), 0, idle + 1 + (better & (crawl > 0)))
         done = ((promised < tolerance) & (damping < 10)) | (idle >= IDLE)
         if done.any() or _ == iterations - 1:
             theta[live], best[live], decrement[live] = here, state[0], promised
@@ -329,9 +327,10 @@ def _solve(H: Float[ndarray, "m p p"], g: Float[ndarray, "m p"]) -> Float[ndarra
     """`H x = g` for each problem, after scaling each matrix to a unit diagonal."""
     scale = 1.0 / np.sqrt(np.maximum(np.einsum("mii->mi", H), 1e-300))
     scaled = H * scale[:, :, None] * scale[:, None, :]
-    np.einsum("mii->mi", scaled)[:] += 1e-14
-    try:
-        x = np.linalg.solve(scaled, (g * scale)[:, :, None])[:, :, 0]
-    except np.linalg.LinAlgError:
-        x = np.einsum("mij,mj->mi", np.linalg.pinv(scaled), g * scale)
-    return x * scale
+    for ridge in (1e-14, 1e-9, 1e-4):  # more only where a matrix is singular to rounding
+        np.einsum("mii->mi", scaled)[:] += ridge
+        try:
+            return np.linalg.solve(scaled, (g * scale)[:, :, None])[:, :, 0] * scale
+        except np.linalg.LinAlgError:
+            continue
+    return g * scale**2
