@@ -175,7 +175,8 @@ def search(
 
     Far from the optimum nearly every residual is beyond delta and Huber's loss is all kinks; least
     squares is smooth there and brings the starts close. All starts are then followed to `ROUGH`,
-    in which one that crawls along a flat valley is given up, and the best of them to `tolerance`. A coarse tolerance is for backtests, whose folds are searched all at once.
+    in which one that crawls along a flat valley is given up, and the best of them to `tolerance`.
+    A coarse tolerance is for backtests, whose folds are searched all at once.
     """
     if np.isfinite(delta):
         starts = minimise(
