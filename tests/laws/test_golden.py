@@ -42,7 +42,7 @@ def test_bootstrap_of_the_chinchilla_points_draw_for_draw(epoch, seed):
 
 
 def test_bootstrap_of_the_chinchilla_points_with_other_draws(epoch):
-    law = al.laws.fit(epoch, "chinchilla", drop_highest=5, bootstrap=12000, seed=0)
+    law = al.laws.fit(epoch, "chinchilla", drop_highest=5, bootstrap=12000, seed=1)
     for name, (se, lo, hi) in PRINTED.items():
         e = law.params[name]
         # Over eight seeds of 4,000 draws B's standard error ranges from 0.98 to 1.13 of the one

@@ -22,6 +22,13 @@ MANY = 5000
 ENOUGH = 1e-9
 """Promised relative decrease of the objective at which a draw is done."""
 
+LIMIT = 60
+"""Steps that a draw is given: from the optimum of all runs a handful will do, and a draw that
+needs more creeps towards infinity."""
+
+PUBLISHED = 42
+"""The seed of the published bootstrap of the Chinchilla points, whose draws are the default's."""
+
 FEW = 40
 """Below this many configurations a pairs bootstrap often draws too few distinct runs to fit."""
 
@@ -53,7 +60,7 @@ def resampled(
     configurations have several seeds, and pairs otherwise.
 
     Pairs are drawn from numpy's legacy generator by `seed`, as published analyses draw them, so
-    that theirs can be repeated draw for draw.
+    that theirs can be repeated draw for draw; the default seed of 0 stands for their usual 42.
 
     Where habits pull on the parameters, each draw is pulled towards its own draw of them, so that
     a direction in which the runs are silent is as uncertain as the habits, not certain.
@@ -85,6 +92,7 @@ def resampled(
             delta=delta,
             prior=prior,
             tolerance=ENOUGH,
+            iterations=LIMIT,
             crawl=negligible(len(y)),
             raw=raw,
         )
@@ -104,6 +112,7 @@ def resampled(
             delta=delta,
             prior=prior,
             tolerance=ENOUGH,
+            iterations=LIMIT,
             crawl=negligible(len(y)),
             raw=raw,
         )
@@ -162,7 +171,7 @@ def sandwich(
 
 def pair_counts(n: int, draws: int, seed: int) -> Int[ndarray, "m n"]:
     """How often each of n runs is drawn in each resample of n runs."""
-    rows = np.random.RandomState(seed).randint(0, n, size=(draws, n))
+    rows = np.random.RandomState(seed or PUBLISHED).randint(0, n, size=(draws, n))
     flat = rows + n * np.arange(draws)[:, None]
     return np.bincount(flat.reshape(-1), minlength=draws * n).reshape(draws, n)
 
