@@ -37,6 +37,24 @@ def test_optimum_is_the_closed_form(exact):
         assert exact.plan(C).N.value == pytest.approx(optimum(C), rel=2e-3)
 
 
+def test_compute_alone_is_answered_on_the_frontier(exact):
+    C = np.array([1e19, 1e21, 1e24])
+    N = optimum(C)
+    least = E + A / N**alpha + B / (C / 6 / N) ** beta
+    assert exact(C=C) == pytest.approx(least, rel=1e-5)
+    assert "compute-optimal split" in exact.predict(C=1e21).item().method
+    assert "split" not in exact.predict(N=1e9, D=1e10).item().method
+
+
+def test_an_average_over_forms_in_compute_and_in_size_answers_for_compute_alone():
+    law = al.laws.fit(grid(noise=0.004), bootstrap=50)
+    assert {"N", "D"} <= set(law.variables)
+    N = optimum(1e21)
+    assert float(law(C=1e21)) == pytest.approx(
+        E + A / N**alpha + B / (1e21 / 6 / N) ** beta, rel=0.01
+    )
+
+
 def test_fixed_size_and_fixed_data(exact):
     assert exact.plan(1e21, N=1e9).D.value == pytest.approx(1e21 / 6e9)
     assert exact.plan(1e21, D=1e10).N.value == pytest.approx(1e21 / 6e10)

@@ -3,6 +3,7 @@
 Letters: m draws, p parameters, n runs, v variables, k points asked for.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -101,6 +102,9 @@ class Law:
     def __call__(self, **at: Values) -> Float[ndarray, "..."]:
         """The law's value at the sizes, data or compute given (two of them, or the path's one).
 
+        Compute alone, of a law in size and data whose runs lie on no path, is taken to be split
+        as the law finds best: the value is that of the compute-optimal frontier.
+
         Args:
             **at: `N`, `D` and `C`, and what else the form takes (`D_unique`, `S`).
         """
@@ -137,6 +141,7 @@ class Law:
             **at: `N`, `D` and `C`, and what else the form takes, each a number or an array.
         """
         lo, mid, hi = self._band(at, 0.95)
+        best = ", at the compute-optimal split" if self.splits(at) else ""
         out = np.empty(mid.shape, dtype=object)
         for i in np.ndindex(mid.shape):
             out[i] = Estimate(
@@ -144,7 +149,7 @@ class Law:
                 lo=float(lo[i]),
                 hi=float(hi[i]),
                 n=self.n,
-                method="bootstrap, noise and backtested drift",
+                method=f"bootstrap, noise and backtested drift{best}",
             )
         return out
 
@@ -231,10 +236,18 @@ class Law:
         given = dict(zip(given, arrays, strict=True))
         shape = arrays[0].shape if given else ()
         given = {name: array.reshape(-1) for name, array in given.items()}
+        if self.splits(given):
+            from allometry.laws.reach import best_size
+
+            given["N"] = best_size(self, given["C"])
         logs = {name: self.coordinate(name, given) for name in self.variables}
         if "C" not in logs and {"N", "D"} <= set(logs):
             logs["C"] = self.cost.compute(logs["N"], logs["D"])
         return logs, shape
+
+    def splits(self, at: Mapping[str, Any]) -> bool:
+        """Whether compute alone is given where the law needs to know how it is split."""
+        return set(at) == {"C"} and {"N", "D"} <= set(self.variables) and self.path is None
 
     def coordinate(self, name: str, given: dict[str, ndarray]) -> ndarray:
         """Log of a variable from whichever of N, D and C (as logs) are given."""

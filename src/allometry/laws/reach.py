@@ -59,6 +59,20 @@ def frontier(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
     return best
 
 
+def best_size(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, " g"]:
+    """Log of the size that the law finds best at each log compute, the rest going to data.
+
+    Where the law is better for ever larger or smaller models it is the end of what was searched,
+    twelve e-folds from the runs' own.
+    """
+    middle = float(law.table.logs["N"].mean()) + 0.5 * (c - float(law.table.logs["C"].mean()))
+    away = np.linspace(-12.0, 12.0, 241)
+    n = (middle[:, None] + away).reshape(-1)
+    logs = {"N": n, "D": law.cost.data(np.repeat(c, len(away)), n), "C": np.repeat(c, len(away))}
+    each = [m.weight * m.form.value(m.theta[None], m.at(logs))[0] for m in law.members]
+    return middle + lowest(away, sum(each).reshape(len(c), -1))[0]
+
+
 def crossing(
     x: Float[ndarray, " g"], curves: Float[ndarray, "m g"], target: float
 ) -> Float[ndarray, " m"]:
