@@ -5,6 +5,10 @@ import pytest
 
 import allometry as al
 from allometry.laws import forms, solve
+from allometry.laws.catalogue import named
+from allometry.laws.member import fit_member, fit_parts
+from allometry.laws.objective import FORECAST
+from allometry.laws.table import read
 
 
 def ladder(seed, ratios=(20.0, 80.0), noise=0.005):
@@ -191,3 +195,26 @@ def test_bad_rows_are_named():
     law = al.laws.fit({"N": N, "D": D, "loss": loss}, bootstrap=0)
     assert law.n == len(N) - 2
     assert any("rows 3, 7" in w for w in law.warnings)
+
+
+@pytest.mark.parametrize("name", ["power", "floor", "m3", "m4", "logistic", "broken"])
+def test_parts_searched_together_are_fitted_as_each_alone(name):
+    """Folds share one search; a fold's fit is that of a table which never had the other runs."""
+    rng = np.random.default_rng(3)
+    D = np.geomspace(1e3, 1e6, 24)
+    loss = (0.3 + 40 / D**0.5) / (1 + (D / 3e5) ** 0.2) * np.exp(0.004 * rng.standard_normal(24))
+    table = read({"D": D, "loss": loss})
+    form = named(name)("D")
+    masks = [np.arange(24) < k for k in (10, 16, 24)]
+    together = fit_parts(
+        form, table, masks, FORECAST, starts=24, rng=np.random.default_rng(0), tolerance=1e-10
+    )
+    at = {"D": np.log(np.array([1e5, 3e6]))}
+    for mask, part in zip(masks, together, strict=True):
+        alone = fit_member(
+            form, table.take(mask), FORECAST, starts=24, rng=np.random.default_rng(1)
+        )
+        # Searches of other starts, one of them to a coarser tolerance.
+        assert part.objective == pytest.approx(alone.objective, rel=1e-4)
+        value, expected = (form.value(m.theta[None], m.at(at)) for m in (part, alone))
+        assert value == pytest.approx(expected, abs=2e-3)
