@@ -12,7 +12,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry._core.errors import InputError, require
-from allometry.laws.forms import Draws, Form
+from allometry.laws.forms import Draws, Form, differences
 
 _VARIABLES = ("N", "D", "C", "D_unique")
 
@@ -76,12 +76,7 @@ class Formula(Form):
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative by central differences of a millionth."""
-        J = np.empty((len(theta), self.p, X.shape[-1]))
-        for j in range(self.p):
-            step = np.zeros(self.p)
-            step[j] = 1e-6
-            J[:, j] = (self.value(theta + step, X) - self.value(theta - step, X)) / 2e-6
-        return self.value(theta, X), J
+        return differences(self, theta, X)
 
     def starts(
         self,

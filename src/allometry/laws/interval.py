@@ -80,42 +80,28 @@ def resampled(
     if prior is not None:
         sd = noise / np.sqrt(prior[1])
         prior = prior[0] + sd * rng.standard_normal((draws, form.p)), prior[1]
+    goal, w = y, weights
     if resample == "residual":
-        noisy = _noisy(form, X, y, theta, draws, rng, weights, scale)
-        noisy = np.exp(noisy) if raw else noisy
-        found = minimise(
-            form,
-            X,
-            noisy,
-            starts,
-            weights=weights,
-            delta=delta,
-            prior=prior,
-            tolerance=ENOUGH,
-            iterations=LIMIT,
-            crawl=negligible(len(y)),
-            raw=raw,
-        )
+        goal = _noisy(form, X, y, theta, draws, rng, weights, scale)
     else:
         if resample == "pairs":
             counts = pair_counts(len(y), draws, seed)
         else:
             counts = rng.multinomial(groups, np.full(groups, 1 / groups), size=draws)[:, cluster]
         w = counts.astype(float) * (1.0 if weights is None else weights)
-        goal = np.exp(y) if raw else y
-        found = minimise(
-            form,
-            X,
-            goal,
-            starts,
-            weights=w,
-            delta=delta,
-            prior=prior,
-            tolerance=ENOUGH,
-            iterations=LIMIT,
-            crawl=negligible(len(y)),
-            raw=raw,
-        )
+    found = minimise(
+        form,
+        X,
+        np.exp(goal) if raw else goal,
+        starts,
+        weights=w,
+        delta=delta,
+        prior=prior,
+        tolerance=ENOUGH,
+        iterations=LIMIT,
+        crawl=negligible(len(y)),
+        raw=raw,
+    )
     bad = ~np.isfinite(found.objective)
     return np.where(bad[:, None], theta, found.theta), resample
 

@@ -184,7 +184,9 @@ def fit_parts(
         ends = best()
     none = np.empty((0, form.p))
     return [
-        Member(form, *ends[k][:1], centres[k], *ends[k][1:], _part(found, k, starts), priors[k], none)
+        Member(
+            form, *ends[k][:1], centres[k], *ends[k][1:], _part(found, k, starts), priors[k], none
+        )
         for k in range(len(masks))
     ]
 

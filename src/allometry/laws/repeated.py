@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from allometry.laws.forms import Additive, Draws, Form
+from allometry.laws.forms import Additive, Draws, Form, differences
 
 _PLAIN = Additive("chinchilla", ("N", "D"))
 
@@ -55,12 +55,7 @@ class Repeated(Form):
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative by central differences (the optimum size has a kink)."""
-        J = np.empty((len(theta), self.p, X.shape[-1]))
-        for j in range(self.p):
-            step = np.zeros(self.p)
-            step[j] = 1e-6
-            J[:, j] = (self.value(theta + step, X) - self.value(theta - step, X)) / 2e-6
-        return self.value(theta, X), J
+        return differences(self, theta, X)
 
     def starts(
         self,
