@@ -1,6 +1,13 @@
-"""Real hold-outs: small runs of a public data set to fit, runs of three times the compute to hit.
+"""Real hold-outs, small runs of public data to fit and larger runs to hit.
 
-Used by `bench/coverage.py`. Each case is (set, columns to fit, columns to predict).
+A hold-out is one public family of runs, or one learning or training curve, cut at some compute:
+all at or below the cut is fitted, and all at three times the largest compute fitted or more is
+predicted.
+
+Families are cut at the 50, 65 and 80 % quantiles of compute, ladders of a few sizes before the
+last and the last but one, curves at a sixth and at a third of their way. A curve has no size, and
+its data stand for compute. Used by `bench/coverage.py`; each case is (name, columns to fit,
+columns to predict).
 """
 
 import json
@@ -89,12 +96,26 @@ def ladders():
 
 
 def curves():
-    """The training parts of learning curves, cut so that a third of the way is seen."""
+    """Learning curves: the parts of the public benchmark's that it fits; the rest stays unseen."""
     folder = DATA / "google_learning_curves"
     both = pd.concat([pd.read_csv(p) for p in sorted(folder.glob("benchmark.*.csv"))])
     for key, part in both[both.Training == 1].groupby(["Domain", "Task", "Model"]):
         part = part.rename(columns={"Seen Examples": "D", "Loss": "loss"})[["D", "loss"]]
         yield " ".join(key), part.sort_values("D").assign(C=lambda f: f.D)
+
+
+def trainings():
+    """Losses along training: of dense and routed models, and of models at a constant rate."""
+    r = pd.read_csv(DATA / "routing_unified/curves.csv.gz")
+    r = r[(r.k == 1) & (r.routing_frequency == 0.5) & (r.step > 0)]
+    keys = ["router_type", "num_experts", "dense_parameter_count"]
+    for (router, experts, size), part in r.groupby(keys):
+        part = part.groupby("step", as_index=False).loss_validation.mean()
+        part = part.rename(columns={"step": "D", "loss_validation": "loss"})
+        yield f"routing {router} {experts} {size:.3g}", part.assign(C=part.D)
+    for path in sorted((DATA / "multipowerlaw").rglob("constant_*.csv")):
+        frame = pd.read_csv(path).rename(columns={"step": "D"})[["D", "loss"]]
+        yield f"constant {path.parent.name} {path.stem}", frame.assign(C=frame.D)
 
 
 def cases():
@@ -112,25 +133,40 @@ def cases():
             large = frame[FACTOR * small.N.max() ** 2 <= frame.N * frame.N]
             if keep >= 4 and len(large):
                 yield f"ladder {name} n={keep}", small[["N", "loss"]], large[["N", "loss"]]
-    for name, frame in curves():
-        small = frame[frame.D.max() / 6 >= frame.D]
-        large = frame[FACTOR * small.D.max() <= frame.D] if len(small) else small
-        if len(small) >= 5 and len(large):
-            yield f"curve {name} n={len(small)}", small[["D", "loss"]], large[["D", "loss"]]
+    for kind, found in (("curve", curves()), ("training", trainings())):
+        for name, frame in found:
+            seen = set()
+            for part in (6, 3):
+                small = frame[frame.D.max() / part >= frame.D]
+                large = frame[FACTOR * small.D.max() * 0.9999 <= frame.D] if len(small) else small
+                if len(small) >= 5 and len(large) and len(small) not in seen:
+                    seen.add(len(small))
+                    label = f"{kind} {name} n={len(small)}"
+                    yield label, small[["D", "loss"]], large[["D", "loss"]]
 
 
-TUNING = ("epoch", "kyo", "c4_original", "rw_original", "olmo", "bird", "BB", "LM")
-"""Parts of the names of data sets that constants may be chosen on."""
+def family(name):
+    """What a hold-out's half goes by: its curve or family; one family is never in both halves."""
+    kind, rest = name.split(" n=")[0].split(" ", 1)
+    if kind == "grid":
+        rest = {"epoch": "chinchilla", "kyo": "chinchilla"}.get(rest, rest)
+        return " ".join(rest.split()[:2])  # one family may have several losses
+    return rest
 
 
 def half(name):
-    """Whether a hold-out may be tuned on or only judged by; one data set is never in both."""
-    kind = name.split()[0]
-    if kind == "made-up":
+    """Whether a hold-out may be tuned on or only judged by: a hash of its curve or family."""
+    if name.startswith("made-up"):
         return "judging"
-    if kind == "ladder":
-        return "judging" if zlib.crc32(name.split(" n=")[0].encode()) % 2 else "tuning"
-    return "tuning" if any(part in name for part in TUNING) else "judging"
+    return ("tuning", "judging")[zlib.crc32(family(name).encode()) % 2]
+
+
+def dataset(name):
+    """The data set that a hold-out is from."""
+    kind, rest = name.split(" ", 1)
+    if kind == "curve":
+        return f"curve {rest.split()[0]}"
+    return kind if kind in ("made-up", "ladder") else f"{kind} {rest.split()[0]}"
 
 
 if __name__ == "__main__":
