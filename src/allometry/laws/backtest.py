@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry.laws.forms import Form
-from allometry.laws.interval import ALONG, USUAL, Drift, drift, half_width
+from allometry.laws.interval import ALONG, BETWEEN, USUAL, Drift, drift, half_width
 from allometry.laws.member import fit_parts
 from allometry.laws.objective import Objective
 from allometry.laws.table import Table
@@ -118,21 +118,20 @@ def run_folds(
 
 
 def blend(parts: list[list[Fold]], weights: list[float]) -> list[Fold]:
-    """The folds of a weighted average of forms; where they differ, that adds variance."""
+    """The folds of a weighted average of forms; where they differ, that adds variance.
+
+    The noise is that of the form that leaves least: what the others leave more is their misfit.
+    """
     w = np.array(weights)[:, None]
     folds = []
     for same in zip(*parts, strict=True):
         errors = np.stack([fold.error for fold in same])
         mean = (w * errors).sum(0)
         within = (w * np.stack([fold.variance for fold in same])).sum(0)
-        between = (w * (errors - mean) ** 2).sum(0)
+        between = BETWEEN * (w * (errors - mean) ** 2).sum(0)
         far = np.stack([fold.distance for fold in same]).max(0)
-        noise = float(
-            np.sqrt(sum(u * fold.noise**2 for u, fold in zip(weights, same, strict=True)))
-        )
-        folds.append(
-            Fold(mean, within + between, far, noise, min(f.dof for f in same), same[0].trained)
-        )
+        least = min(same, key=lambda fold: fold.noise)
+        folds.append(Fold(mean, within + between, far, least.noise, least.dof, same[0].trained))
     return folds
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry._core.errors import require
-from allometry.laws.interval import half_width
+from allometry.laws.interval import BETWEEN, half_width
 from allometry.laws.law import Law
 from allometry.laws.member import covariance
 
@@ -163,7 +163,7 @@ def _task(law: Law, given: dict[str, ndarray], options: dict[str, ndarray]) -> _
         covariance(J[0], member.noise, None, member.prior),
         max(member.noise, 1e-4) ** 2,
         {v: law.table.logs[v] for v in target},
-        float(weights @ (values - weights @ values) ** 2),
+        BETWEEN * float(weights @ (values - weights @ values) ** 2),
     )
 
 

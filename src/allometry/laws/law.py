@@ -16,7 +16,7 @@ from allometry._core.estimate import Estimate
 from allometry.laws.backtest import Backtest, Fold, distance
 from allometry.laws.cost import Cost, Path
 from allometry.laws.forms import Form
-from allometry.laws.interval import Drift, half_width
+from allometry.laws.interval import BETWEEN, Drift, half_width
 from allometry.laws.member import Member
 from allometry.laws.objective import PLAIN, Objective
 from allometry.laws.table import Table
@@ -84,13 +84,13 @@ class Law:
 
     @property
     def noise(self) -> float:
-        """Standard deviation of a run's log loss around the law."""
-        return float(np.sqrt(sum(m.weight * m.noise**2 for m in self.members)))
+        """Standard deviation of a run's log loss around the form that leaves least of it."""
+        return min(m.noise for m in self.members)
 
     @property
     def dof(self) -> int:
         """Degrees of freedom behind the noise."""
-        return min(m.dof for m in self.members)
+        return min(self.members, key=lambda m: m.noise).dof
 
     def curves(self, logs: dict[str, ndarray]) -> Float[ndarray, "m k"]:
         """Log loss of the law (first row) and of each bootstrap draw at points given as logs."""
@@ -201,7 +201,7 @@ class Law:
         each = np.stack([m.form.value(m.theta[None], m.at(logs))[0] for m in self.members])
         weight = np.array([m.weight for m in self.members])[:, None]
         mid = (weight * each).sum(0)
-        between = (weight * (each - mid) ** 2).sum(0)
+        between = BETWEEN * (weight * (each - mid) ** 2).sum(0)
         if not len(self.members[0].draws):
             return mid, between, between
         low, high = np.quantile(self.curves(logs)[1:], [0.025, 0.975], axis=0)

@@ -71,5 +71,5 @@ SIGMA = (0.003, 0.03)
 PLAIN = Objective()
 """The published practice: Huber's loss with delta 1e-3 on the log, all runs alike, no habits."""
 
-FORECAST = Objective(delta=0.03, shrink=3.0, recency=0.25)
+FORECAST = Objective(delta=0.03, shrink=3.0, recency=0.5)
 """For predictions of larger runs: the large runs weigh more, and weak habits steady few runs."""
