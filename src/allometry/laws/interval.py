@@ -291,9 +291,15 @@ def half_width(
     scale = np.sqrt(known + drifted)
     weight = np.broadcast_to(extra.weight / len(nodes), scale.shape)
     target = 0.5 + level / 2
-    low, high = np.zeros(len(variance)), 40.0 * scale.max((1, 2))
-    for _ in range(50):
-        middle = (low + high) / 2
-        reached = (weight * special.ndtr(middle[:, None, None] / scale)).sum((1, 2)) >= target
-        low, high = np.where(reached, low, middle), np.where(reached, middle, high)
-    return high
+    # The chance of staying within h is concave in h, so that Newton's steps from below never pass
+    # the root.
+    half = special.ndtri(target) * scale.min((1, 2))
+    for _ in range(60):
+        z = half[:, None, None] / scale
+        short = target - (weight * special.ndtr(z)).sum((1, 2))
+        slope = (weight * np.exp(-0.5 * z**2) / scale).sum((1, 2)) / np.sqrt(2 * np.pi)
+        move = np.maximum(short, 0.0) / np.maximum(slope, 1e-300)
+        half = half + np.minimum(move, half)
+        if float(move.max(initial=0.0)) <= 1e-9 * float(half.max(initial=1.0)):
+            break
+    return half
