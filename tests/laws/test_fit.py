@@ -207,14 +207,14 @@ def test_parts_searched_together_are_fitted_as_each_alone(name):
     form = named(name)("D")
     masks = [np.arange(24) < k for k in (10, 16, 24)]
     together = fit_parts(
-        form, table, masks, FORECAST, starts=24, rng=np.random.default_rng(0), tolerance=1e-10
+        form, table, masks, FORECAST, starts=24, rng=np.random.default_rng(0), tolerance=1e-9
     )
     at = {"D": np.log(np.array([1e5, 3e6]))}
     for mask, part in zip(masks, together, strict=True):
         alone = fit_member(
             form, table.take(mask), FORECAST, starts=24, rng=np.random.default_rng(1)
         )
-        # Searches of other starts, one of them to a coarser tolerance.
-        assert part.objective == pytest.approx(alone.objective, rel=1e-4)
+        # Searches of other starts, one of them with a third of the steps.
+        assert part.objective == pytest.approx(alone.objective, rel=1e-3)
         value, expected = (form.value(m.theta[None], m.at(at)) for m in (part, alone))
         assert value == pytest.approx(expected, abs=2e-3)

@@ -196,13 +196,13 @@ def fit_schedule(
     )
 
 
-def _start(y: list[Float[ndarray, " t"]], share: float, *rest: float) -> Float[ndarray, " p"]:
+def _start(y: list[ndarray], share: float, *rest: float) -> Float[ndarray, " p"]:
     low = float(np.exp(min(own.min() for own in y)))
     return np.log([share * low, 0.6, *rest])
 
 
 def _residual(
-    t: Float[ndarray, " p"], sums: list[Sums], y: list[Float[ndarray, " t"]]
+    t: Float[ndarray, " p"], sums: list[Sums], y: list[ndarray]
 ) -> tuple[Float[ndarray, " t"], Float[ndarray, "t p"]]:
     """Log errors of all curves at the logs of the parameters, and their derivative."""
     theta = np.exp(np.clip(t, -30.0, 30.0))
@@ -215,7 +215,7 @@ def _residual(
 
 
 def _search(
-    sums: list[Sums], y: list[Float[ndarray, " t"]], delta: float, starts: list[ndarray]
+    sums: list[Sums], y: list[ndarray], delta: float, starts: list[ndarray]
 ) -> tuple[tuple[ndarray, float, int], ndarray, ndarray]:
     """The best of some searches: logs of the parameters, objective, how many agree; residuals."""
     from scipy import optimize  # slow to import, and few need it
