@@ -69,8 +69,8 @@ def best_size(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, " g"]:
     away = np.linspace(-12.0, 12.0, 241)
     n = (middle[:, None] + away).reshape(-1)
     logs = {"N": n, "D": law.cost.data(np.repeat(c, len(away)), n), "C": np.repeat(c, len(away))}
-    each = [m.weight * m.form.value(m.theta[None], m.at(logs))[0] for m in law.members]
-    return middle + lowest(away, sum(each).reshape(len(c), -1))[0]
+    each = np.stack([m.weight * m.form.value(m.theta[None], m.at(logs))[0] for m in law.members])
+    return middle + lowest(away, each.sum(0).reshape(len(c), -1))[0]
 
 
 def crossing(
