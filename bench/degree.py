@@ -1,61 +1,100 @@
 """Do layers of degree 3 learn more than layers of degree 2 or 4 at the same budget?
 
-    python bench/degree.py [--starts 48] [--kicks 10]
+    python bench/degree.py [--starts 48] [--kicks 10]   six forms on Chebyshev polynomials
+    python bench/degree.py --sweep                      how that depends on the kicks
+    python bench/degree.py --teachers [NAME ...]        twelve forms on eight variables, with Adam
 
 Networks of width 1 on two inputs, six linear forms each: three layers of degree 2 (16 parameters)
 and two of degree 3 (17), and controls, fitted to Chebyshev polynomials of the inputs' mean by
-Levenberg-Marquardt, plainly and with kicks. Solved means a relative squared error below 1e-3.
+Levenberg-Marquardt, plainly and with kicks. Solved means a relative squared error below 1e-3 on
+fresh points. With `--teachers` all stacks of `allometry run degree`, with more seeds and rates;
+`--stacks` and `--seeds` choose.
 """
 
 import argparse
+import json
 import time
 
 import torch
 
-from allometry._core.estimate import proportion
-from allometry.models.polynomial import PolynomialNetwork
-from allometry.targets.high_rank import chebyshev
-from allometry.train.second_order import fit_with_kicks, residuals_of
+from allometry.measure.interval import median
+from allometry.study.recipes.chebyshev import solve_chebyshev
+from allometry.study.recipes.learning import TEACHERS, teacher_epsilon_rank
+from allometry.study.recipes.stacks import SMALL, STACKS
+from allometry.train.regression import learn_function
 
 CASES = [
-    (9, [2, 2, 2], 1),
-    (9, [3, 3], 1),
-    (8, [2, 2, 2], 1),
-    (8, [3, 3], 1),
-    (8, [2, 2, 2], 2),
-    (8, [3, 3], 2),
+    (9, "T_2"),
+    (9, "T_3"),
+    (8, "T_2"),
+    (8, "T_3"),
+    (8, "T_2 wide"),
+    (8, "T_3 wide"),
+    (9, "half cubic"),
+    (9, "tied cubes"),
 ]
+SWEEP = [(0, 0.3), (3, 0.3), (10, 0.1), (10, 0.3), (10, 1.0), (30, 0.3)]
+RATES = (1e-2, 3e-2, 6e-2, 1e-1, 2e-1)
 
 
-def fitted(k, degrees, width, starts, kicks):
-    x = 2 * torch.rand(200, 2, generator=torch.Generator().manual_seed(1)) - 1
-    y = chebyshev(k)(x)
-    rng = [torch.Generator().manual_seed(s) for s in range(starts)]
-    nets = [PolynomialNetwork(2, width, degrees, rng=r) for r in rng]
-    first = torch.stack([torch.cat([p.detach().flatten() for p in n.parameters()]) for n in nets])
-    found = fit_with_kicks(residuals_of(nets[0], x, y), first, kicks=kicks, enough=1e-5)
-    solved = int((found.loss / y.square().mean() < 1e-3).sum())
-    return first.shape[1], proportion(solved, starts)
+def solved(k, name, starts, kicks, size=0.3):
+    begun = time.process_time()
+    share = solve_chebyshev(k, SMALL[name], starts, kicks=kicks, size=size)
+    lo, hi = share.interval
+    print(
+        f"kicks {kicks:2d} of size {size}  Chebyshev-{k}  {name}: {SMALL[name].words}, "
+        f"{SMALL[name].size(2)} parameters  solved {share.value:.2f} ({lo:.2f} to {hi:.2f}) of "
+        f"{starts}  {time.process_time() - begun:.0f} s",
+        flush=True,
+    )
+
+
+def learnt(teacher, name, seeds, steps):
+    begun = time.process_time()
+    f, stack = TEACHERS[teacher](), STACKS[name]
+    found = learn_function(
+        lambda rng: stack.made(f.inputs, True, rng),
+        *(f, f.inputs),
+        seeds=seeds,
+        rates=RATES,
+        trials=4,
+        steps=steps,
+    )
+    error = median(found.test)
+    lo, hi = error.interval
+    print(
+        f"{f.name} (rank {f.rank}, {teacher_epsilon_rank(f)} at 0.1, "
+        f"{teacher_epsilon_rank(f, 0.01)} at 0.01)  {name}: {stack.words}, {stack.size(f.inputs)} "
+        f"parameters  error {error.value:.4g} ({lo:.4g} to {hi:.4g}) of {seeds} seeds, rate "
+        f"{found.rate:g} by validation {json.dumps(found.validation)}  "
+        f"{time.process_time() - begun:.0f} s",
+        flush=True,
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--starts", type=int, default=48)
     parser.add_argument("--kicks", type=int, default=10)
+    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--teachers", nargs="*", choices=list(TEACHERS))
+    parser.add_argument("--stacks", nargs="*", choices=list(STACKS), default=list(STACKS))
+    parser.add_argument("--seeds", type=int, default=48)
+    parser.add_argument("--steps", type=int, default=2000)
     given = parser.parse_args()
-    torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
-    for kicks in sorted({0, given.kicks}):
-        for k, degrees, width in CASES:
-            begun = time.process_time()
-            size, share = fitted(k, degrees, width, given.starts, kicks)
-            lo, hi = share.interval
-            print(
-                f"kicks {kicks:2d}  Chebyshev-{k}  degrees {degrees}  width {width}  "
-                f"{size} parameters  solved {share.value:.2f} ({lo:.2f} to {hi:.2f}) of "
-                f"{given.starts}  {time.process_time() - begun:.0f} s",
-                flush=True,
-            )
+    if given.teachers is not None:
+        for teacher in given.teachers or list(TEACHERS):
+            for name in given.stacks:
+                learnt(teacher, name, given.seeds, given.steps)
+    elif given.sweep:
+        for k, name in ((9, "T_3"), (8, "T_2")):
+            for kicks, size in SWEEP:
+                solved(k, name, given.starts, kicks, size)
+    else:
+        for kicks in sorted({0, given.kicks}):
+            for k, name in CASES:
+                solved(k, name, given.starts, kicks)
 
 
 if __name__ == "__main__":

@@ -417,9 +417,12 @@ def test_the_best_degree_depends_on_the_cost():
 
 def test_the_words_say_where_three_is_best():
     for c, best in [(-1, 2), (0, 3), (1, 4), (0.5, 3)]:
-        said = best_words(c)
-        assert f"degree {best} among whole" in said
-        assert "only for -0.290 < c < 0.819" in said
+        first, last = best_words(c)
+        assert f"fastest at degree {best}" in first
+        assert "only for -0.290 < c < 0.819" in last
+        assert "5.7 % ahead of 2 and 4" in last
+        assert "0.46 % behind e" in last
+    assert len(best_words(-1, 0, 1)) == 4
 
 
 @pytest.mark.parametrize("degrees", [(2, 2), (3, 2), (2, 3), (2, 2, 2)])

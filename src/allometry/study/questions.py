@@ -8,7 +8,7 @@ from typing import Any, final
 
 from allometry._core.errors import require
 from allometry.study.recipes.chebyshev import chebyshevs
-from allometry.study.recipes.expressive import FORMS, MIXERS, mixers, ranks
+from allometry.study.recipes.expressive import FORMS, MIXERS, mixers, ranks, stacks
 from allometry.study.recipes.learning import learners
 from allometry.study.recipes.stacks import STACKS
 from allometry.study.study import Study
@@ -79,7 +79,7 @@ def question_study(
 
     def recipe(target: Any, ladder: Any, *, tokens: Sequence[float], seeds: int) -> list[Any]:
         if name == "rank":
-            return ranks(chosen)
+            return [*ranks(chosen), *stacks()]
         if name == "mixer":
             return mixers(chosen)
         return [*chebyshevs(chosen), *learners(chosen, seeds=seeds, points=tokens[0])]

@@ -87,7 +87,7 @@ def inner_power(h: int, q: int, shift: int = 0) -> HighRank:
 
     rank = math.comb(h + q - (shift == 0), q)
     inside = f"({shift} + a.b)" if shift else "(a.b)"
-    return HighRank(f"{inside}^{q}, {h} a side", f, 2 * h, h, rank)
+    return HighRank(f"{inside}^{q} in {2 * h} variables", f, 2 * h, h, rank)
 
 
 def sum_of_products(h: int) -> HighRank:
@@ -227,7 +227,7 @@ def chebyshev_inner(h: int, k: int, scale: int = 1) -> HighRank:
         return now
 
     rank = sum(math.comb(h + q - 1, q) for q in range(k, -1, -2))
-    return HighRank(f"Chebyshev {k} of a.b, {h} a side", f, 2 * h, h, rank)
+    return HighRank(f"Chebyshev {k} of a.b in {2 * h} variables", f, 2 * h, h, rank)
 
 
 def chebyshev(k: int) -> HighRank:
@@ -247,9 +247,19 @@ def chebyshev(k: int) -> HighRank:
     return HighRank(f"Chebyshev {k}", f, 2, 1, k + 1, polynomial=False)
 
 
+def largest_product(h: int) -> HighRank:
+    r"""$\max_i a_i b_i$: its rank is not known; kinks between the sides make it high."""
+    name = f"largest of {h} products"
+    return HighRank(
+        name, lambda x, r: (x[:, :h] * x[:, h:]).amax(1), 2 * h, h, None, polynomial=False
+    )
+
+
 def median(h: int) -> HighRank:
     """The lower median of 2h numbers; its rank is not known."""
-    return HighRank("median", lambda x, r: x.median(1).values, 2 * h, h, None, polynomial=False)
+    return HighRank(
+        f"median of {2 * h}", lambda x, r: x.median(1).values, 2 * h, h, None, polynomial=False
+    )
 
 
 def sorting(h: int, place: int) -> HighRank:

@@ -24,7 +24,7 @@ Teacher = Callable[[Tensor], Tensor]
 """Points (n, i) to values (n,)."""
 Make = Callable[[torch.Generator], nn.Module]
 """An untrained model from the source of its weights; it gives (b, 1) for (b, i)."""
-RATES = (1e-3, 3e-3, 1e-2, 3e-2)
+RATES = (3e-3, 1e-2, 3e-2, 1e-1)
 
 
 @final
@@ -51,7 +51,7 @@ def learn_function(
     *,
     seeds: int = 16,
     rates: Sequence[float] = RATES,
-    trials: int = 4,
+    trials: int = 3,
     steps: int = 2000,
     batch: int = 128,
     judged: int = 8192,

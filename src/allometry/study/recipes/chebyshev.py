@@ -27,10 +27,8 @@ class ChebyshevRun(Request):
 
     Args:
         k: Degree of the polynomial, of the mean of two inputs in [-1, 1].
-        stack: Its name in `SMALL`.
-        degrees: See `Stack`; likewise the next two.
-        width: Of every layer.
-        tied: Shared weights.
+        stack: Its layers.
+        name: Its name in `SMALL`.
         starts: Fits.
         kicks: Of each, at most.
         size: Of the kicks.
@@ -39,11 +37,8 @@ class ChebyshevRun(Request):
     """
 
     k: int
-    stack: str
-    degrees: list[float | int]
-    width: int
-    fractional: bool
-    tied: bool
+    stack: Stack
+    name: str
     starts: int
     kicks: int
     size: float
@@ -51,36 +46,32 @@ class ChebyshevRun(Request):
     rung: int
 
     @property
-    def _stack(self) -> Stack:
-        return Stack(tuple(self.degrees), self.width, self.fractional, self.tied)
-
-    @property
     def columns(self) -> dict[str, Any]:
         """Family, teacher, shape; starts are inside."""
         return {
-            "family": f"{self.stack}, six forms" if self.stack[0] == "T" else self.stack,
+            "family": f"{self.name}, six forms" if self.name[0] == "T" else self.name,
             "target": f"Chebyshev {self.k}",
-            "shape": self._stack.words,
+            "shape": self.stack.words,
             "rung": self.rung,
             "seed": 0,
         }
 
     def budget(self) -> Budget:
         """Of one start; a step costs a Jacobian, not counted."""
-        return Budget(self._stack.size(2), 0, 200, 0.0)
+        return Budget(self.stack.size(2), 0, 200, 0.0)
 
     def work(self) -> float:
         """By the number of fits; most are solved before their last kick."""
-        return 1.0 + 1.2e-5 * self.starts * self.steps * (1 + self.kicks) * self._stack.size(2)
+        return 1.0 + 1.2e-5 * self.starts * self.steps * (1 + self.kicks) * self.stack.size(2)
 
     def __call__(self, place: Place) -> Outcome:
         """Fit from every start; count what is solved on fresh points."""
         started = time.monotonic()
         solved = solve_chebyshev(
-            self.k, self._stack, self.starts, kicks=self.kicks, size=self.size, steps=self.steps
+            self.k, self.stack, self.starts, kicks=self.kicks, size=self.size, steps=self.steps
         )
         place.watch(Progress(1, 1, 1 - solved.value))
-        N = self._stack.size(2)
+        N = self.stack.size(2)
         return Outcome(
             columns=self.columns
             | {
@@ -158,8 +149,8 @@ def chebyshevs(
         Spec(
             ChebyshevRun,
             k=k,
-            stack=name,
-            **SMALL[name].arguments(),
+            stack=SMALL[name].spec,
+            name=name,
             starts=starts,
             kicks=kicks,
             size=size,

@@ -21,6 +21,7 @@ from allometry.models.polynomial import (
     PolynomialAttention,
     PolynomialNetwork,
 )
+from allometry.study.recipes.stacks import STACKS
 from allometry.study.request import Outcome, Place, Request
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress
@@ -50,12 +51,13 @@ class Form:
 
 
 FORMS = {
-    "network": Form("fully connected, width 2, two coordinates a side", 4, 1),
-    "multi": Form("attention, multi-pooled, width 2, two tokens", 2, 2),
-    "hadamard": Form("attention, Hadamard-pooled, width 2, two tokens", 2, 2),
-    "narrow": Form("fully connected, width 1, eight coordinates a side", 16, 1),
+    "network": Form("fully connected of width 2", 4, 1),
+    "multi": Form("multi-pooled attention of width 2", 2, 2),
+    "hadamard": Form("Hadamard-pooled attention of width 2", 2, 2),
+    "narrow": Form("fully connected of width 1, wide inputs", 16, 1),
 }
-"""Whose rank `ranks` measures at a fixed number of forms."""
+"""Whose rank `ranks` measures at a fixed number of forms: two coordinates a side, one token a
+side, and eight coordinates a side where inputs are wide."""
 
 MIXERS = {
     "linear": Form("Mixer without activation", 4, 2),
@@ -63,7 +65,7 @@ MIXERS = {
     "cubic": Form("Mixer, cubes", 4, 2),
     "gelu": Form("Mixer, GELU", 4, 2, polynomial=False),
     "attention": Form("linear attention, two heads", 4, 2),
-    "multi": Form("attention of degree 3, multi-pooled", 4, 2),
+    "multi": Form("multi-pooled attention of degree 3", 4, 2),
 }
 """Four tokens of size 2."""
 
@@ -203,6 +205,62 @@ class RankRun(Request):
         return model(x.reshape(len(x), self._form.tokens, self._form.width), *field)[:, 0, 0]
 
 
+@final
+@dataclass(frozen=True)
+class StackRun(Request):
+    """Epsilon-ranks of one stack of eight inputs at the weights that training starts from.
+
+    Real degrees have no other rank than these.
+
+    Args:
+        stack: A name in `STACKS`.
+        draws: Of the weights.
+        rung: Which stack this is, from 0.
+    """
+
+    stack: str
+    draws: int
+    rung: int
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Family, shape; the draws are inside."""
+        shape = STACKS[self.stack].words
+        return {"family": self.stack, "target": "rank", "shape": shape} | {
+            "rung": self.rung,
+            "seed": 0,
+        }
+
+    def budget(self) -> Budget:
+        """Parameters; nothing is trained."""
+        return Budget(STACKS[self.stack].size(8), 0, 0, 0.0)
+
+    def work(self) -> float:
+        """Singular values of a few small matrices."""
+        return 0.5 + 0.3 * self.draws
+
+    def __call__(self, place: Place) -> Outcome:
+        """Both epsilon-ranks, their medians over draws."""
+        started = time.monotonic()
+        torch.set_default_dtype(torch.float64)
+        found: dict[float, list[float]] = {0.1: [], EPSILON: []}
+        for seed in range(self.draws):
+            rng = torch.Generator().manual_seed(seed)
+            model = STACKS[self.stack].made(8, True, rng)
+            a, b = (uniform_points(POINTS, 4, rng) for _ in range(2))
+            matrix = matricization(lambda x, model=model: model(x)[:, 0], a, b).numpy()
+            for epsilon, ranks in found.items():
+                ranks.append(epsilon_rank(matrix, epsilon))
+        far, near = (median(ranks) for ranks in found.values())
+        place.watch(Progress(1, 1, far.value))
+        ends = {"epsilon_rank": far.value, "epsilon_lo": far.lo, "epsilon_hi": far.hi}
+        ends |= {"near_rank": near.value, "near_lo": near.lo, "near_hi": near.hi}
+        size = {"N": self.budget().N, "N_embedding": 0, "D": 0, "D_unique": 0}
+        none = {"C": None, "C_6ND": None, "loss": None, "loss_se": None}
+        seconds = time.monotonic() - started
+        return Outcome(self.columns | size | none | ends | {"part": "stack", "seconds": seconds})
+
+
 def _model(
     part: str, form: str, degrees: list[int], rng: torch.Generator | None = None
 ) -> nn.Module:
@@ -237,6 +295,15 @@ def ranks(chosen: Sequence[str] = tuple(FORMS), budgets: Sequence[int] = (6, 12)
         for form in chosen
         for rung, stack in enumerate([*stacks, *(mixed if form == "network" else [])])
     ]
+
+
+def stacks(draws: int = 9) -> list[Spec]:
+    """Requests for the epsilon-ranks of the stacks whose learning `allometry run degree` compares.
+
+    Args:
+        draws: Of the weights.
+    """
+    return [Spec(StackRun, stack=name, draws=draws, rung=rung) for rung, name in enumerate(STACKS)]
 
 
 def mixers(chosen: Sequence[str] = tuple(MIXERS)) -> list[Spec]:
