@@ -1,11 +1,12 @@
 """Training steps per second of flows: ours, zuko's, nflows's; and of packed seeds.
 
-    python bench/flows.py [--repeats 7] [--steps 40]
+    python bench/flows.py [--repeats 7] [--steps 40] [--fuse]
 
 One thread, float32, Adam, batch 256 on two moons (d = 2) and batch 128 in 64 dimensions. Every
 library has the same architecture: as many couplings, networks of two hidden layers of 64 and
 rectifiers, 8 bins; affine couplings 8, spline couplings 4. Rounds take turns in one process;
-figures are medians of CPU seconds. Then eight seeds packed against eight single runs.
+figures are medians of CPU seconds. Then eight seeds packed against eight single runs: as `Packed`
+maps them, traced (`train.traced`), and traced and fused by torch's compiler.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from allometry.models import flows
 from allometry.targets import points
 from allometry.train.objectives import negative_log_likelihood
 from allometry.train.packed import Packed
+from allometry.train.traced import Traced
 
 WIDTH, AFFINE, SPLINE, BINS = 64, 8, 4, 8
 
@@ -93,16 +95,26 @@ class Training:
 class PackedTraining:
     """Eight seeds stepped as one."""
 
-    def __init__(self, models, batches):
+    def __init__(self, models, batches, way):
         self.pack, self.batches, self.at = Packed(models), batches, 0
         self.optimiser = self.pack.optimiser(optim.Adam, lr=1e-3)
+        self.traced = None
+        if way != "mapped":
+            fuse = way == "fused"
+            self.traced = Traced(self.pack, negative_log_likelihood, self._data(), fuse=fuse)
+
+    def _data(self):
+        x = self.batches[self.at % len(self.batches)]
+        self.at += 1
+        return x.expand(len(self.pack), *x.shape)
 
     def stretch(self, steps):  # noqa: D102
         for _ in range(steps):
-            x = self.batches[self.at % len(self.batches)]
-            self.at += 1
-            losses = self.pack.map(negative_log_likelihood, x.expand(len(self.pack), *x.shape))
-            self.optimiser.descend(losses)
+            if self.traced is not None:
+                self.optimiser.step(self.traced(self._data())[1])
+            else:
+                losses = self.pack.map(negative_log_likelihood, self._data())
+                self.optimiser.descend(losses)
 
 
 def rates(trainings, repeats, steps):
@@ -122,6 +134,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--only", default="")
+    parser.add_argument("--fuse", action="store_true", help="compile the traced steps as well")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -143,24 +156,34 @@ def main():
             print(
                 f"{kind} coupling, d = {dim}, batch {batch}: steps/s {told}: {ratios}", flush=True
             )
-    if not asked.only or asked.only == "packed":
-        packed(data[2], asked.repeats, asked.steps)
+    kinds = [k for k in ("affine", "spline") if asked.only in ("", "packed", f"packed-{k}")]
+    packed(data[2], kinds, asked.repeats, asked.steps, asked.fuse)
 
 
-def packed(target, repeats, steps):
+def packed(target, kinds, repeats, steps, fuse):
     """Eight seeds at once against one at a time, for wide and narrow, large and small batches."""
-    for kind, width, batch in itertools.product(("affine", "spline"), (64, 16), (256, 64)):
+    for kind, width, batch in itertools.product(kinds, (64, 16), (256, 64)):
         batches = [target.batch(s, size=batch, seed=0) for s in range(40)]
         make = flows.affine_coupling if kind == "affine" else flows.spline_coupling
         layers = AFFINE if kind == "affine" else SPLINE
         seeded = [torch.Generator().manual_seed(s) for s in range(8)]
         models = [make(2, layers, width, rng=rng) for rng in seeded]
-        both = {"single": Training(models[0], batches), "packed": PackedTraining(models, batches)}
-        found = rates(both, repeats, steps)
-        gain = 8 * found["packed"] / found["single"]
+        trainings = {"single": Training(models[0], batches)}
+        spent = {}
+        for way in ("mapped", "traced", "fused") if fuse else ("mapped", "traced"):
+            started = time.process_time()
+            trainings[way] = PackedTraining(models, batches, way)
+            trainings[way].stretch(1)
+            spent[way] = time.process_time() - started
+        found = rates(trainings, repeats, steps)
+        told = ", ".join(
+            f"{way} {found[way]:.1f} ({8 * found[way] / found['single']:.2f}x, ready after "
+            f"{took:.0f} s)"
+            for way, took in spent.items()
+        )
         print(
-            f"eight packed seeds, {kind} coupling, width {width}, d = 2, batch {batch}: "
-            f"{found['packed']:.1f} steps/s against {found['single']:.1f} single: {gain:.2f}x",
+            f"eight packed seeds, {kind} coupling, width {width}, d = 2, batch {batch}, steps/s: "
+            f"single {found['single']:.1f}, {told}",
             flush=True,
         )
 

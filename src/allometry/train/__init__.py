@@ -7,6 +7,7 @@ from allometry.train.objectives import negative_log_likelihood, next_token, squa
 from allometry.train.optimiser import adamw, parameter_groups, proportional
 from allometry.train.packed import Packed, Stepper, together
 from allometry.train.schedule import log_spaced, warmup_decay
+from allometry.train.traced import Traced
 
 __all__ = [
     "Budget",
@@ -14,6 +15,7 @@ __all__ = [
     "Packed",
     "Progress",
     "Stepper",
+    "Traced",
     "Trained",
     "adamw",
     "count_flops",

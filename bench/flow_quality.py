@@ -1,0 +1,160 @@
+"""What flows reach: two moons, digits, and the gap to a mixture's known entropy.
+
+    python bench/flow_quality.py moons|digits|converged|gap
+
+moons: noise .05, 1,000 steps of batch 256. The rate of each family is chosen among four on the
+validation points, by the mean over seeds; then the test points are scored, once. Rates and seeds
+are members of one pack. digits: 8 x 8, dequantised, 400 steps of batch 128. converged: 3,000
+steps, the weights that are best on validation scored on test. gap: spline couplings of growing
+size on eight Gaussians, and the law of the loss in N by `laws.fit`.
+"""
+
+import argparse
+import copy
+import math
+
+import numpy as np
+import torch
+from torch import optim
+
+from allometry import laws
+from allometry.models import flows
+from allometry.study.recipes.density import grow, made
+from allometry.targets import Images, points
+from allometry.train.objectives import negative_log_likelihood
+from allometry.train.packed import Packed
+from allometry.train.schedule import warmup_decay
+from allometry.train.traced import Traced
+
+
+def trained(make, target, rates, seeds, steps, batch):
+    """A model for each rate and seed, all stepped as one."""
+    models = [make(torch.Generator().manual_seed(s)) for _ in rates for s in range(seeds)]
+    for i, model in enumerate(models):
+        model.initialise(target.batch(0, size=512, seed=i % seeds))
+    pack = Packed(models)
+    optimiser = pack.optimiser(optim.Adam, lr=[r for r in rates for _ in range(seeds)])
+
+    def data(step):
+        each = [target.batch(step, size=batch, seed=s) for s in range(seeds)]
+        return torch.stack(each * len(rates))
+
+    traced = Traced(pack, negative_log_likelihood, data(0))
+    for step in range(steps):
+        factor = warmup_decay(step, steps=steps, warmup=steps // 20)
+        for group in optimiser.param_groups:
+            group["lr"] = group["peak_lr"] * factor
+        optimiser.step(traced(data(step))[1], clip=10.0)
+    return [pack.member(i) for i in range(len(models))]
+
+
+@torch.no_grad()
+def nats(model, x):
+    return torch.cat([-model.log_prob(part) for part in x.split(2000)]).double()
+
+
+def moons():
+    target = points.Points(points.TwoMoons(noise=0.05))
+    true = -target.density.log_prob(target.split("test").double())
+    print(f"entropy {target.entropy.value:.4f}; the true density scores {true.mean():.4f}")
+    seeds, rates = 2, (0.0025, 0.005, 0.01, 0.02)
+    families = {
+        "8 affine couplings": lambda rng: flows.affine_coupling(2, 8, 64, rng=rng),
+        "4 spline couplings": lambda rng: flows.spline_coupling(2, 4, 64, rng=rng),
+    }
+    for name, make in families.items():
+        found = trained(make, target, rates, seeds, 1000, 256)
+        held = [nats(m, target.split("validation")).mean().item() for m in found]
+        means = np.array(held).reshape(len(rates), seeds).mean(1)
+        best = int(means.argmin())
+        scores = [nats(m, target.split("test")) for m in found[best * seeds : (best + 1) * seeds]]
+        each = ", ".join(f"{s.mean():.4f} ± {1.96 * s.std() / len(s) ** 0.5:.4f}" for s in scores)
+        along = dict(zip(rates, means.round(4).tolist(), strict=True))
+        print(f"{name}: validation {along}; rate {rates[best]} chosen; test {each}", flush=True)
+
+
+def fit_images(model, digits, steps, rate, keep):
+    """Trained weights: those at the end, or the best on validation."""
+    model.initialise(digits.train)
+    optimiser = optim.Adam(model.parameters(), lr=rate, fused=True)
+    best, kept, at = math.inf, None, 0
+    for step in range(steps):
+        for group in optimiser.param_groups:
+            group["lr"] = rate * warmup_decay(step, steps=steps, warmup=steps // 20)
+        x = digits.batch(step, size=128, seed=0)
+        noise = model.draw_noise(x.shape, torch.Generator().manual_seed(step))
+        loss = negative_log_likelihood(model, x, noise)
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 80.0)
+        optimiser.step()
+        if keep and (step + 1) % 100 == 0:
+            now = nats(model, digits.validation).mean().item()
+            if now < best:
+                best, kept, at = now, copy.deepcopy(model.state_dict()), step + 1
+    if kept is not None:
+        model.load_state_dict(kept)
+    return at
+
+
+def bits(model, x):
+    each = nats(model, x) / (64 * math.log(2))
+    return f"{each.mean():.3f} ± {1.96 * each.std() / len(each) ** 0.5:.3f}"
+
+
+def digits(steps=400, keep=False):
+    data = Images.digits()
+    print(f"per-pixel histogram {data.histogram_bits():.3f} bits per dimension")
+    kinds = {
+        "plain GLOW (no histogram first)": lambda: flows.Dequantised(
+            flows.glow((1, 8, 8), 2, 4, 64), 17
+        ),
+        "6 spline couplings of width 128": lambda: flows.image_splines((1, 8, 8), 17, 6, 128),
+        "GLOW": lambda: flows.Dequantised(flows.glow((1, 8, 8), 2, 4, 64, marginal=17), 17),
+    }
+    for name, make in kinds.items():
+        model = make()
+        at = fit_images(model, data, steps, 0.002, keep)
+        tail = f"; best on validation after {at} steps" if keep else ""
+        print(
+            f"{name}, {steps} steps: test {bits(model, data.test)}, training "
+            f"{bits(model, data.train)}{tail}",
+            flush=True,
+        )
+
+
+def gap():
+    target = points.Points(points.eight_gaussians())
+    E = target.entropy.value
+    N, loss = [], []
+    for size in np.geomspace(300, 10_000, 6):
+        layers, width = grow("spline_coupling", (2,), None, size)
+        families = lambda rng, w=width, k=layers: made("spline_coupling", (2,), None, k, w, rng)  # noqa: E731
+        for model in trained(families, target, (0.005,), 4, 1500, 256):
+            N.append(sum(p.numel() for p in model.parameters()))
+            loss.append(nats(model, target.split("test")).mean().item())
+        print(f"N = {N[-1]}: test nats {np.round(loss[-4:], 4).tolist()}", flush=True)
+    print(f"entropy {E:.4f}; least loss {min(loss):.4f}")
+    size = np.array(N, float)
+    told = {
+        "gap to the entropy, A N^-alpha": ({"N": size, "loss": np.array(loss) - E}, "power"),
+        "loss, E + A N^-alpha": ({"N": size, "loss": np.array(loss)}, "floor"),
+    }
+    for name, (table, form) in told.items():
+        law = laws.fit(table, form=form, seed=0)
+        params = {k: f"{v.value:.4g} ({v.lo:.4g} to {v.hi:.4g})" for k, v in law.params.items()}
+        print(f"{name}: {params}; {law.warnings}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["moons", "digits", "converged", "gap"])
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    {"moons": moons, "digits": digits, "converged": lambda: digits(3000, True), "gap": gap}[
+        asked.what
+    ]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""A pack's losses and gradients as one list of kernels, traced once and run without autograd.
+
+Letters: M members, P parameters of each. What a step of many small models costs is not
+arithmetic: it is dispatching each operation, batching it and recording it for the way back. A step
+whose shapes never change can have all of that done once.
+"""
+
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from allometry._core.errors import require
+from allometry.train.packed import Flat, Packed, together
+
+aten = torch.ops.aten
+Losses = Float[Tensor, " M"]
+
+
+@final
+class Traced:
+    """`(losses, gradients)` of all members for arguments of fixed shapes.
+
+    The numbers are those of `Packed.map` and its gradient. The trace holds whatever the function
+    did with the first arguments, so the function must not decide by the values of tensors, and
+    randomness must come in as arguments.
+
+    Args:
+        pack: The members.
+        function: From a plain module and one member's arguments to its loss.
+        arguments: Examples of the rest, with the members as first axis.
+        fuse: Also compile the list to machine code, which merges operations on single numbers;
+            takes a C++ compiler and a minute or so.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn, optim
+        >>> from allometry.train.packed import Packed
+        >>> pack, x = Packed([nn.Linear(3, 1) for _ in range(4)]), torch.ones(4, 5, 3)
+        >>> traced = Traced(pack, lambda model, x: model(x).square().mean(), x)
+        >>> optimiser = pack.optimiser(optim.Adam, lr=1e-3)
+        >>> losses, gradient = traced(x)
+        >>> norms = optimiser.step(gradient)
+    """
+
+    def __init__(
+        self, pack: Packed, function: Callable[..., Tensor], *arguments: Tensor, fuse: bool = False
+    ) -> None:
+        self.pack = pack
+        self.shapes = [a.shape for a in arguments]
+
+        def step(flat: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+            leaf = flat.detach().requires_grad_(True)
+            losses = together(function, [(pack, leaf)], *rest)
+            (gradient,) = torch.autograd.grad(losses.sum(), leaf)
+            return losses.detach(), gradient
+
+        graph = make_fx(step)(pack.flat.detach(), *arguments)
+        cleaned(graph)
+        self.kernels = sum(node.op == "call_function" for node in graph.graph.nodes)
+        self._run: Callable[..., Any] = torch.compile(graph) if fuse else graph
+
+    @torch.no_grad()
+    def __call__(self, *arguments: Tensor) -> tuple[Losses, Flat]:
+        """Losses at the pack's present parameters, and their gradients."""
+        shapes = [a.shape for a in arguments]
+        require(shapes == self.shapes, "Traced arguments", f"have shapes {self.shapes}", shapes)
+        return self._run(self.pack.flat.detach(), *arguments)
+
+
+def cleaned(module: fx.GraphModule) -> None:
+    """Take out of a traced list what does nothing, and merge products with the sums after them."""
+    graph = module.graph
+    for node in list(graph.nodes):
+        if node.op == "call_function" and _idle(node):
+            node.replace_all_uses_with(node.args[0])
+    graph.eliminate_dead_code()
+    for node in list(graph.nodes):
+        if node.target == aten.bmm.default:
+            _outer(graph, node)
+        if node.target == aten.add.Tensor and not node.kwargs:
+            _biased(graph, node)
+    graph.eliminate_dead_code()
+    graph.lint()
+    module.recompile()
+
+
+def _shape(node: Any) -> tuple[int, ...] | None:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return tuple(value.shape) if isinstance(value, Tensor) else None
+
+
+def _idle(node: fx.Node) -> bool:
+    if node.target == aten.detach.default:
+        return True
+    if node.target == aten.mul.Scalar:
+        return node.args[1] == 1
+    still = (aten.view.default, aten._unsafe_view.default, aten.expand.default)
+    return node.target in still and _shape(node) == _shape(node.args[0])
+
+
+def _outer(graph: fx.Graph, node: fx.Node) -> None:
+    """A product over an axis of length 1 is a plain multiplication."""
+    a, b = node.args
+    shape = _shape(a)
+    if shape is not None and shape[-1] == 1:
+        with graph.inserting_before(node):
+            new = graph.call_function(aten.mul.Tensor, (a, b))
+        new.meta = node.meta
+        node.replace_all_uses_with(new)
+
+
+def _biased(graph: fx.Graph, node: fx.Node) -> None:
+    """A product and a row added to each of its rows is one kernel."""
+    for bias, product in (node.args, node.args[::-1]):
+        alone = isinstance(product, fx.Node) and len(product.users) == 1
+        if not (alone and product.target == aten.bmm.default and isinstance(bias, fx.Node)):
+            continue
+        row, whole = _shape(bias), _shape(product)
+        if row is None or whole is None or len(row) != 3 or row[0] != whole[0]:
+            continue
+        if row[1] != 1 or row[2] != whole[2]:
+            continue
+        with graph.inserting_before(node):
+            new = graph.call_function(aten.baddbmm.default, (bias, *product.args))
+        new.meta = node.meta
+        node.replace_all_uses_with(new)
+        return

@@ -1,0 +1,76 @@
+"""A traced step against the packed one it was traced from."""
+
+import pytest
+import torch
+from torch import nn, optim
+
+from allometry import InputError
+from allometry.models import autoencoders as ae
+from allometry.models import flows
+from allometry.train import objectives
+from allometry.train.packed import Packed
+from allometry.train.traced import Traced
+
+
+def seeded(make):
+    return Packed([make(torch.Generator().manual_seed(s)) for s in range(3)])
+
+
+def autoencoder(rng):
+    return ae.dense_vae((2,), 2, ae.Gaussian(), (8,), rng)
+
+
+CASES = {
+    "affine": (lambda rng: flows.affine_coupling(2, 2, 8, rng=rng), "likelihood"),
+    "spline": (lambda rng: flows.spline_coupling(2, 2, 8, rng=rng), "likelihood"),
+    "masked": (lambda rng: flows.masked_autoregressive(2, 2, 8, rng=rng), "likelihood"),
+    "vae": (autoencoder, "elbo"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_traced_steps_are_packed_steps(name):
+    """Five steps of each from the same weights end in the same weights."""
+    make, kind = CASES[name]
+    loss = objectives.negative_log_likelihood
+    one, two = seeded(make), seeded(make)
+    rng = torch.Generator().manual_seed(9)
+    noise = [torch.randn(3, 16, 2, generator=rng)] if kind == "elbo" else []
+    x = torch.randn(3, 16, 2, generator=rng)
+    traced = Traced(one, loss, x, *noise)
+    steppers = [pack.optimiser(optim.Adam, lr=[0.01, 0.02, 0.03]) for pack in (one, two)]
+    for _ in range(5):
+        x = torch.randn(3, 16, 2, generator=rng)
+        losses, gradient = traced(x, *noise)
+        norms = steppers[0].step(gradient, clip=1.0)
+        plain = two.map(loss, x, *noise)
+        torch.testing.assert_close(losses, plain.detach())
+        torch.testing.assert_close(norms, steppers[1].descend(plain, clip=1.0))
+    torch.testing.assert_close(one.flat, two.flat)
+
+
+def test_cleaning_merges_products_with_their_biases():
+    pack = seeded(lambda rng: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)))
+    x = torch.randn(3, 5, 3)
+    traced = Traced(pack, lambda model, x: model(x).square().mean(), x)
+    used = [str(node.target) for node in traced._run.graph.nodes]
+    assert used.count("aten.baddbmm.default") == 2
+    assert "aten.detach.default" not in used
+
+
+def test_other_shapes_are_refused():
+    pack = seeded(lambda rng: nn.Linear(2, 1))
+    traced = Traced(pack, lambda model, x: model(x).square().mean(), torch.randn(3, 5, 2))
+    with pytest.raises(InputError, match="have shapes"):
+        traced(torch.randn(3, 6, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_fused_steps_are_packed_steps():
+    make, _ = CASES["spline"]
+    pack = seeded(make)
+    x = torch.randn(3, 16, 2, generator=torch.Generator().manual_seed(0))
+    loss = objectives.negative_log_likelihood
+    (gradient,) = torch.autograd.grad(pack.map(loss, x).sum(), pack.flat)
+    torch.testing.assert_close(Traced(pack, loss, x, fuse=True)(x)[1], gradient)
