@@ -1,6 +1,7 @@
 """Whole flows by their paper's name, from plain numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -43,6 +44,18 @@ def radial(dim: int, layers: int = 8, rng: Rng = None) -> Flow:
     return Flow([Radial(dim, rng) for _ in range(layers)], (dim,))
 
 
+def _couplings(
+    dim: int, layers: int, make: Callable[[bool], Transform], rng: torch.Generator
+) -> list[Transform]:
+    """A scale for each coordinate, then couplings whose halves take turns and are dealt anew."""
+    made: list[Transform] = [ActNorm(dim)]
+    for i in range(layers):
+        if i and i % 2 == 0 and dim > 2:
+            made.append(Permutation(dim, rng))
+        made.append(make(i % 2 == 0))
+    return made
+
+
 def affine_coupling(
     dim: int,
     layers: int = 8,
@@ -59,14 +72,12 @@ def affine_coupling(
     References: `dinh2017`; `dinh2015`.
     """
     rng = _seeded(rng)
-    made: list[Transform] = [ActNorm(dim)]
-    for i in range(layers):
-        if i and i % 2 == 0 and dim > 2:
-            made.append(Permutation(dim, rng))
-        made.append(AffineCoupling(dim, i % 2 == 0, width, depth, scale, context, rng))
-    if not scale:
-        made.append(ActNorm(dim))
-    return Flow(made, (dim,))
+
+    def make(first: bool) -> Transform:
+        return AffineCoupling(dim, first, width, depth, scale, context, rng)
+
+    made = _couplings(dim, layers, make, rng)
+    return Flow(made if scale else [*made, ActNorm(dim)], (dim,))
 
 
 def spline_coupling(
@@ -84,12 +95,21 @@ def spline_coupling(
     References: `durkan2019`.
     """
     rng = _seeded(rng)
-    made: list[Transform] = [ActNorm(dim)]
-    for i in range(layers):
-        if i and i % 2 == 0 and dim > 2:
-            made.append(Permutation(dim, rng))
-        made.append(SplineCoupling(dim, i % 2 == 0, width, depth, bins, bound, context, rng))
-    return Flow(made, (dim,))
+
+    def make(first: bool) -> Transform:
+        return SplineCoupling(dim, first, width, depth, bins, bound, context, rng)
+
+    return Flow(_couplings(dim, layers, make, rng), (dim,))
+
+
+def _autoregressive(
+    kind: type[MaskedAutoregressive] | type[InverseAutoregressive],
+    dim: int,
+    layers: int,
+    **sizes: Any,
+) -> Flow:
+    turning = [kind(dim, i % 2 == 1, **sizes) for i in range(layers)]
+    return Flow([ActNorm(dim), *turning], (dim,))
 
 
 def masked_autoregressive(
@@ -105,12 +125,8 @@ def masked_autoregressive(
 
     References: `papamakarios2017`; `durkan2019`.
     """
-    rng = _seeded(rng)
-    made: list[Transform] = [ActNorm(dim)]
-    for i in range(layers):
-        turned = {"width": width, "depth": depth, "bins": bins, "context": context, "rng": rng}
-        made.append(MaskedAutoregressive(dim, i % 2 == 1, **turned))
-    return Flow(made, (dim,))
+    sizes = {"width": width, "depth": depth, "bins": bins, "context": context}
+    return _autoregressive(MaskedAutoregressive, dim, layers, rng=_seeded(rng), **sizes)
 
 
 def inverse_autoregressive(
@@ -126,12 +142,8 @@ def inverse_autoregressive(
 
     References: `kingma2016`.
     """
-    rng = _seeded(rng)
-    made: list[Transform] = [ActNorm(dim)]
-    for i in range(layers):
-        turned = {"width": width, "depth": depth, "bins": bins, "context": context, "rng": rng}
-        made.append(InverseAutoregressive(dim, i % 2 == 1, **turned))
-    return Flow(made, (dim,))
+    sizes = {"width": width, "depth": depth, "bins": bins, "context": context}
+    return _autoregressive(InverseAutoregressive, dim, layers, rng=_seeded(rng), **sizes)
 
 
 def linear(dim: int, rng: Rng = None) -> Flow:
@@ -147,12 +159,13 @@ def continuous(
     tolerance: float = 1e-5,
     context: int = 0,
     rng: Rng = None,
+    steps: int | None = None,
 ) -> Flow:
-    """A neural ordinary differential equation.
+    """A neural ordinary differential equation; with `steps` equal ones, one that packs.
 
     References: `chen2018`; `grathwohl2019`.
     """
-    field = Continuous(dim, width, depth, trace, tolerance, context, _seeded(rng))
+    field = Continuous(dim, width, depth, trace, tolerance, context, _seeded(rng), steps)
     return Flow([ActNorm(dim), field], (dim,))
 
 

@@ -4,6 +4,7 @@ Letters: n points, d dimensions, k directions.
 """
 
 import math
+from collections.abc import Callable
 from typing import cast, final
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from allometry._core.errors import require
 from allometry.models.flows.networks import MLP
-from allometry.models.flows.ode import integrate
+from allometry.models.flows.ode import State, integrate, march
 from allometry.models.flows.transform import Context, LogDet, Transform
 
 Points = Float[Tensor, "n d"]
@@ -76,6 +77,8 @@ class Continuous(Transform):
         tolerance: Of the solver, per unit of time.
         context: Numbers of context.
         rng: Source of the initial weights; `None` means seed 0.
+        steps: Equal steps instead of adaptive ones. Adaptive steps follow the data, so flows that
+            have them can't be packed; with a number of steps they can.
 
     References: `chen2018` Theorem 1; `grathwohl2019` Eq. (7); `dormand1980`.
     """
@@ -89,8 +92,11 @@ class Continuous(Transform):
         tolerance: float = 1e-5,
         context: int = 0,
         rng: torch.Generator | None = None,
+        steps: int | None = None,
     ) -> None:
         super().__init__()
+        require(steps is None or steps >= 1, "Continuous.steps", "be at least 1", steps)
+        self.steps = steps
         known = ("exact", "hutchinson")
         require(trace in known, "Continuous.trace", f"be one of {known}", trace)
         require(tolerance > 0, "Continuous.tolerance", "be positive", tolerance)
@@ -114,8 +120,15 @@ class Continuous(Transform):
             v, turned = self.velocity(t, state[0], directions, context)
             return v, (turned * directions).sum((0, 2))
 
-        x, logdet = integrate(slope, (x, x.new_zeros(len(x))), start, end, self.tolerance)
+        x, logdet = self._solved(slope, (x, x.new_zeros(len(x))), start, end)
         return x, logdet
+
+    def _solved(
+        self, slope: Callable[[float, State], State], state: State, start: float, end: float
+    ) -> State:
+        if self.steps is not None:
+            return march(slope, state, start, end, self.steps)
+        return integrate(slope, state, start, end, self.tolerance)
 
     def forward(self, x: Points, context: Context = None) -> tuple[Points, LogDet]:
         """To time 1."""
@@ -127,7 +140,7 @@ class Continuous(Transform):
         def slope(t: float, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return (self.velocity(t, state[0], z.new_empty(0, *z.shape), context)[0],)
 
-        return integrate(slope, (z,), 1.0, 0.0, self.tolerance)[0]
+        return self._solved(slope, (z,), 1.0, 0.0)[0]
 
     def log_prob_at(self, x: Points, t: float, context: Context = None) -> LogDet:
         """Log density at time t of what the flow carries: the data at 0, noise at 1."""

@@ -10,7 +10,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-MIN_WIDTH = 1e-2
+from allometry._core.errors import require
+
+MIN_WIDTH = 2e-2
 """Share of the interval that every bin has at least, in width and in height."""
 
 MIN_SLOPE = 1e-2
@@ -23,6 +25,8 @@ Parameters = Float[Tensor, "*b parameters"]
 
 def spline_parameters(K: int) -> int:
     """Numbers that describe a spline of K bins: widths, heights, inner slopes."""
+    most = round(1 / MIN_WIDTH) - 1
+    require(1 <= K <= most, "spline bins", f"be 1 to {most}, each of a least width", K)
     return 3 * K - 1
 
 
@@ -59,7 +63,7 @@ def spline(x: Values, raw: Parameters, bound: float) -> tuple[Values, Values]:
     $y = y_k + h_k [s_k \xi^2 + \delta_k \xi (1 - \xi)] / [s_k + (\delta_{k+1} + \delta_k - 2 s_k)
     \xi (1 - \xi)]$.
 
-    Differs from the paper: bins have a least width and height of a hundredth of the interval and
+    Differs from the paper: bins have a least width and height of a fiftieth of the interval and
     slopes are at least 0.01, so that a layer can be undone in float32.
 
     References: `durkan2019` Eqs. (4), (5).

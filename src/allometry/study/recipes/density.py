@@ -37,6 +37,11 @@ LAYERS: dict[str, int] = {
     "affine_coupling": 8,
     "spline_coupling": 6,
     "masked_autoregressive": 5,
+    "nice": 8,
+    "inverse_autoregressive": 3,
+    "planar": 1,
+    "radial": 1,
+    "continuous": 2,
     "glow": 4,
     "vae": 2,
     "beta_vae": 2,
@@ -44,11 +49,14 @@ LAYERS: dict[str, int] = {
     "vqvae": 2,
 }
 """Layers of each family at every size (steps of each level for GLOW, blocks of the prior for
-VQ-VAE): it is width that grows."""
+VQ-VAE): it is width that grows. Planar and radial flows grow by layers instead."""
 
 FAMILIES = tuple(LAYERS)
 VARIATIONAL = ("vae", "beta_vae", "info_vae")
 OF_IMAGES = ("glow", *VARIATIONAL, "vqvae")
+
+SOLVER_STEPS = 8
+"""Of a continuous flow's equation, fifth order."""
 
 CODE = 16
 """Numbers in the code of a variational autoencoder."""
@@ -224,10 +232,17 @@ def made(
         return _of_images(family, shape, levels, layers, width, rng)
     require(family not in OF_IMAGES, family, "be given images", tuple(shape))
     (dim,) = shape
+    if family in ("planar", "radial"):
+        # Their layers have no width: it is their number that grows.
+        return (flows.planar if family == "planar" else flows.radial)(dim, width, rng)
+    if family == "continuous":
+        return flows.continuous(dim, width, layers, steps=SOLVER_STEPS, rng=rng)
     makers: dict[str, Callable[..., flows.Flow]] = {
         "affine_coupling": flows.affine_coupling,
+        "nice": functools.partial(flows.affine_coupling, scale=False),
         "spline_coupling": flows.spline_coupling,
         "masked_autoregressive": flows.masked_autoregressive,
+        "inverse_autoregressive": flows.inverse_autoregressive,
     }
     return makers[family](dim, layers, width, rng=rng)
 
@@ -306,7 +321,9 @@ def _cost(shape: Spec) -> tuple[int, float]:
             flow = model.flow if isinstance(model, flows.Dequantised) else model
             given = [torch.zeros(2, CODE)] if isinstance(model, autoencoders.VAE) else []
             flow.log_prob(x, *given).sum().backward()
-    return count_parameters(model)[0], float(counter.get_total_flops()) / 2
+    N = count_parameters(model)[0]
+    # Layers without matrices have nothing that is counted: each number multiplies and adds once.
+    return N, float(counter.get_total_flops()) / 2 or 6.0 * N
 
 
 def grow(family: str, shape: Sequence[int], levels: int | None, N: float) -> tuple[int, int]:
@@ -319,7 +336,7 @@ def grow(family: str, shape: Sequence[int], levels: int | None, N: float) -> tup
         with torch.device("meta"):
             return count_parameters(made(family, shape, levels, **sizes))[0]
 
-    return layers, nearest_width(size, N)
+    return layers, nearest_width(size, N, 128 if family in ("planar", "radial") else 4096)
 
 
 def nearest_width(size: Callable[[int], int], N: float, most: int = 4096) -> int:

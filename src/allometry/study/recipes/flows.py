@@ -76,6 +76,56 @@ masked_autoregressive = _recipe(
     """,
 )
 
+nice = _recipe(
+    "nice",
+    256,
+    0.01,
+    """couplings that only shift (NICE), with one scale for each coordinate behind them.
+
+    References: `dinh2015`.
+    """,
+)
+
+inverse_autoregressive = _recipe(
+    "inverse_autoregressive",
+    256,
+    0.005,
+    """inverse autoregressive flows: fast to sample, slow to score.
+
+    References: `kingma2016`.
+    """,
+)
+
+planar = _recipe(
+    "planar",
+    256,
+    0.01,
+    """planar flows, which grow by layers.
+
+    References: `rezende2015`.
+    """,
+)
+
+radial = _recipe(
+    "radial",
+    256,
+    0.01,
+    """radial flows, which grow by layers.
+
+    References: `rezende2015`.
+    """,
+)
+
+continuous = _recipe(
+    "continuous",
+    256,
+    0.005,
+    """continuous flows (neural differential equations) with equal steps.
+
+    References: `chen2018`; `grathwohl2019`.
+    """,
+)
+
 glow = _recipe(
     "glow",
     128,
@@ -134,6 +184,11 @@ RECIPES = {
     "affine_coupling": affine_coupling,
     "spline_coupling": spline_coupling,
     "masked_autoregressive": masked_autoregressive,
+    "nice": nice,
+    "inverse_autoregressive": inverse_autoregressive,
+    "planar": planar,
+    "radial": radial,
+    "continuous": continuous,
     "glow": glow,
     "vae": vae,
     "beta_vae": beta_vae,
