@@ -29,7 +29,7 @@ def _single_precision():
 def test_sizes_are_what_was_asked(family, N):
     shape, levels = ([1, 8, 8], 17) if family in OF_IMAGES else ([2], None)
     if family in ("planar", "radial"):
-        N = N / 20  # they grow by layers, of which there are 128 at most
+        N = N / 80  # they grow by layers, of which there are 128 at most
     layers, width = grow(family, shape, levels, N)
     size, _ = count_parameters(made(family, shape, levels, layers, width))
     assert abs(math.log(size / N)) < 0.25
