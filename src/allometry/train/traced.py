@@ -6,7 +6,7 @@ whose shapes never change can have all of that done once.
 """
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from jaxtyping import Float
@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from allometry._core.errors import require
 from allometry.train.packed import Flat, Packed, together
 
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
 Losses = Float[Tensor, " M"]
 
 
@@ -76,7 +76,7 @@ def cleaned(module: fx.GraphModule) -> None:
     graph = module.graph
     for node in list(graph.nodes):
         if node.op == "call_function" and _idle(node):
-            node.replace_all_uses_with(node.args[0])
+            node.replace_all_uses_with(cast("fx.Node", node.args[0]))
     graph.eliminate_dead_code()
     for node in list(graph.nodes):
         if node.target == aten.bmm.default:
@@ -88,44 +88,41 @@ def cleaned(module: fx.GraphModule) -> None:
     module.recompile()
 
 
-def _shape(node: Any) -> tuple[int, ...] | None:
+def _shape(node: Any) -> tuple[int, ...]:
+    """Of what a node gives; empty where that is no tensor."""
     value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    return tuple(value.shape) if isinstance(value, Tensor) else None
+    return tuple(value.shape) if isinstance(value, Tensor) else ()
 
 
 def _idle(node: fx.Node) -> bool:
     if node.target == aten.detach.default:
         return True
     if node.target == aten.mul.Scalar:
-        return node.args[1] == 1
+        return bool(node.args[1] == 1)
     still = (aten.view.default, aten._unsafe_view.default, aten.expand.default)
     return node.target in still and _shape(node) == _shape(node.args[0])
 
 
+def _swap(graph: fx.Graph, old: fx.Node, kernel: Any, arguments: tuple[Any, ...]) -> None:
+    with graph.inserting_before(old):
+        new = graph.call_function(kernel, arguments)
+    new.meta = old.meta
+    old.replace_all_uses_with(new)
+
+
 def _outer(graph: fx.Graph, node: fx.Node) -> None:
     """A product over an axis of length 1 is a plain multiplication."""
-    a, b = node.args
-    shape = _shape(a)
-    if shape is not None and shape[-1] == 1:
-        with graph.inserting_before(node):
-            new = graph.call_function(aten.mul.Tensor, (a, b))
-        new.meta = node.meta
-        node.replace_all_uses_with(new)
+    if _shape(node.args[0])[-1] == 1:
+        _swap(graph, node, aten.mul.Tensor, node.args)
 
 
 def _biased(graph: fx.Graph, node: fx.Node) -> None:
     """A product and a row added to each of its rows is one kernel."""
-    for bias, product in (node.args, node.args[::-1]):
-        alone = isinstance(product, fx.Node) and len(product.users) == 1
-        if not (alone and product.target == aten.bmm.default and isinstance(bias, fx.Node)):
+    first, second = node.args
+    for bias, product in ((first, second), (second, first)):
+        if not isinstance(product, fx.Node) or product.target != aten.bmm.default:
             continue
-        row, whole = _shape(bias), _shape(product)
-        if row is None or whole is None or len(row) != 3 or row[0] != whole[0]:
-            continue
-        if row[1] != 1 or row[2] != whole[2]:
-            continue
-        with graph.inserting_before(node):
-            new = graph.call_function(aten.baddbmm.default, (bias, *product.args))
-        new.meta = node.meta
-        node.replace_all_uses_with(new)
-        return
+        whole = _shape(product)
+        if len(product.users) == 1 and _shape(bias) == (whole[0], 1, whole[2]):
+            _swap(graph, node, aten.baddbmm.default, (bias, *product.args))
+            return
