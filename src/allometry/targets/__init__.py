@@ -1,6 +1,6 @@
 """The targets room: what a model is asked to do."""
 
-from allometry.targets import functions, points
+from allometry.targets import functions, music, points
 from allometry.targets.functions import SequenceFunction
 from allometry.targets.images import Images
 from allometry.targets.languages import (
@@ -15,8 +15,11 @@ from allometry.targets.languages import (
 from allometry.targets.machines import Configuration, TuringMachine
 from allometry.targets.points import Points
 from allometry.targets.series import AutoregressiveSeries
+from allometry.targets.sources import Sources
+from allometry.targets.symbols import Symbols
 from allometry.targets.table import Table
 from allometry.targets.text import Text
+from allometry.targets.transduction import Transduction
 from allometry.targets.vocabulary import Vocabulary, vocabulary_from_dict
 
 __all__ = [
@@ -31,12 +34,16 @@ __all__ = [
     "Points",
     "SequenceFunction",
     "ShuffleDyck",
+    "Sources",
+    "Symbols",
     "Table",
     "Text",
+    "Transduction",
     "Tree",
     "TuringMachine",
     "Vocabulary",
     "functions",
+    "music",
     "points",
     "vocabulary_from_dict",
 ]

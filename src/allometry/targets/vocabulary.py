@@ -228,6 +228,65 @@ class BPE(Vocabulary):
         return {"kind": self.kind, "tokenizer": self._tokenizer.to_str()}
 
 
+@final
+class Marked(Vocabulary):
+    """A vocabulary with control codes behind its symbols: one for each source of a text.
+
+    A code is written `<name>`. It is read only at the very beginning of a text, where a prompt has
+    it; nothing inside a text can be taken for one.
+
+    Args:
+        base: The symbols of the text.
+        names: Of the codes.
+
+    Example:
+        >>> from allometry.targets.vocabulary import Characters, Marked
+        >>> v = Marked(Characters("ab"), ["prose", "code"])
+        >>> v.encode("<code>ab").tolist(), v.decode([3, 0])
+        ([4, 0, 1], '<prose>a')
+
+    References: `keskar2019` for the codes.
+    """
+
+    kind = "marked"
+
+    def __init__(self, base: Vocabulary, names: Sequence[str]) -> None:
+        require(len(set(names)) == len(names) > 0, "Marked.names", "be different", list(names))
+        self.base, self.names = base, list(names)
+        self.symbols = [*base.symbols, *(f"<{name}>" for name in names)]
+        self.unknown = base.unknown
+
+    def code(self, name: str) -> int:
+        """The id of a source's code."""
+        require(name in self.names, "code", f"be one of {', '.join(self.names)}", name)
+        return self.base.size + self.names.index(name)
+
+    def encode(self, text: str) -> Int[ndarray, " tokens"]:  # noqa: D102
+        for name in self.names:
+            mark = f"<{name}>"
+            if text.startswith(mark):
+                rest = self.base.encode(text[len(mark) :]).astype(self._dtype())
+                return np.concatenate([np.array([self.code(name)], dtype=self._dtype()), rest])
+        return self.base.encode(text).astype(self._dtype())
+
+    def decode(self, ids: Ids) -> str:  # noqa: D102
+        parts: list[str] = []
+        known: list[int] = []
+        for i in _integers(ids):
+            if self.base.size <= i < self.size:
+                parts += [self.base.decode(known), self.symbols[i]]
+                known = []
+            else:
+                known.append(i)
+        return "".join([*parts, self.base.decode(known)])
+
+    def token_bytes(self) -> list[bytes]:  # noqa: D102
+        return [*self.base.token_bytes(), *(b"" for _ in self.names)]
+
+    def to_dict(self) -> dict[str, Any]:  # noqa: D102
+        return {"kind": self.kind, "base": self.base.to_dict(), "names": self.names}
+
+
 def vocabulary_from_dict(data: Mapping[str, Any]) -> Vocabulary:
     """The vocabulary that `to_dict` wrote."""
     match data.get("kind"):
@@ -237,9 +296,13 @@ def vocabulary_from_dict(data: Mapping[str, Any]) -> Vocabulary:
             return Bytes()
         case "bpe":
             return BPE(str(data["tokenizer"]))
+        case "marked":
+            return Marked(vocabulary_from_dict(data["base"]), data["names"])
         case other:
             shown = json.dumps(other)
-            raise InputError(f"vocabulary.kind must be characters, bytes or bpe; got {shown}.")
+            raise InputError(
+                f"vocabulary.kind must be characters, bytes, bpe or marked; got {shown}."
+            )
 
 
 def _codes(text: str) -> Iterator[Int[ndarray, " characters"]]:
