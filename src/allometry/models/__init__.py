@@ -8,6 +8,7 @@ from allometry.models.convolution import CausalConvolution, FiniteMemory, PixelC
 from allometry.models.graphical import Directed, Node
 from allometry.models.hidden import HiddenMarkov
 from allometry.models.linear_process import Autoregression
+from allometry.models.machine_memory import DecayingMemory, SaturatingCounter
 from allometry.models.markov import AddConstant, Katz, KneserNey
 from allometry.models.recurrent import Recurrent
 from allometry.models.transformer import Transformer
@@ -22,6 +23,7 @@ __all__ = [
     "Cache",
     "CausalConvolution",
     "ContextTree",
+    "DecayingMemory",
     "Directed",
     "FeedForward",
     "FiniteMemory",
@@ -31,6 +33,7 @@ __all__ = [
     "Node",
     "PixelCNN",
     "Recurrent",
+    "SaturatingCounter",
     "Transformer",
     "autoencoders",
     "flows",
