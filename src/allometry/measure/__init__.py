@@ -46,6 +46,7 @@ from allometry.measure.parzen import (
     parzen_log_likelihood,
 )
 from allometry.measure.prime import PRIMES, Field, prime_rank
+from allometry.measure.probe import linear_probe
 from allometry.measure.reconstruction import reconstruction_error
 from allometry.measure.retrieval import retrieval_distance, retrieval_p_value, retrieval_win_rate
 from allometry.measure.scores import (
@@ -121,6 +122,7 @@ __all__ = [
     "is_contextual_mapping",
     "kid",
     "label_divergence",
+    "linear_probe",
     "matricization",
     "mean_log_likelihood",
     "mmd2",

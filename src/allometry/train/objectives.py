@@ -17,9 +17,11 @@ from allometry.train.autoencoding import (
     sparse,
     vector_quantised,
 )
+from allometry.train.upstream import cloze, next_passage
 
 __all__ = [
     "adversarial",
+    "cloze",
     "contractive",
     "critic_loss",
     "denoising",
@@ -27,6 +29,7 @@ __all__ = [
     "negative_elbo",
     "negative_iwae",
     "negative_log_likelihood",
+    "next_passage",
     "next_token",
     "quantised_bound",
     "reconstruction",
