@@ -16,7 +16,9 @@ def run(
     job: Annotated[
         str,
         typer.Argument(
-            help="A text file, `embedded` (the prose Python carries); `universal` or `dyck` "
+            help="A text file or a folder of them, `embedded` (the prose Python carries); "
+            "`domains` (one transformer on text, digits, tunes, a series); `tasks` (upstream "
+            "tasks compared); `reversal`, `sorting` or `transliteration`; `universal` or `dyck` "
             "(built networks beside trained ones); `degree`, `rank` or `mixer` (what layers of "
             "degree d can express and learn); `ring` or `grid` (of Gaussians, for "
             "adversarial networks); a density: `moons`, `rings`, `digits`, ..., a CSV or npy "
@@ -42,8 +44,8 @@ def run(
         list[str] | None,
         typer.Option(
             help="Of a text: transformer, ngram, mlp, rnn, lstm, gru, convolution; of a density: "
-            "a flow, vae, vqvae, quantiser, autoencoder, ...; of `degree`: T_2, T_3, ... Give it "
-            "again for several."
+            "a flow, vae, vqvae, quantiser, autoencoder, ...; of `degree`: T_2, T_3, ...; of "
+            "`tasks`: a task. Give it again for several."
         ),
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; one per core.")] = None,

@@ -14,6 +14,7 @@ from allometry.study.questions import QUESTIONS, question_study
 from allometry.study.recipes import (
     built,
     convolution,
+    domains,
     gan,
     gru,
     learner,
@@ -21,11 +22,17 @@ from allometry.study.recipes import (
     mlp,
     ngram,
     rnn,
+    transduction,
     transformer,
     twins,
+    upstream,
 )
+from allometry.study.recipes.domains import Domains
+from allometry.study.recipes.transduction import KINDS as WRITERS
+from allometry.study.recipes.upstream import TASKS
 from allometry.study.study import Recipe, Study
-from allometry.targets import Brackets, SequenceFunction, Text, points
+from allometry.targets import Brackets, SequenceFunction, Sources, Text, Transduction, points
+from allometry.targets.transduction import KINDS as TRANSDUCTIONS
 
 
 def study(
@@ -45,7 +52,10 @@ def study(
     Args:
         job: A text file, `"embedded"`, `"ring"` or `"grid"` (of Gaussians), `"universal"` (built
             and trained transformers on one function), `"dyck"` (trained twins of the bracket
-            networks), `"degree"`, `"rank"` or `"mixer"` (see `question_study`), or
+            networks), `"degree"`, `"rank"` or `"mixer"` (see `question_study`), `"domains"` (the
+            same transformer on text, digits, tunes and a series), `"tasks"` (upstream tasks on
+            six sources), `"reversal"`, `"sorting"` or `"transliteration"`, a folder of text files
+            (sources with control codes), or
             `"FILE.py:function"` where the function, called without arguments, returns a `Study`
             (the other arguments are then its own business).
         smallest: Parameters of the smallest model.
@@ -56,6 +66,7 @@ def study(
         vocabulary: Of the text.
         context: Tokens a model sees.
         families: For a text, of `SEQUENCE_FAMILIES` or ngram (transformer and ngram unless told);
+            for `"tasks"` which tasks; for a transduction encoder-decoder or decoder;
             for a density which flows, see `density_study`. A density is a name of
             `densities.LAWS` (moons, rings, ...), `"digits"`, a CSV or npy file, or a folder of
             images.
@@ -72,12 +83,17 @@ def study(
         return universal_study(largest=largest, rungs=rungs, seeds=seeds, tokens=tokens)
     if job == "dyck":
         return dyck_study(seeds=seeds, tokens=tokens)
-    density = vectors(job)
+    if job in ORDERED:
+        return ORDERED[job](job, smallest, largest, rungs, seeds, tokens, families)
+    texts = _texts(job)
+    density = None if texts else vectors(job)
     if density is not None:
         sizes = {"smallest": smallest, "largest": largest, "rungs": rungs, "seeds": seeds}
         return density_study(density, families=families, examples=tokens, **sizes)  # pyright: ignore
     recipes = [_text_recipe(name, context) for name in families or ("transformer", "ngram")]
-    if job == "embedded":
+    if texts:
+        target = Sources(*texts, vocabulary=vocabulary)
+    elif job == "embedded":
         target = Text.embedded(vocabulary=vocabulary)
     else:
         target = Text(job, vocabulary=vocabulary)
@@ -176,6 +192,79 @@ def dyck_study(*, seeds: int = 1, tokens: Sequence[float] | None = None) -> Stud
         seeds=seeds,
         tokens=tokens or [9e5],
     )
+
+
+def _texts(job: str) -> list[Path]:
+    """The text files of a folder, where it has some."""
+    place = Path(job)
+    return sorted(place.glob("*.txt")) if place.is_dir() else []
+
+
+def domain_study(
+    job: str,
+    smallest: float = 1e3,
+    largest: float = 3e4,
+    rungs: int = 4,
+    seeds: int = 2,
+    tokens: Sequence[float] | None = None,
+    families: Sequence[str] = (),
+) -> Study:
+    """The same transformer on text, digits, tunes and a series; see `recipes.domains`."""
+    require(not families, "family", "be left out: domains has one", list(families))
+    return Study(
+        Domains.usual(),
+        recipes=[domains],
+        ladder=ladder(smallest, min(largest, 1e5), min(rungs, 5)),
+        seeds=seeds,
+        tokens=tokens or [5e4, 1e5, 2e5],
+    )
+
+
+def task_study(
+    job: str,
+    smallest: float = 1e3,
+    largest: float = 3e4,
+    rungs: int = 4,
+    seeds: int = 2,
+    tokens: Sequence[float] | None = None,
+    families: Sequence[str] = (),
+) -> Study:
+    """Transformers trained on each upstream task, judged alike; see `recipes.upstream`."""
+    return Study(
+        Sources.embedded(),
+        recipes=[functools.partial(upstream, task=task) for task in families or TASKS],
+        ladder=ladder(smallest, min(largest, 1e5), min(rungs, 5)),
+        seeds=seeds,
+        tokens=tokens or [1e5, 2e5, 4e5],
+        unit="nats per window",
+    )
+
+
+def transduction_study(
+    job: str,
+    smallest: float = 1e3,
+    largest: float = 3e4,
+    rungs: int = 4,
+    seeds: int = 2,
+    tokens: Sequence[float] | None = None,
+    families: Sequence[str] = (),
+) -> Study:
+    """Models with cross attention and without, turning one sequence into another."""
+    return Study(
+        Transduction(job),
+        recipes=[functools.partial(transduction, kind=kind) for kind in families or WRITERS],
+        ladder=ladder(smallest, min(largest, 1e5), min(rungs, 5)),
+        seeds=seeds,
+        tokens=tokens or [1e5, 2e5, 4e5],
+    )
+
+
+ORDERED: dict[str, Callable[..., Study]] = {
+    "domains": domain_study,
+    "tasks": task_study,
+    **dict.fromkeys(TRANSDUCTIONS, transduction_study),
+}
+"""Studies that are asked for by name, whose families are not those of a text."""
 
 
 def _from_file(path: Path, function: str) -> Study:

@@ -10,6 +10,7 @@ from allometry.study.recipes.autoencoder import (
 )
 from allometry.study.recipes.baseline import baseline
 from allometry.study.recipes.brackets import twins
+from allometry.study.recipes.domains import domains
 from allometry.study.recipes.flows import (
     affine_coupling,
     beta_vae,
@@ -29,8 +30,10 @@ from allometry.study.recipes.gan import gan
 from allometry.study.recipes.ngram import ngram
 from allometry.study.recipes.quantiser import quantiser
 from allometry.study.recipes.sequence import convolution, gru, lstm, mlp, rnn
+from allometry.study.recipes.transduction import transduction
 from allometry.study.recipes.transformer import transformer
 from allometry.study.recipes.universal import built, learner
+from allometry.study.recipes.upstream import upstream
 
 __all__ = [
     "affine_coupling",
@@ -43,6 +46,7 @@ __all__ = [
     "convolution",
     "convolutional_autoencoder",
     "denoising_autoencoder",
+    "domains",
     "gan",
     "glow",
     "gru",
@@ -61,8 +65,10 @@ __all__ = [
     "rnn",
     "sparse_autoencoder",
     "spline_coupling",
+    "transduction",
     "transformer",
     "twins",
+    "upstream",
     "vae",
     "vqvae",
 ]

@@ -11,7 +11,7 @@ from allometry.measure import block_mean
 from allometry.models import KneserNey
 from allometry.study.recipes.words import about, generate, same_text, worth
 from allometry.study.request import Outcome, Place, Request
-from allometry.targets import Text
+from allometry.targets import Sources, Text
 from allometry.train import checkpoint
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress
@@ -29,7 +29,7 @@ class NgramRun(Request):
         rung: Which of the orders this is, from 0.
     """
 
-    target: Text
+    target: Text | Sources
     fingerprint: str
     order: int
     rung: int
@@ -87,7 +87,7 @@ class NgramRun(Request):
 
 
 def ngram(
-    target: Text,
+    target: Text | Sources,
     ladder: Iterable[float],
     *,
     tokens: Sequence[float],

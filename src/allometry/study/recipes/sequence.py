@@ -14,7 +14,7 @@ from allometry._core.spec import Spec
 from allometry.models import CausalConvolution, FiniteMemory, Recurrent
 from allometry.study.recipes.words import about, generate, same_text, worth
 from allometry.study.request import Outcome, Place, Request
-from allometry.targets import Text
+from allometry.targets import Sources, Text
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_parameters, count_training_flops
 from allometry.train.evaluate import evaluate
@@ -53,7 +53,7 @@ class SequenceRun(Request):
         weight_decay: Decoupled, on hidden matrices.
     """
 
-    target: Text
+    target: Text | Sources
     fingerprint: str
     family: str
     width: int
@@ -187,7 +187,7 @@ def _cost(shape: Spec, V: int, width: int, context: int) -> tuple[int, int, floa
 
 def _requests(
     family: str,
-    target: Text,
+    target: Text | Sources,
     ladder: Iterable[float],
     tokens: Sequence[float],
     seeds: int,
@@ -239,7 +239,7 @@ def grow(family: str, N: float) -> tuple[int, int]:
 
 
 def mlp(
-    target: Text,
+    target: Text | Sources,
     ladder: Iterable[float],
     *,
     tokens: Sequence[float],
@@ -256,7 +256,7 @@ def mlp(
 
 
 def rnn(
-    target: Text,
+    target: Text | Sources,
     ladder: Iterable[float],
     *,
     tokens: Sequence[float],
@@ -273,7 +273,7 @@ def rnn(
 
 
 def lstm(
-    target: Text,
+    target: Text | Sources,
     ladder: Iterable[float],
     *,
     tokens: Sequence[float],
@@ -290,7 +290,7 @@ def lstm(
 
 
 def gru(
-    target: Text,
+    target: Text | Sources,
     ladder: Iterable[float],
     *,
     tokens: Sequence[float],
@@ -307,7 +307,7 @@ def gru(
 
 
 def convolution(
-    target: Text,
+    target: Text | Sources,
     ladder: Iterable[float],
     *,
     tokens: Sequence[float],

@@ -13,7 +13,7 @@ from allometry._core.spec import Spec
 from allometry.models import Transformer
 from allometry.study.recipes.words import about, generate, same_text, worth
 from allometry.study.request import Outcome, Place, Request
-from allometry.targets import Text
+from allometry.targets import Sources, Text
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_parameters, count_training_flops
 from allometry.train.evaluate import evaluate
@@ -47,7 +47,7 @@ class TransformerRun(Request):
         weight_decay: Decoupled, on hidden matrices.
     """
 
-    target: Text
+    target: Text | Sources
     fingerprint: str
     width: int
     depth: int
@@ -83,7 +83,7 @@ class TransformerRun(Request):
 
     def budget(self) -> Budget:
         """Counted on the model's shapes, without its numbers."""
-        N, N_embedding, per_token = _cost(self.target.vocabulary.size, *self._shape)
+        N, N_embedding, per_token = cost(self.target.vocabulary.size, *self._shape)
         D = self.steps * self.batch * self.context
         return Budget(N, N_embedding, D, per_token * D)
 
@@ -166,7 +166,7 @@ def decoder(
 
 
 @functools.cache
-def _cost(
+def cost(
     vocabulary: int, width: int, depth: int, heads: int, context: int
 ) -> tuple[int, int, float]:
     """N, N_embedding and training FLOPs per token: the same for every seed and budget."""
@@ -178,7 +178,7 @@ def _cost(
 
 
 def transformer(
-    target: Text,
+    target: Text | Sources,
     ladder: Iterable[float],
     *,
     tokens: Sequence[float],
