@@ -93,6 +93,7 @@ def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
         facts=facts(story),
         frontier=drawn.frontier,
         sizes=drawn.sizes,
+        by_size=drawn.families,
         nesting=drawn.nesting,
         twins=nesting.nesting(runs),
         reaches=tables.reaches(story),

@@ -8,7 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import final
 
-from allometry.report import figures, theme, words
+from allometry.report import families as many
+from allometry.report import figures, judge, theme, words
 from allometry.report.judge import Crossing
 from allometry.report.nesting import depth_against_nesting
 from allometry.report.runs import RunsLike
@@ -18,6 +19,9 @@ from allometry.report.story import Family, Story
 from allometry.report.theme import Spec
 
 WIDE, NARROW, PANEL = 960, 344, 344
+MANY = 3
+"""Trained families from which on one chart shows them all against size."""
+
 _BOTH = (("wide", WIDE), ("narrow", NARROW))
 
 
@@ -50,6 +54,7 @@ class Plates:
 
     frontier: Figure | None = None
     sizes: Figure | None = None
+    families: Figure | None = None
     nesting: Figure | None = None
     panels: list[Panel] = field(default_factory=list)
     curves: Figure | None = None
@@ -100,6 +105,18 @@ def plates(runs: RunsLike, story: Story) -> Plates:
         "family by itself; built networks have no training, and of them only parameters that are "
         "not zero count.",
     )
+    if len(story.families) >= MANY:
+        # Domains are not rivals: that one lies below another says nothing.
+        rivals = story.target != "domains"
+        met = judge.attempt(lambda: many.meetings(runs))[0] or [] if rivals else []
+        made.families = made.draw(
+            "families-against-size",
+            lambda width: many.chart(runs, story.unit, width),
+            _BOTH,
+            "Loss against size at the most data that all trained families have seen; bars are "
+            "95 % between seeds. Count models have read all of the training data, and their size "
+            f"is the counts they keep. {many.sentence(met)}".rstrip(),
+        )
     made.nesting = made.draw(
         "depth-against-nesting",
         lambda width: depth_against_nesting(runs, width),
