@@ -51,10 +51,10 @@ def spectra(
         ]
         or [pd.DataFrame({"omega": [], "S": [], "name": []})]
     )
-    everything = [points["S"], lines["S"]]
+    exact = None
     if truth is not None:
         exact = pd.DataFrame({"omega": omega, "S": truth.spectrum(omega)})
-        everything.append(exact["S"])
+    everything = [points["S"], lines["S"], *([] if exact is None else [exact["S"]])]
     across = {"field": "omega", "type": "quantitative", "scale": {"domain": [0, np.pi]}}
     across |= {"axis": {"title": "Frequency, radians per step", "tickCount": 7}}
     up = theme.log_axis("S", *theme.extent(pd.concat(everything)), words.significant, None)
@@ -65,7 +65,7 @@ def spectra(
     dash = colour | {"scale": {"domain": order, "range": _dashes(len(order))}}
     dots = {"filled": True, "size": 16, "color": LIGHT["muted"], "opacity": 0.55}
     marks = [layer(points, "point", dots, x=across, y=up)]
-    if truth is not None:
+    if exact is not None:
         look = {"color": LIGHT["ink"], "strokeDash": [2, 3], "strokeWidth": 2}
         marks.append(layer(exact, "line", look, x=across, y=up))
     if order:
