@@ -20,17 +20,17 @@ def test_no_sequence_fools_the_counter_more_than_the_bound(K):
     n = 10
     worst = 0.0
     for bits in itertools.product((0, 1), repeat=n):
-        wrong = float(SaturatingCounter(K).update(list(bits)).sum())
+        wrong = float(SaturatingCounter(K).update(np.array(bits)).sum())
         worst = max(worst, wrong - min(sum(bits), n - sum(bits)))
     assert worst <= n / (2 * (K - 1)) + K / 4 + 1e-12
     bits = [0, 1] * 500
-    wrong = float(SaturatingCounter(K).update(bits).sum())
+    wrong = float(SaturatingCounter(K).update(np.array(bits)).sum())
     assert wrong - 500 == pytest.approx(500 / (K - 1), abs=1)
 
 
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=200), st.integers(2, 20))
 def test_counters_keep_their_promise_on_any_bits(bits, K):
-    wrong = float(SaturatingCounter(K).update(bits).sum())
+    wrong = float(SaturatingCounter(K).update(np.array(bits)).sum())
     best = min(sum(bits), len(bits) - sum(bits))
     assert wrong - best <= len(bits) / (2 * (K - 1)) + K / 4 + 1e-9
 
@@ -89,4 +89,4 @@ def test_too_few_states_are_refused():
     with pytest.raises(InputError, match="at least 4"):
         DecayingMemory(1)
     with pytest.raises(InputError):
-        DecayingMemory(4).update([0, 2])
+        DecayingMemory(4).update(np.array([0, 2]))

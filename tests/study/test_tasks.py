@@ -33,7 +33,7 @@ def small_domains():
 
 def test_domains_stand_on_one_scale(tmp_path):
     target = small_domains()
-    specs = recipes.domains(target, [2e3], tokens=[40_000], seeds=1)
+    specs = recipes.domains(target, [2e3], tokens=[25_000], seeds=1)
     assert [s().columns["family"] for s in specs] == ["text", "tunes", "series"]
     found = [carried_out(s, tmp_path) for s in specs]
     for out in found:
@@ -96,7 +96,7 @@ def test_exact_is_what_greedy_decoding_gets_right(kind):
 
 def test_cross_attention_learns_to_reverse(tmp_path):
     job = Transduction("reversal", size=4, length=4)
-    (spec,) = recipes.transduction(job, [1.5e4], tokens=[60_000], seeds=1)
+    (spec,) = recipes.transduction(job, [1.5e4], tokens=[40_000], seeds=1)
     out = carried_out(spec, tmp_path)
     assert out.columns["loss"] < 0.5  # chance is log 5 = 1.6
     assert out.measures["exact"].value > 0.3

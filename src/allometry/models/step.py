@@ -68,6 +68,8 @@ class Step:
         self.readout, self.readout_bias = model.readout, model.readout_bias
         if model.tied:
             self.readout = model.table
+        last = model.final_norm
+        self.final = None if last is None else (last.weight, last.bias, last.eps)
         self.added = model.position_buffer
         if model.position_table is not None:
             self.added = model.position_table
@@ -92,7 +94,8 @@ class Step:
             x = x + (added[start] if place is None else added[place[:, 0]])
         for w, new, keys, values in zip(self.weights, *cache.one_more(), strict=True):
             x = self._block(x, w, new, keys, values, mask, turn)
-        x = x if model.final_norm is None else model.final_norm(x)
+        if self.final is not None:
+            x = torch.layer_norm(x, (x.shape[1],), *self.final)
         x = F.linear(x, self.readout, self.readout_bias)
         return (x if model.readout_scale == 1 else model.readout_scale * x)[:, None]
 

@@ -126,8 +126,7 @@ def _met(
         return []
     x = np.linspace(lo, hi, 400)
     log_a, log_b = (np.log([c.N for c in members]) for members in (of_a, of_b))
-    gap = np.stack([np.interp(x, log_a, row) for row in from_a])
-    gap -= np.stack([np.interp(x, log_b, row) for row in from_b])
+    gap = from_a @ _between(log_a, x) - from_b @ _between(log_b, x)
     made = []
     for small, large, sign in ((a, b, 1.0), (b, a, -1.0)):
         # The last size at which `small` leads, where `large` leads at the end.
@@ -145,6 +144,11 @@ def _met(
                 Meeting(small, large, Estimate(value, lo=lower, hi=upper, method=spread), share)
             )
     return made
+
+
+def _between(nodes: Float[ndarray, " n"], x: Float[ndarray, " k"]) -> Float[ndarray, "n k"]:
+    """The weights of straight lines between nodes: values at the nodes times these are at x."""
+    return np.stack([np.interp(x, nodes, unit) for unit in np.eye(len(nodes))])
 
 
 def chart(runs: RunsLike, unit: str, width: int = 720) -> Spec | None:
