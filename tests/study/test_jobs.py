@@ -30,6 +30,14 @@ def test_an_unknown_family_is_refused_by_name():
         jobs.study("embedded", families=["glow"])
 
 
+def test_a_misspelt_job_is_told_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"got 'rnak'. Did you mean rank\?"):
+        jobs.study("rnak")
+    (tmp_path / "rnak").write_text("A text that happens to have this name. " * 200)
+    assert jobs.study("rnak", rungs=2, seeds=1).target.name == "rnak"
+
+
 def test_counts_are_measured_as_trained_models_are(tmp_path):
     text = Text.from_string("to be or not to be, that is the question " * 400)
     runs = Study(text, [recipes.ngram], ladder=[1000], seeds=1).run(tmp_path / "s")

@@ -1,5 +1,6 @@
 """From what a person names on the command line to the study it means."""
 
+import difflib
 import functools
 import importlib
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from allometry._core.errors import InputError, require
 from allometry._core.spec import Spec
-from allometry.study.densities import density_study, vectors
+from allometry.study.densities import LAWS, density_study, vectors
 from allometry.study.ladder import ladder
 from allometry.study.questions import QUESTIONS, question_study
 from allometry.study.recipes import (
@@ -96,6 +97,7 @@ def study(
     elif job == "embedded":
         target = Text.embedded(vocabulary=vocabulary)
     else:
+        _not_misspelt(job)
         target = Text(job, vocabulary=vocabulary)
     return Study(
         target,
@@ -192,6 +194,14 @@ def dyck_study(*, seeds: int = 1, tokens: Sequence[float] | None = None) -> Stud
         seeds=seeds,
         tokens=tokens or [9e5],
     )
+
+
+def _not_misspelt(job: str) -> None:
+    """Refuse what is no file but nearly the name of a job."""
+    names = ["embedded", "universal", "dyck", "digits", *QUESTIONS, *GAMES, *ORDERED, *LAWS]
+    near = [] if Path(job).exists() else difflib.get_close_matches(job, names, 1, 0.7)
+    fix = f"Did you mean {near[0]}?" if near else ""
+    require(not near, "job", "be a file, a folder or the name of a job", job, fix)
 
 
 def _texts(job: str) -> list[Path]:
