@@ -62,9 +62,28 @@ def test_a_checkpoint_by_the_clock_is_taken(tmp_path):
 def test_a_torn_checkpoint_is_refused_in_words(tmp_path):
     path = tmp_path / "c.safetensors"
     run(small(), save_to=path, save_every=0.0)
-    path.write_bytes(path.read_bytes()[:-7])
+    for each in (path, checkpoint.previous(path)):
+        each.write_bytes(each.read_bytes()[:-7])
     with pytest.raises(StorageError, match="not a whole safetensors file"):
         run(small(), save_to=path)
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped", "gone"])
+def test_the_checkpoint_before_serves_where_the_last_is_damaged(tmp_path, damage):
+    path = tmp_path / "c.safetensors"
+    undisturbed = run(small(), save_to=path, save_every=0.0)
+    data = bytearray(path.read_bytes())
+    if damage == "torn":
+        path.write_bytes(data[:-7])
+    elif damage == "flipped":
+        data[-100] ^= 1  # one bit of a weight: only the checksum can tell
+        path.write_bytes(data)
+    else:
+        path.unlink()
+    resumed = run(small(seed=9), save_to=path)
+    assert resumed.curve == undisturbed.curve
+    kept = sorted(p.name for p in tmp_path.iterdir())
+    assert set(kept) <= {"c.safetensors", "c.safetensors.previous"}
 
 
 def test_divergence_is_told_with_its_step():

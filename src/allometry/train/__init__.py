@@ -1,23 +1,29 @@
 """Weights that are learnt: objectives, optimiser, schedule, budget, loop, checkpoint."""
 
 from allometry.train.budget import Budget, count_flops, count_parameters, count_training_flops
+from allometry.train.crowd import Crowd, Ended
 from allometry.train.evaluate import evaluate, token_losses
 from allometry.train.loop import Curve, Progress, Trained, descend, train
 from allometry.train.objectives import negative_log_likelihood, next_token, squared_error
 from allometry.train.optimiser import adamw, parameter_groups, proportional
 from allometry.train.packed import Packed, Stepper, together
-from allometry.train.schedule import log_spaced, warmup_decay
+from allometry.train.schedule import branch_step, log_spaced, warmup_decay
 from allometry.train.traced import Traced
+from allometry.train.training import Training
 
 __all__ = [
     "Budget",
+    "Crowd",
     "Curve",
+    "Ended",
     "Packed",
     "Progress",
     "Stepper",
     "Traced",
     "Trained",
+    "Training",
     "adamw",
+    "branch_step",
     "count_flops",
     "count_parameters",
     "count_training_flops",

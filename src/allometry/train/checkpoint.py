@@ -1,6 +1,8 @@
 """A training frozen between two steps, in one safetensors file that is whole or absent."""
 
+import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +18,23 @@ from allometry._core.files import replacing, storage
 def save(
     path: Path, model: nn.Module, optimiser: optim.Optimizer, progress: dict[str, Any]
 ) -> None:
-    """Write weights, optimiser state and `progress` (plain JSON) to `path`, atomically."""
+    """Write weights, optimiser state and `progress` (plain JSON) to `path`; see `write`."""
     tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
     for index, state in optimiser.state_dict()["state"].items():
         for name, value in state.items():
             tensors[f"optimiser.{index}.{name}"] = torch.as_tensor(value)
-    with replacing(path, "wb") as file:
-        file.write(safetensors.torch.save(_distinct(tensors), {"progress": json.dumps(progress)}))
+    write(path, tensors, progress)
 
 
-def load(path: Path, model: nn.Module, optimiser: optim.Optimizer) -> dict[str, Any]:
-    """Put the state of `path` into `model` and `optimiser`; give back its `progress`."""
-    tensors, metadata = read(path)
+def load(path: Path, model: nn.Module, optimiser: optim.Optimizer) -> dict[str, Any] | None:
+    """Put the newest whole state of `path` into `model` and `optimiser`; give back its `progress`.
+
+    `None` where there is none yet; see `newest`.
+    """
+    found = newest(path)
+    if found is None:
+        return None
+    tensors, progress = found
     weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
     model.load_state_dict(weights)
     state: dict[int, dict[str, Tensor]] = {}
@@ -37,7 +44,57 @@ def load(path: Path, model: nn.Module, optimiser: optim.Optimizer) -> dict[str, 
             state.setdefault(int(index), {})[field] = value
     frozen = optimiser.state_dict()
     optimiser.load_state_dict({"state": state, "param_groups": frozen["param_groups"]})
-    return json.loads(metadata["progress"])
+    return progress
+
+
+def write(path: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+    """Write a checkpoint with its checksum, atomically; the one before is kept as `previous`."""
+    tensors = _distinct(tensors)
+    words = json.dumps(progress)
+    data = safetensors.torch.save(tensors, {"progress": words, "sha256": checksum(tensors, words)})
+    with replacing(path, "wb") as file:
+        file.write(data)
+        # The older copy makes room only once the new one has reached the disk: between the two
+        # renames a reader finds the older one, and a full disk costs neither its place.
+        file.flush()
+        os.fsync(file.fileno())
+        if path.exists():
+            path.replace(previous(path))
+
+
+def previous(path: Path) -> Path:
+    """Where the checkpoint before the one at `path` is."""
+    return path.with_name(path.name + ".previous")
+
+
+def newest(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Tensors and progress of the newest whole checkpoint at `path`; `None` where there is none.
+
+    Raises:
+        StorageError: There are some, and none of them is whole.
+    """
+    there = [each for each in (path, previous(path)) if each.exists()]
+    for each in there:
+        try:
+            tensors, metadata = read(each)
+            words = metadata.get("progress", "")
+            if metadata.get("sha256") != checksum(tensors, words):
+                raise StorageError(f"Can't read {each}: its checksum does not match its content.")
+            return tensors, json.loads(words)
+        except StorageError:
+            if each == there[-1]:
+                raise
+    return None
+
+
+def checksum(tensors: dict[str, Tensor], words: str) -> str:
+    """SHA-256 of names, types, shapes and bytes of `tensors`, and of `words`."""
+    digest = hashlib.sha256(words.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def save_weights(path: Path, model: nn.Module, metadata: dict[str, str]) -> None:

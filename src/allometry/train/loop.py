@@ -168,8 +168,8 @@ def descend(
     warmup = max(1, steps // 20) if warmup is None else warmup
     marks = set(log_spaced(steps, curve_points))
     curve, first, spent = Curve(), 0, 0.0
-    if save_to is not None and save_to.exists():
-        state = checkpoint.load(save_to, model, optimiser)
+    state = None if save_to is None else checkpoint.load(save_to, model, optimiser)
+    if state is not None:
         curve, first, spent = Curve(**state["curve"]), state["step"], state["seconds"]
     start = saved = time.monotonic()
     model.train()
@@ -184,10 +184,7 @@ def descend(
         norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
         nats = loss.item()
         if not (math.isfinite(nats) and math.isfinite(norm)):
-            raise DivergedError(
-                f"the loss became {nats} (gradient norm {norm.item():g}) at step {step + 1} "
-                f"of {steps}; a smaller learning rate may help."
-            )
+            raise diverged(nats, norm.item(), step, steps)
         optimiser.step()
         if step + 1 in marks:
             last = measure()
@@ -206,3 +203,11 @@ def descend(
         if stopping:
             raise Stopped
     return Trained(curve, last, spent + time.monotonic() - start)
+
+
+def diverged(loss: float, norm: float, step: int, steps: int) -> DivergedError:
+    """The error of a training that left the finite numbers at `step`, counted from 0."""
+    return DivergedError(
+        f"the loss became {loss} (gradient norm {norm:g}) at step {step + 1} "
+        f"of {steps}; a smaller learning rate may help."
+    )

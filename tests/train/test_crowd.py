@@ -1,0 +1,175 @@
+"""A member of a crowd ends where the same training alone ends."""
+
+import contextlib
+import dataclasses
+import functools
+import math
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from allometry import models
+from allometry._core.errors import InputError
+from allometry.targets import Text
+from allometry.train import Crowd, Training, adamw, branch_step, evaluate, next_token
+from allometry.train.loop import Stopped
+
+TEXT = Text.from_string("the quick brown fox jumps over the lazy dog. " * 60)
+V = TEXT.vocabulary.size
+
+
+def training(seed=0, steps=40, lr=0.01, decay="cosine", warmup=None):
+    rng = torch.Generator().manual_seed(seed)
+    model = models.Transformer(vocabulary=V, width=16, depth=1, heads=2, context=16, rng=rng)
+    return Training(
+        model=model,
+        optimiser=adamw(model, lr=lr, width=16, base_width=8, weight_decay=0.1),
+        objective=next_token,
+        batch=lambda step: (TEXT.batch(step, size=4, context=16, seed=seed),),
+        measure=lambda m: evaluate(m, TEXT, "validation", context=16),
+        steps=steps,
+        seen=64,
+        decay=decay,
+        warmup=warmup,
+    )
+
+
+def ends(crowd, **kwargs):
+    return {ended.name: ended for ended in crowd(**kwargs)}
+
+
+def same(curve, other, rel=1e-9):
+    assert curve.step == other.step
+    assert curve.tokens == other.tokens
+    np.testing.assert_allclose(curve.loss, other.loss, rtol=rel)
+
+
+@pytest.mark.parametrize("size", [1, 2, 8])
+def test_members_of_several_seeds_lengths_and_rates_end_as_they_do_alone(size):
+    asked = [
+        {"seed": 0},
+        {"seed": 1, "steps": 25},
+        {"seed": 2, "lr": 0.003},
+        {"seed": 0, "steps": 9},
+    ]
+    found = ends(Crowd({str(i): training(**a) for i, a in enumerate(asked)}, size=size))
+    for i, arguments in enumerate(asked):
+        alone = training(**arguments)
+        trained = alone.alone()
+        # Float64: what is left is the order of sums over at most 40 steps.
+        same(found[str(i)].trained.curve, trained.curve)
+        assert found[str(i)].trained.loss.value == pytest.approx(trained.loss.value, rel=1e-9)
+        for mine, other in zip(
+            found[str(i)].model.parameters(), alone.model.parameters(), strict=True
+        ):
+            torch.testing.assert_close(mine, other, rtol=1e-7, atol=1e-9)
+
+
+def test_float32_curves_agree_to_1e_4_over_200_steps():
+    torch.set_default_dtype(torch.float32)
+    try:
+        asked = [{"seed": s, "steps": 200, "lr": lr} for s, lr in enumerate([0.01, 0.003])]
+        found = ends(Crowd({str(i): training(**a) for i, a in enumerate(asked)}))
+        for i, arguments in enumerate(asked):
+            same(found[str(i)].trained.curve, training(**arguments).alone().curve, rel=1e-4)
+    finally:
+        torch.set_default_dtype(torch.float64)
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_one_trunk_gives_what_separate_trainings_give(size):
+    lengths = [10, 20, 40]
+    asked = {str(n): {"steps": n, "decay": "wsd", "warmup": 3} for n in lengths}
+    seen = []
+
+    def counted(step, batch):
+        seen.append(step)
+        return batch(step)
+
+    made = {k: training(**a) for k, a in asked.items()}
+    made = {
+        k: dataclasses.replace(t, batch=functools.partial(counted, batch=t.batch))
+        for k, t in made.items()
+    }
+    found = ends(Crowd(made, trunks=dict.fromkeys(asked, "t"), size=size))
+    for name, arguments in asked.items():
+        same(found[name].trained.curve, training(**arguments).alone().curve)
+    # A trunk of 32 steps and cool-downs of 2, 4 and 8 in place of 70 steps.
+    assert len(seen) == branch_step(40) + 2 + 4 + 8
+
+
+@pytest.mark.parametrize("stop_at", [1, 9, 10, 26, 39])
+def test_stopped_anywhere_and_resumed_it_ends_in_the_same_digits(tmp_path, stop_at):
+    def crowd(names):
+        lengths = {"a": 10, "b": 25, "c": 40, "d": 40}
+        seeds = {"d": 1}
+        made = {
+            n: training(steps=lengths[n], seed=seeds.get(n, 0), decay="wsd", warmup=3)
+            for n in names
+        }
+        return Crowd(made, trunks={n: "d" if n == "d" else "t" for n in names})
+
+    whole = ends(crowd("abcd"))
+    path, told, done = tmp_path / "c.safetensors", [], {}
+    events = crowd("abcd")(
+        save_to=path, watch=lambda n, p: told.append(p.step), stop=lambda: stop_at in told
+    )
+    with contextlib.suppress(Stopped):
+        for ended in events:
+            done[ended.name] = ended
+    assert max(told) == stop_at
+    # Whoever was reported is not asked for again, as a journal would have it.
+    left = [n for n in "abcd" if n not in done]
+    done |= ends(crowd(left), save_to=path)
+    for name, ended in whole.items():
+        assert done[name].trained.curve == ended.trained.curve
+        assert done[name].trained.loss == ended.trained.loss
+
+
+def test_a_member_that_diverges_leaves_the_others_alone():
+    bad = training(seed=1)
+    with torch.no_grad():
+        next(iter(bad.model.parameters())).fill_(math.inf)
+    found = ends(Crowd({"good": training(), "bad": bad}))
+    assert "at step 1 of 40" in str(found["bad"].error)
+    assert found["bad"].trained is None
+    same(found["good"].trained.curve, training().alone().curve)
+
+
+def test_a_judge_sends_members_away():
+    def judge(step, curves):
+        return ["slow"] if step >= 5 and "slow" in curves else []
+
+    found = ends(Crowd({"slow": training(lr=1e-5), "quick": training()}), judge=judge)
+    assert found["slow"].trained.curve.step[-1] < 40
+    assert found["quick"].trained.curve.step[-1] == 40
+
+
+COMPILED = """
+from tests.train.test_crowd import Crowd, ends, same, training
+asked = [{"seed": s, "steps": 6} for s in range(2)]
+eager, compiled = (
+    ends(Crowd({str(i): training(**a) for i, a in enumerate(asked)}, compiled=c))
+    for c in (False, True)
+)
+for name in eager:
+    same(compiled[name].trained.curve, eager[name].trained.curve, rel=1e-5)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("c++") is None, reason="torch compiles by the C++ compiler")
+def test_a_compiled_crowd_ends_where_an_eager_one_does():
+    """In a process of its own: the compiler can't see through shape checks, which tests add."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    subprocess.run([sys.executable, "-c", COMPILED], env=environment, check=True)
+
+
+def test_nobody_is_refused():
+    with pytest.raises(InputError, match="at least one"):
+        Crowd({})
