@@ -1,16 +1,24 @@
 """Runs that behave in known ways, carried out by real workers."""
 
+import math
 import os
+import resource
 import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
 from allometry._core.errors import DivergedError
-from allometry.study.request import Outcome, Place, Request
+from allometry._core.estimate import Estimate
+from allometry.study.request import Outcome, Place, Request, TrainingRequest
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress, Stopped
+from allometry.train.optimiser import adamw
+from allometry.train.training import Training
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,14 @@ class FakeRun(Request):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.behaviour == "dies once" and _starts(place.folder, self.name) == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.behaviour == "told to leave once" and _starts(place.folder, self.name) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+            while not place.stop():
+                time.sleep(0.01)
+            (place.folder / f"{self.name}.saved").touch()
+            raise Stopped
+        if self.behaviour == "hungry":
+            _eat()
         if self.behaviour == "raises":
             raise KeyError("nothing here")
         if self.behaviour == "diverges":
@@ -63,3 +79,63 @@ class FakeRun(Request):
 
 def _starts(folder: Path, name: str) -> int:
     return len((folder / f"{name}.starts").read_text())
+
+
+def _eat() -> None:
+    """Ask for more memory than there is to be had, and leave the limit as it was."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, before[1]))
+    try:
+        torch.zeros(1 << 34)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+class Sick(nn.Module):
+    """One number to be brought to zero; above some rate its loss is no number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+
+@dataclass(frozen=True)
+class SickRun(TrainingRequest):
+    """Diverges at step 3 unless its rate is at most `bearable`."""
+
+    lr: float
+    bearable: float
+    steps: int = 6
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        return {"family": "sick", "target": "none", "shape": "one", "rung": 0, "seed": 0}
+
+    def budget(self) -> Budget:
+        return Budget(1, 0, self.steps, 6.0 * self.steps)
+
+    def work(self) -> float:
+        return 0.01
+
+    def training(self) -> Training:
+        model = Sick()
+
+        def objective(model, step):
+            ill = self.lr > self.bearable and int(step) == 2
+            return model.weight.square().sum() * (math.nan if ill else 1.0)
+
+        return Training(
+            model=model,
+            optimiser=adamw(model, lr=self.lr),
+            objective=objective,
+            batch=lambda step: (torch.tensor(step),),
+            measure=lambda model: Estimate(float(model.weight.detach().square()), 0.0),
+            steps=self.steps,
+            seen=1,
+        )
+
+    def finish(self, place, training, model, trained) -> Outcome:
+        N = self.budget()
+        columns = self.columns | {"N": 1, "N_embedding": 0, "D": N.D, "D_unique": 1, "C": N.C}
+        columns |= {"C_6ND": N.C_6ND, "loss": trained.loss.value, "loss_se": 0.0}
+        return Outcome(columns | {"seconds": trained.seconds})

@@ -48,6 +48,16 @@ def run(
             "`tasks`: a task. Give it again for several."
         ),
     ] = None,
+    shared: Annotated[
+        bool,
+        typer.Option("--shared", help="One training of a model gives all numbers of tokens."),
+    ] = False,
+    budget: Annotated[
+        str | None, typer.Option(help="Time to spend, as 10min: decides the largest size.")
+    ] = None,
+    flops: Annotated[
+        float | None, typer.Option(help="Or: operations to spend on all trainings.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; one per core.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of each process.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what it costs.")] = False,
@@ -57,7 +67,9 @@ def run(
 
     The same folder again resumes, or extends the study that is there.
     """
+    from allometry.report import words
     from allometry.study import jobs
+    from allometry.study.within import seconds_of, within
 
     study = jobs.study(
         job,
@@ -69,7 +81,14 @@ def run(
         vocabulary=vocabulary,
         context=context,
         families=family or (),
+        shared=shared,
     )
+    if budget is not None or flops is not None:
+        seconds = None if budget is None else seconds_of(budget)
+        sizes = {"workers": workers, "threads": threads}
+        study = within(study, operations=flops, seconds=seconds, **sizes)
+        sizes = f"{words.count(study.ladder[0])} to {words.count(study.ladder[-1])} parameters"
+        say(f"The budget allows {sizes}, {words.count(study.tokens[-1])} tokens at most.")
     folder = folder or Path("runs") / study.target.name
     carry_out(study, folder, workers=workers, threads=threads, dry_run=dry_run, json=json)
 
@@ -94,17 +113,17 @@ def carry_out(
     if dry_run:
         _print_grid(study.grid(), executor.workers, json)
         return
-    tasks = study.tasks(folder)
     make_folder(folder)
-    expected = sum(task.work for task in tasks) / max(1, min(executor.workers, len(tasks)))
+    schedule = study.schedule(folder, workers=workers, threads=threads)
+    tasks = schedule.tasks
     if tasks:
         say(
             f"{len(tasks)} runs on {study.target.name} with {executor.workers} workers: "
-            f"about {duration(expected)}. Results go to {folder}."
+            f"about {duration(schedule.seconds)}. Results go to {folder}."
         )
     try:
         with StudyProgress(tasks, executor.workers) as progress:
-            runs = study.run(folder, executor, watch=progress)
+            runs = study.run(folder, executor, watch=progress, schedule=schedule)
     except KeyboardInterrupt:
         say("Stopped. The same command goes on from here.")
         raise typer.Exit(130) from None

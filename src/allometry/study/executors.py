@@ -1,12 +1,7 @@
 """Who carries the runs out. `local()` does it in processes on this machine."""
 
-import contextlib
-import json
 import os
-import selectors
 import signal
-import subprocess
-import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -15,24 +10,11 @@ from pathlib import Path
 from typing import Any, final
 
 from allometry._core.errors import require
-from allometry._core.spec import Spec
+from allometry.study.pool import Member, Pool
+from allometry.study.tasks import Bundle, Task, alone
 
 RETRIES = 1
 """How often a run whose worker died is given to another one."""
-
-
-@final
-@dataclass(frozen=True)
-class Task:
-    """A run to be carried out, and how long it may take (seconds, roughly)."""
-
-    spec: Spec
-    work: float
-
-    @property
-    def key(self) -> str:
-        """The run's key."""
-        return self.spec.key
 
 
 @final
@@ -50,7 +32,7 @@ class Executor(ABC):
     """Carries tasks out and tells what happens; it never writes the journal."""
 
     @abstractmethod
-    def __call__(self, tasks: Iterable[Task], folder: Path) -> Iterator[Event]:
+    def __call__(self, tasks: Iterable[Task | Bundle], folder: Path) -> Iterator[Event]:
         """Events of all `tasks`, as they happen. Closing the iterator stops the workers."""
 
 
@@ -73,16 +55,22 @@ class local(Executor):  # noqa: N801 - reads as `executor=local()`
         self.threads = max(1, cores // self.workers) if threads is None else threads
         require(self.threads >= 1, "local.threads", "be at least 1", threads)
 
-    def __call__(self, tasks: Iterable[Task], folder: Path) -> Iterator[Event]:
+    def __call__(self, tasks: Iterable[Task | Bundle], folder: Path) -> Iterator[Event]:
         """Longest first, so that no worker ends much later than the others."""
-        waiting = deque(sorted(tasks, key=lambda task: -task.work))
-        pool = _Pool(folder, self.threads)
+        waiting = longest_first(tasks)
+        pool = Pool(folder, self.threads)
         try:
             for index in range(min(self.workers, len(waiting))):
                 pool.start(index)
-            yield from _drive(pool, waiting)
+            yield from _drive(pool, waiting, self.workers * self.threads)
         finally:
             pool.close()
+
+
+def longest_first(tasks: Iterable[Task | Bundle]) -> deque[Bundle]:
+    """Bundles in the order in which they should be begun."""
+    bundles = [alone(task) if isinstance(task, Task) else task for task in tasks]
+    return deque(sorted(bundles, key=lambda bundle: -bundle.work))
 
 
 def available_cores() -> int:
@@ -92,122 +80,78 @@ def available_cores() -> int:
     )
 
 
-def _drive(pool: "_Pool", waiting: deque[Task]) -> Iterator[Event]:
-    """Hand out tasks and pass events on until nothing is left."""
+def _drive(pool: Pool, waiting: deque[Bundle], slots: int) -> Iterator[Event]:
+    """Hand out bundles and pass events on until nothing is left.
+
+    A bundle takes as many slots as it has threads, so that there are never more threads at work
+    than the executor was given.
+    """
     tries: dict[str, int] = {}
     while pool.members:
         for index, message in pool.wait():
             member = pool.members[index]
-            task = member.task
             if message is None:  # the process ended
                 pool.remove(index)
-                if task is not None:
-                    tries[task.key] = tries.get(task.key, 0) + 1
-                    if tries[task.key] <= RETRIES:
-                        waiting.appendleft(task)
-                    else:
-                        error = f"the worker {_death(member.process.wait())}, {RETRIES + 1} times"
-                        yield Event("failed", task, index, {"status": "failed", "error": error})
+                yield from _after_death(member, index, waiting, tries)
                 if waiting:
                     pool.start(index)
                 continue
             kind = message.pop("event")
-            if task is not None and kind != "ready":
+            if kind in ("progress", "done", "failed"):
+                task = member.left[message.pop("key")]
+                if kind != "progress":
+                    del member.left[task.key]
                 yield Event(kind, task, index, message)
-            if kind != "progress":
-                member.task = None
-                if waiting and kind != "stopped":
-                    member.task = waiting.popleft()
-                    pool.give(index, member.task)
-                    yield Event("started", member.task, index)
-                else:
-                    pool.hang_up(index)
+            elif kind == "stopped":
+                # Somebody else told the worker to leave, and it saved its work: go on from there.
+                left = tuple(member.left.values())
+                if member.bundle is not None and left:
+                    waiting.appendleft(Bundle(member.bundle.name, left, member.bundle.how))
+                for task in left:
+                    yield Event(kind, task, index, message)
+                member.left, member.bundle = {}, None
+                pool.hang_up(index)
+            else:  # ready for the next
+                member.left, member.bundle, member.idle = {}, None, True
+        yield from _hand_out(pool, waiting, slots)
+
+
+def _hand_out(pool: Pool, waiting: deque[Bundle], slots: int) -> Iterator[Event]:
+    for index, member in pool.members.items():
+        if not member.idle:
+            continue
+        if not waiting:
+            member.idle = False
+            pool.hang_up(index)
+            continue
+        busy = sum(pool.threads_of(m.bundle) for m in pool.members.values() if m.bundle)
+        fitting = [b for b in waiting if busy + min(slots, pool.threads_of(b)) <= slots]
+        if fitting:
+            waiting.remove(fitting[0])
+            pool.give(index, fitting[0])
+            for task in fitting[0].tasks:
+                yield Event("started", task, index)
+
+
+def _after_death(
+    member: Member, index: int, waiting: deque[Bundle], tries: dict[str, int]
+) -> Iterator[Event]:
+    """Give the dead worker's runs to others, together once more and then each by itself."""
+    code = member.process.wait()
+    if member.bundle is None or not member.left:
+        return
+    left = tuple(member.left.values())
+    name = member.bundle.name
+    tries[name] = tries.get(name, 0) + 1
+    if tries[name] <= RETRIES:
+        waiting.appendleft(Bundle(name, left, member.bundle.how))
+    elif not member.bundle.plain:
+        # What is too much for one process together may fit one by one.
+        waiting.extendleft(alone(task) for task in left)
+    else:
+        error = f"the worker {_death(code)}, {RETRIES + 1} times"
+        yield Event("failed", left[0], index, {"status": "failed", "error": error})
 
 
 def _death(code: int) -> str:
     return f"was killed ({signal.Signals(-code).name})" if code < 0 else f"left with code {code}"
-
-
-@final
-@dataclass
-class _Member:
-    process: subprocess.Popen[bytes]
-    task: Task | None = None
-    buffer: bytes = b""
-
-
-@final
-class _Pool:
-    """Live workers and the pipes to them."""
-
-    def __init__(self, folder: Path, threads: int) -> None:
-        self.folder, self.threads = folder, threads
-        self.members: dict[int, _Member] = {}
-        self.selector = selectors.DefaultSelector()
-
-    def start(self, index: int) -> None:
-        environment = os.environ | {
-            "OMP_NUM_THREADS": str(self.threads),
-            "MKL_NUM_THREADS": str(self.threads),
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-        }
-        process = subprocess.Popen(
-            [sys.executable, "-m", "allometry.study.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for the driver, which tells the workers itself
-        )
-        assert process.stdout is not None
-        self.members[index] = _Member(process)
-        self.selector.register(process.stdout, selectors.EVENT_READ, index)
-
-    def give(self, index: int, task: Task) -> None:
-        message = {"spec": task.spec.to_dict(), "key": task.key, "folder": str(self.folder)}
-        self._send(index, message)
-
-    def _send(self, index: int, message: dict[str, Any]) -> None:
-        pipe = self.members[index].process.stdin
-        assert pipe is not None
-        # Where it died just now, reading its end of file says so next.
-        with contextlib.suppress(BrokenPipeError):
-            pipe.write(json.dumps(message).encode() + b"\n")
-            pipe.flush()
-
-    def wait(self) -> list[tuple[int, dict[str, Any] | None]]:
-        """Messages that have come, each with its worker; `None` for a worker that has ended."""
-        messages: list[tuple[int, dict[str, Any] | None]] = []
-        for selected, _ in self.selector.select():
-            member = self.members[selected.data]
-            data = os.read(selected.fd, 1 << 16)
-            *lines, member.buffer = (member.buffer + data).split(b"\n")
-            messages += [(selected.data, json.loads(line)) for line in lines]
-            if not data:
-                messages.append((selected.data, None))
-        return messages
-
-    def hang_up(self, index: int) -> None:
-        self._send(index, {"stop": True})
-
-    def remove(self, index: int) -> None:
-        member = self.members.pop(index)
-        assert member.process.stdout is not None
-        assert member.process.stdin is not None
-        self.selector.unregister(member.process.stdout)
-        member.process.stdout.close()
-        with contextlib.suppress(BrokenPipeError):
-            member.process.stdin.close()
-        member.process.wait()
-
-    def close(self, grace: float = 5.0) -> None:
-        """Ask every worker to checkpoint and leave; end those that do not in time."""
-        for index in self.members:
-            self.hang_up(index)
-        for index in list(self.members):
-            process = self.members[index].process
-            try:
-                process.wait(grace)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            self.remove(index)
-        self.selector.close()

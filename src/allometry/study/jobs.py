@@ -15,6 +15,7 @@ from allometry.study.questions import QUESTIONS, question_study
 from allometry.study.recipes import (
     built,
     convolution,
+    cooled,
     domains,
     gan,
     gru,
@@ -47,6 +48,7 @@ def study(
     vocabulary: str = "characters",
     context: int = 64,
     families: Sequence[str] = (),
+    shared: bool = False,
 ) -> Study:
     """The study that `allometry run JOB` carries out.
 
@@ -71,6 +73,8 @@ def study(
             for a density which flows, see `density_study`. A density is a name of
             `densities.LAWS` (moons, rings, ...), `"digits"`, a CSV or npy file, or a folder of
             images.
+        shared: Whether all budgets of tokens come from one training of a text's models; see
+            `recipes.cooled`.
     """
     if job in QUESTIONS:
         return question_study(job, families=families, seeds=seeds, points=tokens)
@@ -92,6 +96,7 @@ def study(
         sizes = {"smallest": smallest, "largest": largest, "rungs": rungs, "seeds": seeds}
         return density_study(density, families=families, examples=tokens, **sizes)  # pyright: ignore
     recipes = [_text_recipe(name, context) for name in families or ("transformer", "ngram")]
+    recipes = [cooled(r) if shared and r is not ngram else r for r in recipes]
     if texts:
         target = Sources(*texts, vocabulary=vocabulary)
     elif job == "embedded":

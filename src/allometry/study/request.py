@@ -4,11 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
+
+from torch import nn
 
 from allometry._core.estimate import Estimate
 from allometry.train.budget import Budget
-from allometry.train.loop import Progress
+from allometry.train.loop import Progress, Trained
+from allometry.train.training import Training
 
 
 @final
@@ -70,3 +73,39 @@ class Request(ABC):
     @abstractmethod
     def __call__(self, place: Place) -> Outcome:
         """Carry it out."""
+
+
+class TrainingRequest(Request):
+    """A run that is one training of one model, so that it can be packed, compiled and branched."""
+
+    steps: int
+    """Updates."""
+
+    free: ClassVar[tuple[str, ...]] = ("seed", "steps", "lr")
+    """Arguments in which runs of one shape may differ and still be stepped as one."""
+
+    @property
+    def packs(self) -> bool:
+        """Whether it may be stepped as one with others of its shape."""
+        return True
+
+    @property
+    def trunk(self) -> str | None:
+        """A name for what runs of other lengths share with this one up to its cool-down."""
+        return None
+
+    @abstractmethod
+    def training(self) -> Training:
+        """The training, ready to begin."""
+
+    @abstractmethod
+    def finish(
+        self, place: Place, training: Training, model: nn.Module, trained: Trained
+    ) -> Outcome:
+        """Measure the trained model, keep it, and give back what the journal shall say."""
+
+    def __call__(self, place: Place) -> Outcome:
+        """Train alone, then finish."""
+        training = self.training()
+        trained = training.alone(save_to=place.checkpoint, watch=place.watch, stop=place.stop)
+        return self.finish(place, training, training.model, trained)

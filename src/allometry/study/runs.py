@@ -9,6 +9,7 @@ import numpy as np
 from allometry._core.errors import InputError, StorageError
 from allometry._core.files import replacing, storage
 from allometry.study.journal import Journal
+from allometry.study.schedule import read as read_schedule
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,6 +71,28 @@ class Runs:
         for record in latest.values():
             counts[record["status"]] += 1
         return counts | {"waiting": len(set(self.about["runs"]) - set(latest))}
+
+    def left(self, workers: int = 1) -> float | None:
+        """Expected seconds until all runs are done; `None` where no schedule says.
+
+        The schedule's seconds of what waits, at the pace of what is done, shared by the workers.
+        """
+        latest = self.journal.latest()
+        expected: dict[str, float] = {}
+        for about in read_schedule(self.folder).values():
+            expected |= about["work"]
+        waiting = [
+            expected[key] for key in self.about["runs"] if key in expected and key not in latest
+        ]
+        if not expected or (not waiting and set(self.about["runs"]) - set(latest)):
+            return None
+        done = [
+            (record["seconds"], expected[key])
+            for key, record in latest.items()
+            if key in expected and record.get("seconds")
+        ]
+        pace = sum(s for s, _ in done) / sum(e for _, e in done) if done else 1.0
+        return sum(expected[key] for key in open_) * pace / workers
 
     def samples(self) -> dict[str, str]:
         """Generated text by the run's key."""

@@ -12,11 +12,13 @@ import torch
 from allometry._core.errors import InputError, StorageError, require
 from allometry._core.files import make_folder, replacing
 from allometry._core.spec import Spec
-from allometry.study.executors import Event, Executor, Task, local
+from allometry.study.executors import Event, Executor, local
 from allometry.study.journal import Journal
 from allometry.study.lock import locked
 from allometry.study.request import Request
 from allometry.study.runs import Runs, write_curve
+from allometry.study.schedule import Schedule, bundles, schedule
+from allometry.study.tasks import Bundle, Task
 
 
 @runtime_checkable
@@ -117,11 +119,29 @@ class Study:
         settled = {key for key, record in latest.items() if record["status"] != "failed"}
         return [Task(spec, spec().work()) for spec in self.specs() if spec.key not in settled]
 
+    def schedule(
+        self, folder: Path | str, *, workers: int | None = None, threads: int | None = None
+    ) -> Schedule:
+        """What is left to do in `folder`, packed as is quickest here, and how long it will take.
+
+        A second or two is spent on trying how long steps take. `run` with this schedule keeps it
+        in the folder, and whoever resumes the study goes on by it.
+
+        Args:
+            folder: As for `run`; need not be there.
+            workers: As for `local`.
+            threads: As for `local`.
+        """
+        place = local(workers, threads)
+        sizes = {"workers": place.workers, "threads": place.threads}
+        return schedule(self.tasks(folder), Path(folder), **sizes)
+
     def run(
         self,
         folder: Path | str,
         executor: Executor | None = None,
         watch: Callable[[Event], None] | None = None,
+        schedule: Schedule | None = None,
     ) -> Runs:
         """Carry out what is not yet in the folder's journal; give back all its runs.
 
@@ -133,6 +153,8 @@ class Study:
             folder: Made if it is not there. The same folder again means resume.
             executor: Who carries the runs out; `local()` if not given.
             watch: Told every event, for progress.
+            schedule: Which runs go together, see `schedule`; the folder's own if not given, and
+                each run by itself where it has none.
 
         Raises:
             StorageError: The folder can't be written, or the disk is full.
@@ -144,15 +166,19 @@ class Study:
                 make_folder(folder / part)
             journal = Journal(folder / "journal.jsonl")
             self._write_about(folder, [spec.key for spec in self.specs()])
-            events = (executor or local())(self.tasks(folder), folder)
-            for event in events:
+            if schedule is not None:
+                schedule.save(folder)
+            chosen = bundles(self.tasks(folder), folder)
+            left = {task.key: bundle for bundle in chosen for task in bundle.tasks}
+            for event in (executor or local())(chosen, folder):
                 if event.kind == "done":
                     _record(folder, journal, event)
                 elif event.kind == "failed" and event.data["status"] == "storage":
                     raise StorageError(event.data["error"])
                 elif event.kind == "failed":
                     journal.append(_failure(event))
-                    _clear_checkpoint(folder, event.task.key)
+                if event.kind in ("done", "failed"):
+                    _clear(folder, left.pop(event.task.key), left)
                 if watch is not None:
                     watch(event)
         return Runs(folder)
@@ -201,7 +227,6 @@ def _record(folder: Path, journal: Journal, event: Event) -> None:
     record |= {f"{k}_se": e["se"] for k, e in event.data.get("measures", {}).items()}
     record |= {"measures": sorted(event.data.get("measures", {}))}
     journal.append(record | {"sample": event.data["sample"]})
-    _clear_checkpoint(folder, key)
 
 
 def _failure(event: Event) -> dict[str, Any]:
@@ -214,8 +239,13 @@ def _failure(event: Event) -> dict[str, Any]:
     return {"key": event.task.key} | request.columns | cost | outcome
 
 
-def _clear_checkpoint(folder: Path, key: str) -> None:
-    (folder / "checkpoints" / f"{key}.safetensors").unlink(missing_ok=True)
+def _clear(folder: Path, bundle: Bundle, left: dict[str, Bundle]) -> None:
+    """Delete the checkpoints of a bundle whose last run has ended."""
+    if all(task.key not in left for task in bundle.tasks):
+        # Its own, and those of runs that went on by themselves or were begun again.
+        for name in (bundle.name, *(task.key for task in bundle.tasks)):
+            for path in (folder / "checkpoints").glob(f"{name}.*"):
+                path.unlink(missing_ok=True)
 
 
 def versions() -> dict[str, str]:

@@ -4,18 +4,22 @@ Tasks come in as JSON lines on standard input, events go out as JSON lines on st
 the input ends (the driver left, however it died) the worker leaves at once, so no orphan goes on.
 """
 
+import functools
 import json
 import os
+import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, final
 
 from allometry._core.errors import AllometryError, DivergedError, StorageError
 from allometry._core.spec import Spec
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.request import Outcome, Place, Request, TrainingRequest
+from allometry.train.crowd import Crowd
 from allometry.train.loop import Progress, Stopped
 
 TELL_EVERY = 0.2
@@ -30,7 +34,7 @@ class Worker:
         self.output = output
         self.tasks: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.stopping = threading.Event()
-        self.told = 0.0
+        self.told: dict[str, float] = {}
 
     def listen(self, source: IO[str]) -> None:
         """Read the driver's lines until it hangs up, then leave without further ado."""
@@ -46,36 +50,84 @@ class Worker:
         self.output.write(json.dumps(event, allow_nan=False) + "\n")
         self.output.flush()
 
-    def watch(self, progress: Progress) -> None:
+    def watch(self, key: str, progress: Progress) -> None:
         """Pass progress on, but not more often than anyone can read."""
         now = time.monotonic()
-        if now - self.told >= TELL_EVERY or progress.step == progress.steps:
-            self.told = now
-            self.tell({"event": "progress", "step": progress.step, "steps": progress.steps,
-                       "loss": progress.loss})  # fmt: skip
+        if now - self.told.get(key, 0.0) >= TELL_EVERY or progress.step == progress.steps:
+            self.told[key] = now
+            self.tell({"event": "progress", "key": key, "step": progress.step,
+                       "steps": progress.steps, "loss": progress.loss})  # fmt: skip
 
-    def carry_out(self, task: dict[str, Any]) -> dict[str, Any]:
-        """The closing event of one task."""
+    def carry_out(self, order: dict[str, Any]) -> None:
+        """Tell how each run of one order ended."""
         started = time.monotonic()
+        left = {run["key"]: run["spec"] for run in order["runs"]}
+        folder = Path(order["folder"])
+
+        def ended(key: str, event: dict[str, Any]) -> None:
+            del left[key]
+            self.tell(event | {"key": key})
+
         try:
-            request: Request = Spec.from_dict(task["spec"], anywhere=True)()
-            place = Place(task["key"], Path(task["folder"]), self.watch, self.stopping.is_set)
-            outcome: Outcome = request(place)
+            requests: dict[str, Request] = {
+                key: Spec.from_dict(spec, anywhere=True)() for key, spec in left.items()
+            }
+            places = {
+                key: Place(key, folder, functools.partial(self.watch, key), self.stopping.is_set)
+                for key in left
+            }
+            if order["plain"]:
+                ((key, request),) = requests.items()
+                ended(key, _done(request(places[key])))
+            else:
+                for key, event in self._together(order, requests, places):
+                    ended(key, event)
         except Stopped:
-            return {"event": "stopped"}
-        except DivergedError as error:
-            return {"event": "failed", "status": "diverged", "error": str(error),
-                    "seconds": time.monotonic() - started}  # fmt: skip
-        except StorageError as error:
-            # Not this run's fault, and the next one would meet it too: the study must stop.
-            return {"event": "failed", "status": "storage", "error": str(error)}
+            self.tell({"event": "stopped"})
+            return
         except Exception as error:
-            name = "" if isinstance(error, AllometryError) else f"{type(error).__name__}: "
-            return {"event": "failed", "status": "failed", "error": f"{name}{error}",
-                    "seconds": time.monotonic() - started}  # fmt: skip
-        return {"event": "done", "columns": outcome.columns, "curve": outcome.curve,
-                "sample": outcome.sample,
-                "measures": {k: e.to_dict() for k, e in outcome.measures.items()}}  # fmt: skip
+            event = _failed(error) | {"seconds": time.monotonic() - started}
+            for key in list(left):
+                ended(key, event)
+        self.tell({"event": "ready"})
+
+    def _together(
+        self, order: dict[str, Any], requests: dict[str, Request], places: dict[str, Place]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        asked = {key: r for key, r in requests.items() if isinstance(r, TrainingRequest)}
+        trainings = {key: request.training() for key, request in asked.items()}
+        trunks = {key: r.trunk for key, r in asked.items() if r.trunk is not None}
+        how = order["how"]
+        crowd = Crowd(trainings, trunks=trunks, size=how["size"], compiled=how["compiled"])
+        folder = Path(order["folder"])
+        for end in crowd(
+            save_to=folder / "checkpoints" / f"{order['name']}.safetensors",
+            watch=lambda key, progress: self.watch(key, progress),
+            stop=self.stopping.is_set,
+        ):
+            if end.error is not None:
+                yield end.name, _failed(end.error)
+            else:
+                assert end.trained is not None
+                outcome = asked[end.name].finish(
+                    places[end.name], trainings[end.name], end.model, end.trained
+                )
+                yield end.name, _done(outcome)
+
+
+def _done(outcome: Outcome) -> dict[str, Any]:
+    return {"event": "done", "columns": outcome.columns, "curve": outcome.curve,
+            "sample": outcome.sample,
+            "measures": {k: e.to_dict() for k, e in outcome.measures.items()}}  # fmt: skip
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    if isinstance(error, StorageError):
+        # Not this run's fault, and the next one would meet it too: the study must stop.
+        return {"event": "failed", "status": "storage", "error": str(error)}
+    status = "diverged" if isinstance(error, DivergedError) else "failed"
+    name = "" if isinstance(error, AllometryError) else f"{type(error).__name__}: "
+    return {"event": "failed", "status": status, "error": f"{name}{error}"}
 
 
 def main() -> None:
@@ -87,10 +139,13 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     worker = Worker(output)
+    # Whoever takes the machine away gives a moment's notice: checkpoint, then leave.
+    signal.signal(signal.SIGTERM, lambda *_: worker.stopping.set())
     threading.Thread(target=worker.listen, args=(sys.stdin,), daemon=True).start()
     worker.tell({"event": "ready"})
     while "stop" not in (task := worker.tasks.get()):
-        worker.tell(worker.carry_out(task))
+        torch.set_num_threads(task["how"]["threads"])
+        worker.carry_out(task)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from allometry.study.recipes.autoencoder import (
 )
 from allometry.study.recipes.baseline import baseline
 from allometry.study.recipes.brackets import twins
+from allometry.study.recipes.cooled import cooled
 from allometry.study.recipes.domains import domains
 from allometry.study.recipes.flows import (
     affine_coupling,
@@ -29,6 +30,7 @@ from allometry.study.recipes.flows import (
 from allometry.study.recipes.gan import gan
 from allometry.study.recipes.ngram import ngram
 from allometry.study.recipes.quantiser import quantiser
+from allometry.study.recipes.retried import retried
 from allometry.study.recipes.sequence import convolution, gru, lstm, mlp, rnn
 from allometry.study.recipes.transduction import transduction
 from allometry.study.recipes.transformer import transformer
@@ -45,6 +47,7 @@ __all__ = [
     "contractive_autoencoder",
     "convolution",
     "convolutional_autoencoder",
+    "cooled",
     "denoising_autoencoder",
     "domains",
     "gan",
@@ -62,6 +65,7 @@ __all__ = [
     "planar",
     "quantiser",
     "radial",
+    "retried",
     "rnn",
     "sparse_autoencoder",
     "spline_coupling",

@@ -20,13 +20,14 @@ from allometry._core.spec import Spec
 from allometry.measure import energy_distance, prdc
 from allometry.models import autoencoders, flows
 from allometry.study.recipes.latent import code_measures, latent_pictures
-from allometry.study.recipes.losses import step_loss
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.recipes.losses import objective, step_batch
+from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Images, Points, Table
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_parameters
-from allometry.train.loop import descend
+from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
+from allometry.train.training import Training
 
 Vectors = Points | Table | Images
 
@@ -73,7 +74,7 @@ DRAWN = 400
 
 @final
 @dataclass(frozen=True)
-class FlowRun(Request):
+class FlowRun(TrainingRequest):
     """One flow on one target under one budget and seed.
 
     Args:
@@ -139,8 +140,13 @@ class FlowRun(Request):
             self.budget().C / 2e10
         )
 
-    def __call__(self, place: Place) -> Outcome:
-        """Train, measure on validation and test, keep the weights and samples along the way."""
+    @property
+    def packs(self) -> bool:
+        """All but those whose codebook follows running means, which no optimiser steps."""
+        return self.family != "vqvae"
+
+    def training(self) -> Training:
+        """By likelihood, with samples kept along the way."""
         if self.target.fingerprint != self.fingerprint:
             raise InputError(
                 f"{self.target.name} must not change while its study goes on. "
@@ -156,22 +162,27 @@ class FlowRun(Request):
         )
         seen: list[np.ndarray] = []
 
-        def measure() -> Estimate:
+        def measure(model: nn.Module) -> Estimate:
             seen.append(_drawn(model, self.seed))
             return loss_on(model, target, "validation")
 
-        trained = descend(
-            model,
-            optimiser,
-            step_loss(self.family, model, target, self.batch, self.seed),
-            measure,
+        return Training(
+            model=model,
+            optimiser=optimiser,
+            objective=functools.partial(objective, self.family),
+            batch=step_batch(self.family, model, target, self.batch, self.seed),
+            measure=measure,
             steps=self.steps,
             seen=self.batch,
             clip=10.0 * math.sqrt(target.dim),
-            save_to=place.checkpoint,
-            watch=place.watch,
-            stop=place.stop,
+            kept=seen,
         )
+
+    def finish(
+        self, place: Place, training: Training, model: nn.Module, trained: Trained
+    ) -> Outcome:
+        """Measure on validation and test, keep the weights and samples along the way."""
+        target, seen = self.target, training.kept
         test = loss_on(model, target, "test")
         about = {"family": self.family, "model": json.dumps(self.shape.to_dict())}
         about |= {"target": target.name, "unit": target.unit}

@@ -21,24 +21,37 @@ BLUR = 0.09
 """Noise on what a VQ-VAE's encoder sees in training, as a share of the range of values."""
 
 
-def step_loss(
+def step_batch(
     family: str, model: nn.Module, target: Points | Table | Images, batch: int, seed: int
-) -> Callable[[int], Tensor]:
-    """The loss of a step as a pure function of it: data and noise follow from seed and step."""
+) -> Callable[[int], tuple[Tensor, ...]]:
+    """Data and noise of a step as a pure function of it: what `objective` takes."""
 
-    def loss(step: int) -> Tensor:
+    def tensors(step: int) -> tuple[Tensor, ...]:
         x = target.batch(step, size=batch, seed=seed)
         if not isinstance(target, Images):
-            return negative_log_likelihood(model, x)
+            return (x,)
         rng = torch.Generator().manual_seed(1_000_003 * seed + step)
         noise = model.draw_noise(x.shape, rng)  # pyright: ignore
         if isinstance(model, ae.GenerativeVQVAE):
-            return quantised_bound(model, x, noise, rng, blur=BLUR * (target.levels - 1))
-        if isinstance(model, ae.VAE) and family == "beta_vae":
-            return negative_elbo(model, x, noise, BETA)
+            blur = torch.tensor(BLUR * (target.levels - 1))
+            return x, noise, rng.get_state(), blur
         if isinstance(model, ae.VAE) and family == "info_vae":
-            prior = model.draw_noise(x.shape, rng)
-            return info_vae(model, x, noise, prior, alpha=0.0, lambda_=LAMBDA)
-        return negative_log_likelihood(model, x, noise)
+            return x, noise, model.draw_noise(x.shape, rng)
+        return x, noise
 
-    return loss
+    return tensors
+
+
+def objective(family: str, model: nn.Module, x: Tensor, *noise: Tensor) -> Tensor:
+    """The loss of a step, from what `step_batch` gives for it."""
+    if isinstance(model, ae.GenerativeVQVAE):
+        first, state, blur = noise
+        rng = torch.Generator()
+        rng.set_state(state)
+        return quantised_bound(model, x, first, rng, blur=float(blur))
+    if isinstance(model, ae.VAE) and family == "beta_vae":
+        return negative_elbo(model, x, *noise, beta=BETA)
+    if isinstance(model, ae.VAE) and family == "info_vae":
+        first, prior = noise
+        return info_vae(model, x, first, prior, alpha=0.0, lambda_=LAMBDA)
+    return negative_log_likelihood(model, x, *noise)

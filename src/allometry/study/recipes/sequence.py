@@ -12,14 +12,15 @@ from torch import nn
 from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.models import CausalConvolution, FiniteMemory, Recurrent
-from allometry.study.recipes.words import about, generate, same_text, worth
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.recipes.words import about, generate, same_text, text_training, worth
+from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Sources, Text
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_parameters, count_training_flops
 from allometry.train.evaluate import evaluate
-from allometry.train.loop import train
+from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
+from allometry.train.training import Training
 
 BASE_WIDTH = 64
 """The width at which the learning rate is the number that was asked for."""
@@ -32,7 +33,7 @@ FAMILIES = ("mlp", "rnn", "lstm", "gru", "convolution")
 
 @final
 @dataclass(frozen=True)
-class SequenceRun(Request):
+class SequenceRun(TrainingRequest):
     """One model of one of `FAMILIES` on one text under one budget and seed.
 
     Recurrent networks are trained and measured on windows of `context` tokens, beginning each with
@@ -116,8 +117,8 @@ class SequenceRun(Request):
         loop = 1e-4 * self.context if self.family in ("rnn", "lstm", "gru") else 0.0
         return self.steps * (0.002 + (0.001 + loop) * self.depth) + self.budget().C / 5e10
 
-    def __call__(self, place: Place) -> Outcome:
-        """Train, measure on validation and test, keep the weights, write a few lines."""
+    def training(self) -> Training:
+        """By next tokens, with the rate scaled to the width."""
         same_text(self.target, self.fingerprint)
         torch.set_default_dtype(torch.float32)
         model = self.model()
@@ -128,18 +129,12 @@ class SequenceRun(Request):
             base_width=BASE_WIDTH,
             weight_decay=self.weight_decay,
         )
-        trained = train(
-            model,
-            optimiser,
-            self.target,
-            steps=self.steps,
-            batch=self.batch,
-            context=self.context,
-            seed=self.seed,
-            save_to=place.checkpoint,
-            watch=place.watch,
-            stop=place.stop,
-        )
+        return text_training(self, model, optimiser)
+
+    def finish(
+        self, place: Place, training: Training, model: nn.Module, trained: Trained
+    ) -> Outcome:
+        """Measure on validation and test, keep the weights, write a few lines."""
         test = evaluate(model, self.target, "test", context=self.context)
         weights = about(self.family, self.shape, self.target)
         checkpoint.save_weights(place.weights, model, weights)

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
+from torch import nn
 
 from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.models import Transformer
-from allometry.study.recipes.words import about, generate, same_text, worth
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.recipes.words import about, generate, same_text, text_training, worth
+from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Sources, Text
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_parameters, count_training_flops
 from allometry.train.evaluate import evaluate
-from allometry.train.loop import train
+from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
+from allometry.train.training import Training
 
 HEAD = 16
 """Size of a head. It stays the same as width grows, as the transfer of the rate asks."""
@@ -29,7 +31,7 @@ BASE_WIDTH = 64
 
 @final
 @dataclass(frozen=True)
-class TransformerRun(Request):
+class TransformerRun(TrainingRequest):
     """One decoder transformer on one text under one budget and seed.
 
     Args:
@@ -91,8 +93,8 @@ class TransformerRun(Request):
         """A fixed price per step and layer, and the arithmetic at a modest rate."""
         return self.steps * (0.002 + 0.0015 * self.depth) + self.budget().C / 5e10
 
-    def __call__(self, place: Place) -> Outcome:
-        """Train, measure on validation and test, keep the weights, write a few lines."""
+    def training(self) -> Training:
+        """By next tokens, with the rate scaled to width and depth."""
         same_text(self.target, self.fingerprint)
         torch.set_default_dtype(torch.float32)
         model = self.model()
@@ -103,18 +105,12 @@ class TransformerRun(Request):
             base_width=BASE_WIDTH,
             weight_decay=self.weight_decay,
         )
-        trained = train(
-            model,
-            optimiser,
-            self.target,
-            steps=self.steps,
-            batch=self.batch,
-            context=self.context,
-            seed=self.seed,
-            save_to=place.checkpoint,
-            watch=place.watch,
-            stop=place.stop,
-        )
+        return text_training(self, model, optimiser)
+
+    def finish(
+        self, place: Place, training: Training, model: nn.Module, trained: Trained
+    ) -> Outcome:
+        """Measure on validation and test, keep the weights, write a few lines."""
         test = evaluate(model, self.target, "test", context=self.context)
         names = ("width", "depth", "heads", "context")
         sizes = dict(zip(names, self._shape, strict=True))

@@ -1,0 +1,129 @@
+"""A process that tries shapes of trainings and says how long they take; see `probe`."""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from torch import nn
+
+from allometry._core.spec import Spec
+from allometry.study.request import Place, TrainingRequest
+from allometry.train.crowd import Crowd
+from allometry.train.loop import Curve, Trained
+from allometry.train.training import Training
+
+ENOUGH = 0.04
+"""Seconds after which a measurement of at least two steps is good enough."""
+
+
+def price(specs: Sequence[Spec], *, cheapest: float, finishing: bool) -> dict[str, Any]:
+    """What the first of `specs` costs by itself, and packed with the others.
+
+    Args:
+        specs: Runs of one shape.
+        cheapest: Seconds of a step of the smallest shape: nearly all of it is calls, which is what
+            packing saves. Where a step takes four times as long, packing is not tried.
+        finishing: Whether to try what comes after the last step too.
+    """
+    requests = [spec() for spec in specs]
+    trainings: list[Training] = [request.training() for request in requests]
+    first = trainings[0]
+    step = _seconds(lambda at: _update(first, at))
+    packed = {}
+    if requests[0].packs and step <= 4 * (cheapest or step):
+        for rows in sorted({2, 4, len(trainings)} - {1}):
+            if rows <= len(trainings):
+                packed[rows] = _seconds(_pack(trainings[:rows]).step)
+    started = time.perf_counter()
+    loss = first.measure(first.model)
+    measure = time.perf_counter() - started
+    finish = None
+    if finishing:
+        finish = _finish(requests[0], first, Trained(Curve([1], [1], [loss.value]), loss, 0.0))
+    return {"step": step, "packed": packed, "measure": measure, "finish": finish}
+
+
+def compiled_price(specs: Sequence[Spec]) -> dict[str, Any]:
+    """What a step of all `specs` packed costs eager and compiled, and what compiling costs."""
+    trainings: list[Training] = [spec().training() for spec in specs]
+    eager = _seconds(_pack(trainings).step)
+    pack = _pack(trainings, compiled=True)
+    started = time.perf_counter()
+    pack.step(0)
+    once = time.perf_counter() - started
+    return {"eager": eager, "compiled": _seconds(pack.step), "once": once}
+
+
+def _pack(trainings: Sequence[Training], *, compiled: bool = False) -> Any:
+    # What is packed is copied: the trainings themselves stay as they are.
+    named = {str(i): training for i, training in enumerate(trainings)}
+    return Crowd(named, size=len(trainings), compiled=compiled).packs[0]
+
+
+def _finish(request: TrainingRequest, training: Training, trained: Trained) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        for part in ("weights", "checkpoints"):
+            (Path(folder) / part).mkdir()
+        place = Place("probe", Path(folder), lambda _: None, lambda: False)
+        started = time.perf_counter()
+        request.finish(place, training, training.model, trained)
+        return time.perf_counter() - started
+
+
+def _update(training: Training, at: int) -> None:
+    for group in training.optimiser.param_groups:
+        group["lr"] = group["peak_lr"] * training.factor(at)
+    loss = training.objective(training.model, *training.batch(at))
+    training.optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    nn.utils.clip_grad_norm_(training.model.parameters(), training.clip)
+    loss.item()
+    training.optimiser.step()
+
+
+def _seconds(step: Callable[[int], Any]) -> float:
+    """The median of a few steps; the first pays for what is made once."""
+    step(0)
+    taken: list[float] = []
+    while len(taken) < 2 or (sum(taken) < ENOUGH and len(taken) < 20):
+        started = time.perf_counter()
+        step(len(taken) + 1)
+        taken.append(time.perf_counter() - started)
+    return median(taken)
+
+
+def main() -> None:
+    """Answer on standard output what standard input asks."""
+    import torch
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whoever prints must not speak into the answer
+    asked = json.loads(sys.stdin.read())
+    shapes = asked["shapes"]
+    answers: list[dict[str, Any] | None] = []
+    cheapest = 0.0
+    for i, specs in enumerate(shapes):
+        try:
+            made = [Spec.from_dict(spec, anywhere=True) for spec in specs]
+            if asked["compiled"]:
+                found = compiled_price(made)
+            else:
+                found = price(made, cheapest=cheapest, finishing=i == len(shapes) // 2)
+                cheapest = cheapest or found["step"]
+        except Exception as error:
+            print(f"allometry: could not try {specs[0]['spec']}: {error}", file=sys.stderr)  # noqa: T201
+            found = None
+        answers.append(found)
+    json.dump(answers, output)
+    output.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,357 @@
+"""Which runs go together, on how many threads, and how long it will all take."""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from allometry._core.files import replacing, storage
+from allometry._core.spec import Spec
+from allometry.study.probe import Price, probe, probe_compiled
+from allometry.study.request import Request, TrainingRequest
+from allometry.study.tasks import Bundle, How, Task, alone
+from allometry.train.schedule import branch_step, log_spaced
+
+LARGEST_PACK = 8
+"""Models stepped as one at most."""
+
+START = 2.5
+"""Seconds until a worker is at work: a new process imports torch."""
+
+CURVE = 12
+"""Measurements along a training."""
+
+LONG = 120.0
+"""Seconds of a bundle from which on compiling it is tried: it takes some fifteen when new."""
+
+PROBED = 4
+"""Shapes of a family that are tried; the others lie between them."""
+
+
+@final
+@dataclass(frozen=True)
+class Schedule:
+    """What will be carried out, in which bundles, and in how many seconds.
+
+    Args:
+        bundles: With the expected seconds of each run.
+        workers: Processes.
+        seconds: Expected, from start to end.
+    """
+
+    bundles: tuple[Bundle, ...]
+    workers: int
+    seconds: float
+
+    @property
+    def tasks(self) -> list[Task]:
+        """Every run."""
+        return [task for bundle in self.bundles for task in bundle.tasks]
+
+    def save(self, folder: Path) -> None:
+        """Add to the folder's schedule, so that a resumed study goes on in the same way."""
+        kept = read(folder)
+        for bundle in self.bundles:
+            keys = [task.key for task in bundle.tasks]
+            about = {"keys": keys, "how": asdict(bundle.how)}
+            about |= {"work": {task.key: task.work for task in bundle.tasks}}
+            kept.setdefault(bundle.name, about)
+        with replacing(folder / "schedule.json") as file:
+            json.dump(kept, file, indent=1)
+
+
+def read(folder: Path) -> dict[str, dict[str, Any]]:
+    """The folder's bundles by name, each with its keys, how and work; empty where there are none.
+
+    How a sum is rounded depends on what is packed and on how many threads, so what was once
+    decided stays: a resumed run ends in the same digits as an undisturbed one.
+    """
+    path = folder / "schedule.json"
+    if not path.exists():
+        return {}
+    with storage("read", path):
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def bundles(tasks: Iterable[Task], folder: Path) -> list[Bundle]:
+    """`tasks` in the bundles that the folder's schedule has; those it does not know, alone."""
+    wanted = {task.key: task for task in tasks}
+    found = []
+    for name, about in read(folder).items():
+        work = about["work"]
+        members = [Task(wanted.pop(k).spec, work[k]) for k in about["keys"] if k in wanted]
+        if members:
+            found.append(Bundle(name, tuple(members), How(**about["how"])))
+    return found + [alone(task) for task in wanted.values()]
+
+
+def schedule(tasks: Sequence[Task], folder: Path, *, workers: int, threads: int) -> Schedule:
+    """Decide for all `tasks` that the folder has not decided before; see `choose`.
+
+    Args:
+        tasks: Runs to be carried out.
+        folder: The study's; need not be there.
+        workers: Processes at once.
+        threads: Of each.
+    """
+    known = {key for about in read(folder).values() for key in about["keys"]}
+    fresh = [task for task in tasks if task.key not in known]
+    old = bundles([task for task in tasks if task.key in known], folder)
+    chosen = choose(fresh, workers=workers, threads=threads)
+    both = (*old, *chosen)
+    return Schedule(both, workers, span(both, workers))
+
+
+def span(chosen: Sequence[Bundle], workers: int) -> float:
+    """Seconds from start to end if workers always take the longest bundle that is left."""
+    ends = [START] * workers
+    for bundle in sorted(chosen, key=lambda bundle: -bundle.work):
+        ends[int(np.argmin(ends))] += bundle.work
+    return max(ends) if chosen else 0.0
+
+
+def choose(tasks: Sequence[Task], *, workers: int, threads: int) -> list[Bundle]:
+    """Pack what is cheaper packed, by prices tried on this machine.
+
+    A step of M models packed is tried for M = 2, 4 and the most there are, at a few sizes of each
+    family; what lies between them is taken to be on a line. Runs that
+    are no trainings are expected to be as far from their own guess as the trainings are.
+
+    Args:
+        tasks: Runs.
+        workers: Processes at once.
+        threads: Of each.
+    """
+    requests = {task.key: task.spec() for task in tasks}
+    shapes: dict[str, list[Task]] = {}
+    for task in tasks:
+        if isinstance(requests[task.key], TrainingRequest):
+            shapes.setdefault(_shape(task.spec, requests[task.key]), []).append(task)
+    prices = _prices(shapes, requests, workers, threads)
+    options = [
+        _options(members, requests, prices[name])
+        for name, members in shapes.items()
+        if name in prices
+    ]
+    found = [bundle for bundles in _quickest(options, workers) for bundle in bundles]
+    found = _spread(_compile(found, workers, threads), workers, threads)
+    there = {task.key: task for bundle in found for task in bundle.tasks}
+    guessed = sum(task.work for task in tasks if task.key in there)
+    tried = sum(task.work for option in options for bundle in option[0] for task in bundle.tasks)
+    pace = tried / guessed if guessed else 1.0
+    rest = [alone(Task(t.spec, t.work * pace)) for t in tasks if t.key not in there]
+    return found + rest
+
+
+def _compile(found: list[Bundle], workers: int, threads: int) -> list[Bundle]:
+    """Compile where a bundle is so long that compiling could pay, and trying says that it does."""
+    long = [bundle for bundle in found if bundle.work > LONG]
+    if not long or shutil.which(os.environ.get("CXX", "c++")) is None:
+        return found
+    packs = {_pack(bundle): [task.spec for task in bundle.tasks] for bundle in long}
+    heads = [specs[: _rows_of(name)] for name, specs in packs.items()]
+    answers = dict(
+        zip(packs, probe_compiled(heads, min(workers, len(long)), threads), strict=True)
+    )
+    made = []
+    for bundle in found:
+        price = answers.get(_pack(bundle)) if bundle in long else None
+        if price is not None:
+            share = price.compiled / price.eager
+            if bundle.work * (1 - share) > price.once:
+                how = dataclasses.replace(bundle.how, compiled=True)
+                bundle = _renamed(bundle, how, share)
+        made.append(bundle)
+    return made
+
+
+def _pack(bundle: Bundle) -> str:
+    """A name for what is compiled once: the shape and the number of rows."""
+    spec = bundle.tasks[0].spec
+    return json.dumps([bundle.how.size, _shape(spec, spec())])
+
+
+def _rows_of(name: str) -> int:
+    return json.loads(name)[0]
+
+
+def _spread(found: list[Bundle], workers: int, threads: int) -> list[Bundle]:
+    """Give more threads to each where there are fewer bundles than workers, if that helps."""
+    more = workers * threads // max(1, len(found))
+    if not found or more <= threads:
+        return found
+    asked = [[bundle.tasks[0].spec] for bundle in found]
+    few, many = (probe(asked, len(found), n) for n in (threads, more))
+    made = []
+    for bundle, slow, quick in zip(found, few, many, strict=True):
+        if slow is not None and quick is not None and quick.step < 0.9 * slow.step:
+            how = dataclasses.replace(bundle.how, threads=more)
+            bundle = _renamed(bundle, how, quick.step / slow.step, name=bundle.name)
+        made.append(bundle)
+    return made
+
+
+def _renamed(bundle: Bundle, how: How, share: float, name: str | None = None) -> Bundle:
+    """The bundle carried out in another way, in a share of its time."""
+    tasks = tuple(Task(task.spec, task.work * share) for task in bundle.tasks)
+    return Bundle(name or _name(tasks), tasks, how)
+
+
+def _name(tasks: Sequence[Task]) -> str:
+    return hashlib.sha256("+".join(task.key for task in tasks).encode()).hexdigest()[:16]
+
+
+def _quickest(options: list[list[list[Bundle]]], workers: int) -> list[list[Bundle]]:
+    """One option of each shape: the least work, then whatever brings the end nearer.
+
+    A second of trying is no exact science: packing must promise a tenth to be chosen.
+    """
+
+    def work(bundles: list[Bundle]) -> float:
+        return sum(b.work * (1.0 if len(b.tasks) == 1 else 1.1) for b in bundles)
+
+    taken = [min(option, key=work) for option in options]
+
+    def end(chosen: Iterable[list[Bundle]]) -> float:
+        return span([bundle for bundles in chosen for bundle in bundles], workers)
+
+    while True:
+        others = [
+            [*taken[:i], other, *taken[i + 1 :]]
+            for i, option in enumerate(options)
+            for other in option
+        ]
+        best = min(others, key=end, default=taken)
+        if end(best) >= end(taken) * 0.99:
+            return taken
+        taken = best
+
+
+def _shape(spec: Spec, request: TrainingRequest) -> str:
+    """A name for all that runs must have in common to be stepped as one."""
+
+    def fixed(about: Any) -> Any:
+        if not isinstance(about, dict):
+            return about
+        return {k: fixed(v) for k, v in about.items() if k not in request.free}
+
+    return json.dumps(fixed(spec.to_dict()), sort_keys=True)
+
+
+def _prices(
+    shapes: dict[str, list[Task]], requests: dict[str, Request], workers: int, threads: int
+) -> dict[str, Price]:
+    """Of every shape: tried at a few sizes of each family, between them elsewhere."""
+    families: dict[str, list[str]] = {}
+    cost = {}
+    for name, members in shapes.items():
+        request = requests[members[0].key]
+        budget = request.budget()
+        cost[name] = budget.C / budget.D
+        families.setdefault(str(request.columns["family"]), []).append(name)
+    found: dict[str, Price] = {}
+    for names in families.values():
+        names.sort(key=cost.__getitem__)
+        picked = sorted({round(i) for i in np.linspace(0, len(names) - 1, PROBED)})
+        some = [names[i] for i in picked]
+        asked = [[task.spec for task in shapes[n][:LARGEST_PACK]] for n in some]
+        answers = probe(asked, min(workers, sum(map(len, shapes.values()))), threads)
+        tried = [(cost[n], p) for n, p in zip(some, answers, strict=True) if p is not None]
+        if tried:
+            found |= {name: _between(cost[name], tried) for name in names}
+    return found
+
+
+def _between(cost: float, tried: list[tuple[float, Price]]) -> Price:
+    """The price at a cost per datum, from the tried ones on either side."""
+    costs = [c for c, _ in tried]
+
+    def at(values: Sequence[float]) -> float:
+        return float(np.interp(cost, costs, values))
+
+    above = next((p for c, p in tried if c >= cost), tried[-1][1])
+    packed = {}
+    for rows in above.packed:
+        pairs = [(c, p.packed[rows]) for c, p in tried if rows in p.packed]
+        packed[rows] = float(np.interp(cost, [c for c, _ in pairs], [t for _, t in pairs]))
+    measure = at([p.measure for _, p in tried])
+    # Finishing is one more measurement and things that hardly depend on the size.
+    rest = [p.finish - p.measure for _, p in tried if p.finish is not None]
+    finish = measure + (max(0.0, rest[0]) if rest else 0.0)
+    return Price(at([p.step for _, p in tried]), packed, measure, finish)
+
+
+def _options(tasks: list[Task], requests: dict[str, Request], price: Price) -> list[list[Bundle]]:
+    """Every way to pack runs of one shape; the first is each by itself."""
+    units: dict[str, list[Task]] = {}
+    for task in sorted(tasks, key=lambda task: -_asked(requests, task).steps):
+        units.setdefault(_asked(requests, task).trunk or task.key, []).append(task)
+    packs = all(_asked(requests, task).packs for task in tasks)
+    sizes = [1, *range(2, min(LARGEST_PACK, len(units)) + 1)] if packs and price.packed else [1]
+    made = []
+    for size in sizes:
+        rows = list(units.values())
+        chunks = [rows[i : i + size] for i in range(0, len(rows), size)]
+        made.append([_bundle(chunk, requests, price) for chunk in chunks])
+    return made
+
+
+def _bundle(units: list[list[Task]], requests: dict[str, Request], price: Price) -> Bundle:
+    """Units that step as one, with the expected seconds of each run."""
+    tasks = [task for unit in units for task in unit]
+    after = {t.key: _after(_asked(requests, t).steps, price) for t in tasks}
+    lengths = [[_asked(requests, task).steps for task in unit] for unit in units]
+    together = stepping(lengths, price)
+    whole = sum(map(sum, lengths))
+    worked = tuple(
+        Task(t.spec, together * _asked(requests, t).steps / whole + after[t.key]) for t in tasks
+    )
+    if len(tasks) == 1:
+        return alone(worked[0])
+    return Bundle(_name(worked), worked, How(size=len(units)))
+
+
+def _asked(requests: dict[str, Request], task: Task) -> TrainingRequest:
+    request = requests[task.key]
+    assert isinstance(request, TrainingRequest)
+    return request
+
+
+def _after(steps: int, price: Price) -> float:
+    """Seconds of measuring along the way and of finishing."""
+    return len(log_spaced(steps, CURVE)) * price.measure + (price.finish or 0.0)
+
+
+def stepping(lengths: Sequence[Sequence[int]], price: Price) -> float:
+    """Seconds of all updates of trunks, each with the lengths of the trainings that share it."""
+    ends = sorted({0, *(n for unit in lengths for s in unit for n in (s, branch_step(s)))})
+    seconds = 0.0
+    for begin, end in itertools.pairwise(ends):
+        rows = 0
+        for unit in lengths:
+            if len(unit) == 1:
+                rows += begin < unit[0]
+            else:
+                cooling = sum(branch_step(s) <= begin < s for s in unit)
+                rows += cooling + any(branch_step(s) > begin for s in unit)
+        seconds += (end - begin) * one_step(rows, price, packed=len(lengths) > 1)
+    return seconds
+
+
+def one_step(rows: int, price: Price, *, packed: bool) -> float:
+    """Seconds of one update of `rows` models."""
+    if rows <= 1 or not packed or not price.packed:
+        return rows * price.step
+    known = sorted(price.packed)
+    last = price.packed[known[-1]] / known[-1]
+    beyond = max(0, rows - known[-1]) * last
+    inside = float(np.interp(rows, known, [price.packed[m] for m in known]))
+    return max(price.step, inside + beyond)

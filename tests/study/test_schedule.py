@@ -1,0 +1,228 @@
+"""What goes together, how long it takes, and that the journal does not depend on it."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import allometry as al
+from allometry import InputError, Spec
+from allometry.study import Bundle, How, Runs, Schedule, Study, Task, local, recipes, schedule
+from allometry.study.probe import Compiled, Price, probe
+from allometry.study.schedule import bundles, choose, one_step, span, stepping
+from allometry.study.within import flops, seconds_of, within
+from allometry.train import branch_step
+from tests.study.fakes import FakeRun
+
+TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
+
+
+def study(**changes):
+    asked = {"ladder": [900], "seeds": 2, "tokens": [8e3, 1.6e4]} | changes
+    return Study(TEXT, [recipes.transformer], **asked)
+
+
+def packed(tasks, size=4):
+    """All of them in one bundle."""
+    return Schedule((Bundle("together", tuple(tasks), How(size=size)),), 1, 1.0)
+
+
+@given(st.lists(st.lists(st.integers(2, 60), min_size=1, max_size=4), min_size=1, max_size=5))
+def test_stepping_counts_every_row_of_every_step(lengths):
+    price = Price(1.0, {2: 2.0, 9: 9.0}, 0.0)  # a row costs a second, packed or not
+    rows = 0
+    for unit in lengths:
+        if len(unit) == 1:
+            rows += unit[0]
+            continue
+        for at in range(max(unit)):
+            rows += sum(branch_step(s) <= at < s for s in unit)
+            rows += any(branch_step(s) > at for s in unit)
+    assert stepping(lengths, price) == pytest.approx(rows)
+
+
+def test_a_packed_step_lies_between_those_that_were_tried():
+    price = Price(1.0, {2: 1.2, 4: 1.6, 8: 2.8}, 0.0)
+    seconds = [one_step(m, price, packed=True) for m in range(1, 9)]
+    assert seconds == pytest.approx([1.0, 1.2, 1.4, 1.6, 1.9, 2.2, 2.5, 2.8])
+    assert one_step(3, price, packed=False) == 3.0
+
+
+@given(st.lists(st.floats(0.1, 100), min_size=1, max_size=12), st.integers(1, 4))
+def test_the_end_lies_between_its_bounds(works, workers):
+    made = [Bundle(str(i), (Task(Spec(FakeRun, name=str(i)), w),)) for i, w in enumerate(works)]
+    end = span(made, workers) - schedule.START
+    least = max(max(works), sum(works) / workers)
+    # Longest first ends within 4/3 of the best, which is no less than `least` (Graham 1969).
+    assert least - 1e-9 <= end <= sum(works) / workers + max(works) + 1e-9
+
+
+def choices(monkeypatch, price, workers=2, **changes):
+    monkeypatch.setattr(schedule, "probe", lambda shapes, *_: [price] * len(shapes))
+    specs = study(**changes).specs()
+    return choose([Task(s, s().work()) for s in specs], workers=workers, threads=1), specs
+
+
+@pytest.mark.parametrize("gain", [0.3, 1.0])
+def test_what_is_cheaper_packed_is_packed_and_every_run_is_there_once(monkeypatch, gain):
+    price = Price(0.01, {2: 2 * 0.01 * gain, 4: 4 * 0.01 * gain}, 0.0, 0.0)
+    made, specs = choices(monkeypatch, price, ladder=[900, 2000, 5000])
+    keys = [task.key for bundle in made for task in bundle.tasks]
+    assert sorted(keys) == sorted(spec.key for spec in specs)
+    sizes = {len(bundle.tasks) for bundle in made}
+    assert (max(sizes) > 1) == (gain < 1)
+    assert all(bundle.how.size == len(bundle.tasks) for bundle in made)
+
+
+def test_no_worker_is_left_without_work(monkeypatch):
+    """Eight seeds packed as one are least work, and take twice as long as four on each core."""
+    price = Price(0.01, {2: 0.013, 4: 0.019, 8: 0.031}, 0.0, 0.0)
+    made, _ = choices(monkeypatch, price, seeds=8, tokens=[1.6e4])
+    assert [len(bundle.tasks) for bundle in made] == [4, 4]
+
+
+def test_long_bundles_are_compiled_where_trying_says_so(monkeypatch):
+    answers = iter([Compiled(1.0, 0.7, 10.0), Compiled(1.0, 0.7, 1e4)])
+    monkeypatch.setattr(schedule, "probe_compiled", lambda packs, *_: [next(answers)] * len(packs))
+    price = Price(10.0, {}, 0.0, 0.0)
+    first, _ = choices(monkeypatch, price)
+    second, _ = choices(monkeypatch, price)
+    assert all(b.how.compiled and b.name != b.tasks[0].key for b in first)
+    assert not any(b.how.compiled for b in second)
+    assert sum(b.work for b in first) == pytest.approx(0.7 * sum(b.work for b in second))
+
+
+def test_a_probe_says_how_long_things_take():
+    specs = study().specs()
+    (price,) = probe([specs], workers=1, threads=1)
+    assert 1e-4 < price.step < 1.0
+    assert set(price.packed) == {2, 4}
+    # More models never take less time, and a pack of four takes less than ten models do.
+    assert price.step / 2 < price.packed[4] < 10 * price.step
+    assert price.measure > 0
+    assert price.finish > price.measure / 2
+
+
+def losses(folder):
+    frame = Runs(folder).frame().sort_values("key")
+    return frame.set_index("key")[["loss", "test_loss", "C", "D", "N", "seed"]]
+
+
+def test_a_packed_study_has_the_journal_of_a_plain_one_and_resumes_in_the_same_digits(tmp_path):
+    plain = losses(study().run(tmp_path / "plain", local(workers=1, threads=1)).folder)
+    asked = study()
+    runs = asked.run(
+        tmp_path / "packed", local(workers=1, threads=1), schedule=packed(asked.tasks("none"))
+    )
+    whole = losses(runs.folder)
+    assert list(whole.index) == list(plain.index)
+    # Float32: sums taken in another order, which thirty steps at a high rate enlarge.
+    np.testing.assert_allclose(whole, plain, rtol=1e-3)
+    assert list((runs.folder / "checkpoints").iterdir()) == []
+    assert len(runs.curves()["key"].unique()) == 4
+
+    class Enough(Exception):
+        pass
+
+    events = itertools.count()
+
+    def watch(event):
+        if event.kind in ("progress", "done") and next(events) == 3:
+            raise Enough
+
+    broken = tmp_path / "broken"
+    with pytest.raises(Enough):
+        asked.run(broken, local(workers=1, threads=1), watch, schedule=packed(asked.tasks("none")))
+    assert list((broken / "checkpoints").iterdir())
+    asked.run(broken, local(workers=1, threads=1))
+    assert losses(broken).equals(whole)
+    lines = [json.loads(line) for line in (broken / "journal.jsonl").read_text().splitlines()]
+    assert len({line["key"] for line in lines}) == len(lines)
+
+
+def test_a_schedule_stays_with_its_folder(tmp_path):
+    tasks = study().tasks(tmp_path)
+    packed(tasks[:3]).save(tmp_path)
+    Schedule((Bundle("late", tuple(tasks[2:3]), How()),), 1, 1.0).save(tmp_path)
+    found = bundles(tasks, tmp_path)
+    assert [len(b.tasks) for b in found] == [3, 1]
+    assert found[0].how.size == 4
+
+
+def test_threads_are_never_more_than_the_slots(tmp_path):
+    specs = [Spec(FakeRun, name=f"r{i}", seconds=0.2) for i in range(4)]
+    made = [Bundle(s.key, (Task(s, 1.0),), How(threads=2)) for s in specs]
+    running = most = 0
+    for event in local(workers=2, threads=1)(made, tmp_path):
+        running += {"started": 1, "done": -1}.get(event.kind, 0)
+        most = max(most, running)
+    assert most == 1
+
+
+def test_budgets_of_data_from_one_trunk_are_what_they_are_alone(tmp_path):
+    asked = Study(
+        TEXT,
+        [recipes.cooled(recipes.transformer)],
+        ladder=[900],
+        seeds=1,
+        tokens=[4e3, 8e3, 1.6e4],
+    )
+    specs = asked.specs()
+    assert len({spec().trunk for spec in specs}) == 1
+    plain = losses(asked.run(tmp_path / "plain", local(workers=1, threads=1)).folder)
+    together = packed(asked.tasks("none"), size=1)
+    shared = losses(
+        asked.run(tmp_path / "shared", local(workers=1, threads=1), schedule=together).folder
+    )
+    assert list(shared.index) == list(plain.index)
+    np.testing.assert_allclose(shared, plain, rtol=1e-3)
+    # A trunk of 25 steps, cool-downs of 2, 3 and 6, in place of 8 + 16 + 31.
+    share = flops(asked) / sum(spec().budget().C for spec in specs)
+    assert share == pytest.approx((25 + 2 + 3 + 6) / (8 + 16 + 31))
+
+
+def test_a_trunk_is_one_unit_of_a_schedule(monkeypatch):
+    asked = Study(
+        TEXT, [recipes.cooled(recipes.transformer)], [900], seeds=2, tokens=[4e3, 8e3, 1.6e4]
+    )
+    price = Price(1.0, {2: 2.0, 4: 4.0}, 0.0, 0.0)
+    monkeypatch.setattr(schedule, "probe", lambda shapes, *_: [price] * len(shapes))
+    made = choose([Task(s, 1.0) for s in asked.specs()], workers=2, threads=1)
+    assert [len(bundle.tasks) for bundle in made] == [3, 3]
+    assert [len({t.spec().trunk for t in bundle.tasks}) for bundle in made] == [1, 1]
+    assert sum(bundle.work for bundle in made) == pytest.approx(2 * (25 + 2 + 3 + 6))
+
+
+@pytest.mark.parametrize("most", [3e10, 3e11])
+def test_a_budget_decides_the_largest_size(most):
+    asked = study(ladder=[900, 2000, 5000], seeds=1)
+    cut = within(asked, operations=most)
+    assert flops(cut) <= most
+    assert len(cut.ladder) == 3
+    assert cut.ladder[0] == 900
+    taller = Study(
+        TEXT, asked.recipes, al.study.ladder(900, cut.ladder[-1] * 1.3, 3), 1, cut.tokens
+    )
+    assert flops(taller) > most or cut.tokens[-1] < asked.tokens[-1]
+
+
+def test_a_budget_too_small_is_refused_with_what_it_takes():
+    with pytest.raises(InputError, match=r"budget must be at least .* FLOPs for 3 sizes"):
+        within(study(ladder=[900, 2000, 5000]), operations=1e3)
+    with pytest.raises(InputError, match="be a duration such as 10min"):
+        seconds_of("soon")
+
+
+def test_a_budget_of_time_goes_by_what_the_machine_does(monkeypatch):
+    guessed = {}
+
+    def scheduled(self, folder, **_):
+        guessed["seconds"] = 4 * sum(s().work() for s in self.specs())
+        return Schedule((), 1, guessed["seconds"])
+
+    monkeypatch.setattr(Study, "schedule", scheduled)
+    cut = within(study(ladder=[900, 2000, 5000]), seconds=100.0, workers=1, threads=1)
+    assert sum(s().work() for s in cut.specs()) == pytest.approx(25.0, rel=0.3)
