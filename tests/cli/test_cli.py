@@ -101,7 +101,10 @@ def test_running_again_repeats_nothing_and_says_the_same(studied):
     ("arguments", "keys"),
     [
         (("run", "text.txt", *SMALL, "--json"), {"headline", "families"}),
-        (("status", "runs/text", "--json"), {"done", "failed", "diverged", "waiting", "at_work"}),
+        (
+            ("status", "runs/text", "--json"),
+            {"done", "failed", "diverged", "waiting", "at_work", "seconds_left"},
+        ),
         (
             ("fit", "runs/text", "--form", "floor", "--json"),
             {"form", "n", "objective", "params", "starts", "backtest", "warnings"},
@@ -119,6 +122,14 @@ def test_json_is_json_and_has_what_scripts_rely_on(studied, typed, arguments, ke
     done = typed(*arguments, cwd=studied[0])
     assert done.returncode == 0, done.stderr
     assert keys <= set(json.loads(done.stdout))
+
+
+def test_watching_a_study_that_nobody_is_at_ends_at_once(studied, typed):
+    done = typed("status", "runs/text", "--watch", cwd=studied[0])
+    assert done.returncode == 0, done.stderr
+    assert "nobody is at work" in done.stdout
+    assert "transformer" in done.stdout
+    assert "loss" in done.stdout
 
 
 def test_a_dry_run_prints_the_grid_and_writes_nothing(tmp_path, typed):

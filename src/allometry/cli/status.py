@@ -1,28 +1,67 @@
 """`allometry status`."""
 
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allometry.cli.output import out, say, write_json
+from allometry.cli.output import duration, out, say, write_json
+
+if TYPE_CHECKING:
+    from allometry.study import Runs
 
 
 def status(
     folder: Annotated[Path, typer.Argument(help="A study's folder.")],
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on showing it until nobody is at work.")
+    ] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 2.0,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """How far a study is: what is done, what failed, who is at work."""
     from allometry.report import terminal
     from allometry.study import Runs
-    from allometry.study.lock import holder
 
     runs = Runs(folder)
-    state = runs.state() | {"at_work": holder(runs.folder)}
+    if watch:
+        _watch(runs, every)
+        return
+    state = _state(runs)
     if json:
         write_json(state)
         return
     out.print(terminal.runs_table(runs))
-    words = f"{state['done']} done, {state['failed']} failed, {state['diverged']} diverged, "
-    words += f"{state['waiting']} waiting"
-    say(f"{words}; {state['at_work'] or 'nobody'} is at work.")
+    say(_words(state))
+
+
+def _watch(runs: "Runs", every: float) -> None:
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    from allometry.report.live import rungs
+
+    with Live(console=out, auto_refresh=False) as live:
+        while True:
+            state = _state(runs)
+            live.update(Group(rungs(runs.journal.latest()), Text(_words(state))), refresh=True)
+            if state["at_work"] is None:
+                return
+            time.sleep(every)
+
+
+def _state(runs: "Runs") -> dict[str, Any]:
+    from allometry.study.executors import available_cores
+    from allometry.study.lock import holder
+
+    at_work = holder(runs.folder)
+    return runs.state() | {"at_work": at_work, "seconds_left": runs.left(available_cores())}
+
+
+def _words(state: dict[str, Any]) -> str:
+    counts = (f"{state[name]} {name}" for name in ("done", "failed", "diverged", "waiting"))
+    left = state["seconds_left"]
+    soon = f"; about {duration(left)} of work left" if left else ""
+    return f"{', '.join(counts)}; {state['at_work'] or 'nobody'} is at work{soon}."
