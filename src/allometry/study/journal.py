@@ -1,7 +1,10 @@
 """The record of a study: one JSON line per finished or failed run, only ever appended to."""
 
+import contextlib
+import gc
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
 
@@ -28,8 +31,14 @@ class Journal:
             return []
         with storage("read", self.path):
             data = self.path.read_bytes()
+        lines = data.split(b"\n")[:-1]
+        with contextlib.suppress(ValueError), _undisturbed():
+            # All at once takes half the time of line by line, which is for finding a bad one.
+            records = json.loads(b"[" + b",".join(lines) + b"]")
+            if len(records) == len(lines):
+                return records
         records = []
-        for number, line in enumerate(data.split(b"\n")[:-1], start=1):
+        for number, line in enumerate(lines, start=1):
             try:
                 records.append(json.loads(line))
             except ValueError:
@@ -59,6 +68,18 @@ class Journal:
     def latest(self) -> dict[str, dict[str, Any]]:
         """The last record of each run by its key, in the order of the first ones."""
         return {record["key"]: record for record in self.read()}
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Without looking for rubbish: a million new records are none, and looking takes as long."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _write(descriptor: int, line: bytes, at: int) -> None:

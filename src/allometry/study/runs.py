@@ -1,6 +1,7 @@
 """The runs of a study, read back from its folder."""
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -56,13 +57,18 @@ class Runs:
         """One row per run, finished or failed, with the columns of `COLUMNS` first."""
         import pandas as pd
 
-        rows = [
-            {k: v for k, v in record.items() if k not in ("sample", "measures")}
-            for record in self.journal.latest().values()
-        ]
-        frame = pd.DataFrame(rows)
-        extra = [c for c in frame.columns if c not in COLUMNS]
-        return frame.reindex(columns=[*COLUMNS, *extra])
+        records = list(self.journal.latest().values())
+        kinds = dict.fromkeys(map(tuple, records))
+        names = dict.fromkeys([*COLUMNS, *(name for kind in kinds for name in kind)])
+        left_out = ("sample", "measures")
+        # Column by column is several times as fast as row by row.
+        return pd.DataFrame(
+            {
+                c: [record.get(c, math.nan) for record in records]
+                for c in names
+                if c not in left_out
+            }
+        )
 
     def state(self) -> dict[str, int]:
         """How many runs are done, failed, diverged and waiting."""
