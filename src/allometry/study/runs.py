@@ -87,10 +87,8 @@ class Runs:
         expected: dict[str, float] = {}
         for about in read_schedule(self.folder).values():
             expected |= about["work"]
-        waiting = [
-            expected[key] for key in self.about["runs"] if key in expected and key not in latest
-        ]
-        if not expected or (not waiting and set(self.about["runs"]) - set(latest)):
+        waiting = [key for key in self.about["runs"] if key not in latest]
+        if any(key not in expected for key in waiting):
             return None
         done = [
             (record["seconds"], expected[key])
@@ -98,7 +96,7 @@ class Runs:
             if key in expected and record.get("seconds")
         ]
         pace = sum(s for s, _ in done) / sum(e for _, e in done) if done else 1.0
-        return sum(expected[key] for key in open_) * pace / workers
+        return sum(expected[key] for key in waiting) * pace / workers
 
     def samples(self) -> dict[str, str]:
         """Generated text by the run's key."""

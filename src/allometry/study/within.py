@@ -100,12 +100,13 @@ def within(
 def _tallest(study: Study, cost: Callable[[Study], float], most: float, unit: str) -> Study:
     smallest = study.ladder[0]
     low, high = math.log(NARROWEST * smallest), math.log(WIDEST)
+    tokens, least = study.tokens, math.inf
     for halvings in range(7):
         tokens = [D / 2**halvings for D in study.tokens]
-        if cost(_changed(study, math.exp(low), tokens)) <= most:
-            break
-    else:
         least = cost(_changed(study, math.exp(low), tokens))
+        if least <= most:
+            break
+    if least > most:
         raise InputError(
             f"budget must be at least {least:.3g} {unit} for {len(study.ladder)} sizes from "
             f"{smallest:g} parameters up; got {most:.3g}. Ask for fewer rungs or seeds."
