@@ -1,5 +1,6 @@
 """A process that tries shapes of trainings and says how long they take; see `probe`."""
 
+import contextlib
 import json
 import os
 import sys
@@ -37,9 +38,11 @@ def price(specs: Sequence[Spec], *, cheapest: float, finishing: bool) -> dict[st
     step = _seconds(lambda at: _update(first, at))
     packed = {}
     if requests[0].packs and step <= 4 * (cheapest or step):
-        for rows in sorted({2, 4, len(trainings)} - {1}):
-            if rows <= len(trainings):
-                packed[rows] = _seconds(_pack(trainings[:rows]).step)
+        # A model that torch can't batch is not packed.
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            for rows in sorted({2, 4, len(trainings)} - {1}):
+                if rows <= len(trainings):
+                    packed[rows] = _seconds(_pack(trainings[:rows]).step)
     started = time.perf_counter()
     loss = first.measure(first.model)
     measure = time.perf_counter() - started
