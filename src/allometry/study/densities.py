@@ -77,7 +77,7 @@ def density_study(
         ["spline_coupling"] if images else ["affine_coupling", "spline_coupling"]
     )
     for family in chosen:
-        known = f"be one of {', '.join(RECIPES)} (or all of {', '.join(COPYING)})"
+        known = f"be one of {', '.join(RECIPES)}; or, with none of these, of {', '.join(COPYING)}"
         require(family in RECIPES, "family", known, family)
     # A pixel's CDF alone takes a number for each of its values: no flow of images is smaller.
     least = 4 * target.dim * (target.levels or 1) if images else smallest

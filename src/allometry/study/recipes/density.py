@@ -136,6 +136,7 @@ class FlowRun(TrainingRequest):
     def work(self) -> float:
         """A fixed price per step and layer, and the arithmetic at a modest rate."""
         price = {"affine_coupling": 6e-4, "spline_coupling": 1.6e-3, "glow": 3e-3}
+        price |= {"vqvae": 1e-2, "continuous": 1e-2}
         return self.steps * (1e-3 + price.get(self.family, 1e-3) * self.layers) + (
             self.budget().C / 2e10
         )
