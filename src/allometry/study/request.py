@@ -75,7 +75,7 @@ class Request(ABC):
         """Carry it out."""
 
 
-class TrainingRequest(Request):
+class TrainingRequest(Request, ABC):
     """A run that is one training of one model, so that it can be packed, compiled and branched."""
 
     steps: int
