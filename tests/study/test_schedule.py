@@ -87,12 +87,26 @@ def test_no_worker_is_left_without_work(monkeypatch):
 def test_long_bundles_are_compiled_where_trying_says_so(monkeypatch):
     answers = iter([Compiled(1.0, 0.7, 10.0), Compiled(1.0, 0.7, 1e4)])
     monkeypatch.setattr(schedule, "probe_compiled", lambda packs, *_: [next(answers)] * len(packs))
-    price = Price(10.0, {}, 0.0, 0.0)
+    price = Price(200.0, {}, 0.0, 0.0)
     first, _ = choices(monkeypatch, price)
     second, _ = choices(monkeypatch, price)
     assert all(b.how.compiled and b.name != b.tasks[0].key for b in first)
     assert not any(b.how.compiled for b in second)
     assert sum(b.work for b in first) == pytest.approx(0.7 * sum(b.work for b in second))
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_one_training_takes_all_threads_unless_other_runs_would_wait_for_them(
+    monkeypatch, counted
+):
+    """Twice as quick on two threads, which then nobody else has."""
+    prices = {1: Price(0.02, {}, 0.0, 0.0), 2: Price(0.01, {}, 0.0, 0.0)}
+    monkeypatch.setattr(schedule, "probe", lambda shapes, _, n: [prices[n]] * len(shapes))
+    families = [recipes.transformer, recipes.ngram] if counted else [recipes.transformer]
+    specs = Study(TEXT, families, ladder=[900], seeds=1, tokens=[1.6e4]).specs()
+    made = choose([Task(s, s().work()) for s in specs], workers=2, threads=1)
+    assert len(made) == len(specs)
+    assert {bundle.how.threads for bundle in made} == ({None} if counted else {2})
 
 
 def test_a_probe_says_how_long_things_take():

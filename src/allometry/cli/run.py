@@ -113,6 +113,7 @@ def carry_out(
     if dry_run:
         _print_grid(study.grid(), executor.workers, json)
         return
+    study.tasks(folder)  # refuses what can't be done, before there is a folder
     make_folder(folder)
     schedule = study.schedule(folder, workers=workers, threads=threads)
     tasks = schedule.tasks

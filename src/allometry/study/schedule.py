@@ -29,8 +29,8 @@ START = 2.5
 CURVE = 12
 """Measurements along a training."""
 
-LONG = 120.0
-"""Seconds of a bundle from which on compiling it is tried: it takes some fifteen when new."""
+LONG = 1800.0
+"""Seconds of a bundle from which on compiling it is tried, which takes up to a minute when new."""
 
 PROBED = 4
 """Shapes of a family that are tried; the others lie between them."""
@@ -142,7 +142,10 @@ def choose(tasks: Sequence[Task], *, workers: int, threads: int) -> list[Bundle]
         if name in prices
     ]
     found = [bundle for bundles in _quickest(options, workers) for bundle in bundles]
-    found = _spread(_compile(found, workers, threads), workers, threads)
+    found = _compile(found, workers, threads)
+    if sum(len(bundle.tasks) for bundle in found) == len(tasks):
+        # Runs that are no trainings would wait for threads that a long training has taken.
+        found = _spread(found, workers, threads)
     there = {task.key: task for bundle in found for task in bundle.tasks}
     guessed = sum(task.work for task in tasks if task.key in there)
     tried = sum(task.work for option in options for bundle in option[0] for task in bundle.tasks)
