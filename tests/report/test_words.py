@@ -109,3 +109,17 @@ def test_a_sentence_names_its_family_without_spoiling_its_name():
     assert doubts(alone) == ["Few runs.", "The law missed."]
     both = SimpleNamespace(families=(lstm, ngram), notes=())
     assert doubts(both) == ["LSTM: the law missed.", "N-gram: it is flat."]
+
+
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("vqvae", "VQ-VAE"),
+        ("vae", "VAE"),
+        ("info_vae", "InfoVAE"),
+        ("glow", "GLOW"),
+        ("lstm", "LSTM"),
+    ],
+)
+def test_families_are_written_as_their_papers_write_them(family, text):
+    assert words.family(family) == text

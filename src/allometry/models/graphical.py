@@ -141,7 +141,8 @@ class Directed:
         width = max(x for x, _ in places.values()) + scale
         height = max(y for _, y in places.values()) + scale
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}">'
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+            f'width="{width:.0f}" height="{height:.0f}">'
             f"{''.join(parts)}</svg>"
         )
 

@@ -19,7 +19,11 @@ _FLOPS = (
 )
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _SMALL = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_NAMES = {"ngram": "n-gram"} | {n.lower(): n for n in ("MLP", "RNN", "LSTM", "GRU", "GAN", "VAE")}
+_NAMES = {"ngram": "n-gram"} | {
+    name.lower().replace("-", ""): name
+    for name in ("MLP", "RNN", "LSTM", "GRU", "GAN", "VAE", "VQ-VAE")
+}
+_NAMES |= {"beta_vae": "beta-VAE", "info_vae": "InfoVAE", "nice": "NICE", "glow": "GLOW"}
 BEYOND = "beyond reach"
 """What stands for an amount that no finite number describes."""
 
