@@ -243,15 +243,14 @@ def test_stopping_is_said_in_words_and_leaves_a_checkpoint(tmp_path, asked):
     (tmp_path / "text.txt").write_text(prose())
     long = ["--rungs=1", "--largest=6000", "--seeds=1", "--tokens=50000000", "--context=32"]
     with start("run", "text.txt", *long, cwd=tmp_path) as process:
-        assert "runs on text" in process.stderr.readline()
-        deadline = time.monotonic() + 120
-        while not list(
-            (tmp_path / "runs/text/weights").glob("*")
-        ):  # the n-grams, beside the long run
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        process.send_signal(asked)
         try:
+            assert "runs on text" in process.stderr.readline()
+            deadline = time.monotonic() + 120
+            # The n-grams, beside the long run.
+            while not list((tmp_path / "runs/text/weights").glob("*")):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            process.send_signal(asked)
             _, err = process.communicate(timeout=60)
         finally:
             process.kill()
