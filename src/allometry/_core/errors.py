@@ -7,6 +7,7 @@ AllometryError
 ├── DivergedError (ArithmeticError)    a training left the finite numbers
 ├── StorageError (OSError)             a file or folder could not be read or written
 ├── LockedError (RuntimeError)         another process is at work in this study's folder
+├── WorkerError (RuntimeError)         nobody can be found to carry runs out
 └── MissingExtraError (ImportError)    an optional dependency is absent; names the extra
 ```
 """
@@ -42,6 +43,10 @@ class StorageError(AllometryError, OSError):
 
 class LockedError(AllometryError, RuntimeError):
     """Another live process works in the same study folder."""
+
+
+class WorkerError(AllometryError, RuntimeError):
+    """The processes that should carry runs out don't start, or can't be reached."""
 
 
 class MissingExtraError(AllometryError, ImportError):

@@ -79,9 +79,19 @@ class Spec:
         arguments = {k: _revive(v, anywhere) for k, v in data["arguments"].items()}
         return Spec(_imported(name), **arguments)
 
-    def __call__(self) -> Any:
-        """Do what was asked. Inner specs (a run's target) are made once and shared."""
-        made = {k: _shared(v) if isinstance(v, Spec) else v for k, v in self.arguments.items()}
+    def __call__(self, lent: Mapping["Spec", Any] | None = None) -> Any:
+        """Do what was asked. Inner specs (a run's target) are made once and shared.
+
+        Args:
+            lent: What some inner specs would make, where somebody has made it already.
+        """
+
+        def make(inner: "Spec") -> Any:
+            if not lent:
+                return _shared(inner)
+            return lent[inner] if inner in lent else inner(lent)
+
+        made = {k: make(v) if isinstance(v, Spec) else v for k, v in self.arguments.items()}
         return _imported(self.name)(**made)
 
     def __eq__(self, other: object) -> bool:

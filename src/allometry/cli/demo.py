@@ -16,6 +16,6 @@ def demo(
 ) -> None:
     """The embedded job, end to end, with a report: a few minutes on two cores."""
     from allometry.cli.run import carry_out
-    from allometry.study import demo_study
+    from allometry.study import demo_study, local
 
-    carry_out(demo_study(), folder, workers=workers, threads=None, dry_run=dry_run, json=json)
+    carry_out(demo_study(), folder, local(workers), dry_run=dry_run, json=json)

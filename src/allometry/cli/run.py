@@ -1,5 +1,7 @@
 """`allometry run`."""
 
+import contextlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +11,7 @@ from allometry._core.files import make_folder
 from allometry.cli.output import duration, err, out, say, write_json
 
 if TYPE_CHECKING:
-    from allometry.study import Study
+    from allometry.study import Executor, Study
 
 
 def run(
@@ -60,6 +62,13 @@ def run(
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; one per core.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of each process.")] = None,
+    executor: Annotated[
+        str,
+        typer.Option(
+            help="Who carries the runs out: `local` (processes here), `ray` (a Ray of one's own) "
+            "or `ray:ADDRESS` (a running cluster: `auto`, `host:6379`, `ray://host:10001`)."
+        ),
+    ] = "local",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what it costs.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
@@ -68,9 +77,10 @@ def run(
     The same folder again resumes, or extends the study that is there.
     """
     from allometry.report import words
-    from allometry.study import jobs
+    from allometry.study import jobs, named
     from allometry.study.within import seconds_of, within
 
+    place = named.executor(executor, workers=workers, threads=threads)
     study = jobs.study(
         job,
         smallest=smallest,
@@ -90,32 +100,24 @@ def run(
         sizes = f"{words.count(study.ladder[0])} to {words.count(study.ladder[-1])} parameters"
         say(f"The budget allows {sizes}, {words.count(study.tokens[-1])} tokens at most.")
     folder = folder or Path("runs") / study.target.name
-    carry_out(study, folder, workers=workers, threads=threads, dry_run=dry_run, json=json)
+    carry_out(study, folder, place, dry_run=dry_run, json=json)
 
 
 def carry_out(
-    study: "Study",
-    folder: Path,
-    *,
-    workers: int | None,
-    threads: int | None,
-    dry_run: bool,
-    json: bool,
+    study: "Study", folder: Path, executor: "Executor", *, dry_run: bool, json: bool
 ) -> None:
     """Run a study with progress, write its report, print its answer."""
     from allometry import report
     from allometry.cli.answer import plain
     from allometry.cli.progress import StudyProgress
     from allometry.report.terminal import closing
-    from allometry.study import local
 
-    executor = local(workers, threads)
     if dry_run:
         _print_grid(study.grid(), executor.workers, json)
         return
     study.tasks(folder)  # refuses what can't be done, before there is a folder
     make_folder(folder)
-    schedule = study.schedule(folder, workers=workers, threads=threads)
+    schedule = study.schedule(folder, workers=executor.workers, threads=executor.threads)
     tasks = schedule.tasks
     if tasks:
         say(
@@ -123,7 +125,9 @@ def carry_out(
             f"about {duration(schedule.seconds)}. Results go to {folder}."
         )
     try:
-        with StudyProgress(tasks, executor.workers) as progress:
+        # Whoever prints meanwhile must not speak into the answer.
+        watching = StudyProgress(tasks, executor.workers)
+        with contextlib.redirect_stdout(sys.stderr), watching as progress:
             runs = study.run(folder, executor, watch=progress, schedule=schedule)
     except KeyboardInterrupt:
         say("Stopped. The same command goes on from here.")

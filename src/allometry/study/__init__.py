@@ -1,7 +1,9 @@
 """Sets of runs: what to grow, who carries it out, and the journal of what came of it."""
 
 from allometry.study import recipes
-from allometry.study.executors import Event, Executor, local
+from allometry.study.cluster import Needs, ray
+from allometry.study.drive import Event
+from allometry.study.executors import Executor, local
 from allometry.study.generation import Generation, Piece, likeliest
 from allometry.study.jobs import demo_study
 from allometry.study.journal import Journal
@@ -20,6 +22,7 @@ __all__ = [
     "Generation",
     "How",
     "Journal",
+    "Needs",
     "Outcome",
     "Piece",
     "Place",
@@ -36,5 +39,6 @@ __all__ = [
     "likeliest",
     "load",
     "local",
+    "ray",
     "recipes",
 ]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from allometry._core.spec import Spec
+from allometry.study.executors import available_cores
 
 
 @final
@@ -105,7 +106,8 @@ def _answers(
             stdout=subprocess.PIPE,
             env=environment,
         )
-        for _ in range(workers)
+        # A cluster may have room for more than this machine has.
+        for _ in range(min(workers, 2 * available_cores()))
     ]
     for process in processes:
         assert process.stdin is not None

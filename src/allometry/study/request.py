@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Protocol, final, runtime_checkable
 
 from torch import nn
 
@@ -12,6 +12,25 @@ from allometry._core.estimate import Estimate
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress, Trained
 from allometry.train.training import Training
+
+
+@runtime_checkable
+class Target(Protocol):
+    """What a study asks of any target: text, points, images."""
+
+    @property
+    def name(self) -> str:
+        """In one word."""
+        ...
+
+    @property
+    def D_unique(self) -> float:
+        """How much distinct data there is to train on."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What a journal should remember of it, in plain values."""
+        ...
 
 
 @final

@@ -15,29 +15,10 @@ from allometry._core.spec import Spec
 from allometry.study.executors import Event, Executor, local
 from allometry.study.journal import Journal
 from allometry.study.lock import locked
-from allometry.study.request import Request
+from allometry.study.request import Request, Target
 from allometry.study.runs import Runs, write_curve
 from allometry.study.schedule import Schedule, bundles, schedule
 from allometry.study.tasks import Bundle, Task
-
-
-@runtime_checkable
-class Target(Protocol):
-    """What a study asks of any target: text, points, images."""
-
-    @property
-    def name(self) -> str:
-        """In one word."""
-        ...
-
-    @property
-    def D_unique(self) -> float:
-        """How much distinct data there is to train on."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """What a journal should remember of it, in plain values."""
-        ...
 
 
 @runtime_checkable

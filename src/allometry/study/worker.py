@@ -11,10 +11,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, final
+
+import torch
 
 from allometry._core.errors import AllometryError, DivergedError, StorageError
 from allometry._core.spec import Spec
@@ -28,27 +30,23 @@ TELL_EVERY = 0.2
 
 @final
 class Worker:
-    """The worker's side of the pipe."""
+    """Carries orders out and tells what comes of them.
 
-    def __init__(self, output: IO[str]) -> None:
-        self.output = output
-        self.tasks: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    Args:
+        send: Takes each event, as a line of JSON, to the driver.
+        lent: Targets that need not be made again, by their specs.
+    """
+
+    def __init__(
+        self, send: Callable[[str], None], lent: Mapping[Spec, Any] | None = None
+    ) -> None:
+        self.send, self.lent = send, lent
         self.stopping = threading.Event()
         self.told: dict[str, float] = {}
 
-    def listen(self, source: IO[str]) -> None:
-        """Read the driver's lines until it hangs up, then leave without further ado."""
-        for line in source:
-            message = json.loads(line)
-            if message.get("stop"):
-                self.stopping.set()
-            self.tasks.put(message)
-        os._exit(0)
-
     def tell(self, event: dict[str, Any]) -> None:
         """One event to the driver."""
-        self.output.write(json.dumps(event, allow_nan=False) + "\n")
-        self.output.flush()
+        self.send(json.dumps(event, allow_nan=False))
 
     def watch(self, key: str, progress: Progress) -> None:
         """Pass progress on, but not more often than anyone can read."""
@@ -60,6 +58,7 @@ class Worker:
 
     def carry_out(self, order: dict[str, Any]) -> None:
         """Tell how each run of one order ended."""
+        torch.set_num_threads(order["how"]["threads"])
         started = time.monotonic()
         left = {run["key"]: run["spec"] for run in order["runs"]}
         folder = Path(order["folder"])
@@ -70,7 +69,7 @@ class Worker:
 
         try:
             requests: dict[str, Request] = {
-                key: Spec.from_dict(spec, anywhere=True)() for key, spec in left.items()
+                key: Spec.from_dict(spec, anywhere=True)(self.lent) for key, spec in left.items()
             }
             places = {
                 key: Place(key, folder, functools.partial(self.watch, key), self.stopping.is_set)
@@ -132,20 +131,27 @@ def _failed(error: Exception) -> dict[str, Any]:
 
 def main() -> None:
     """Serve until told to stop or the driver is gone."""
-    import torch
-
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     # Anything that prints must not speak into the pipe: events go to a private copy of stdout.
-    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
-    worker = Worker(output)
+    worker = Worker(lambda line: print(line, file=output))
     # Whoever takes the machine away gives a moment's notice: checkpoint, then leave.
     signal.signal(signal.SIGTERM, lambda *_: worker.stopping.set())
-    threading.Thread(target=worker.listen, args=(sys.stdin,), daemon=True).start()
+    orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin, worker, orders), daemon=True).start()
     worker.tell({"event": "ready"})
-    while "stop" not in (task := worker.tasks.get()):
-        torch.set_num_threads(task["how"]["threads"])
-        worker.carry_out(task)
+    while "stop" not in (order := orders.get()):
+        worker.carry_out(order)
+
+
+def _listen(source: IO[str], worker: Worker, orders: "SimpleQueue[dict[str, Any]]") -> None:
+    """Read the driver's lines until it hangs up, then leave without further ado."""
+    for line in source:
+        message = json.loads(line)
+        if message.get("stop"):
+            worker.stopping.set()
+        orders.put(message)
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,180 @@
+"""Ray, carried out by a real one on this machine; one session for the whole file."""
+
+import os
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import allometry as al
+from allometry import InputError, Spec
+from allometry.cli import main
+from allometry.study import Needs, Study, cluster, local, ray, recipes
+from allometry.study.named import executor
+from tests.study.fakes import Told, _starts
+from tests.study.test_executors import ends, tasks
+
+TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Ray's own processes and sockets
+        with cluster.connected(None, 2) as module:
+            yield module
+
+
+def listening():
+    """Addresses that processes started from here listen at."""
+    kin = {os.getpid()}
+    for _ in range(4):
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parent = int(path.read_text().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
+            if parent in kin:
+                kin.add(int(path.parent.name))
+    sockets = set()
+    for pid in kin:
+        try:
+            names = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+        except OSError:
+            continue
+        sockets |= {n[8:-1] for n in names if n.startswith("socket:[")}
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            cells = line.split()
+            if cells[3] == "0A" and cells[9] in sockets:
+                found.append(cells[1].split(":")[0])
+    return found
+
+
+def test_it_listens_to_this_machine_only():
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F", "0" * 24 + "01000000"}
+    found = listening()
+    assert found
+    assert set(found) <= loopback
+
+
+def test_every_task_ends_whatever_the_others_do(tmp_path):
+    work = tasks("good", "raises", "diverges", "dies", "prints")
+    told = ends(ray(workers=1)(work, tmp_path))
+    kinds = [told[f"r{i}"].kind for i in range(5)]
+    assert kinds == ["done", "failed", "failed", "failed", "done"]
+    assert told["r1"].data["error"] == "KeyError: 'nothing here'"
+    assert told["r2"].data["status"] == "diverged"
+    assert "the worker died" in told["r3"].data["error"]
+    assert [_starts(tmp_path, f"r{i}") for i in (0, 3)] == [1, 2]
+    assert not list(tmp_path.glob(".seen*"))
+
+
+def real_study():
+    return Study(TEXT, [recipes.transformer, recipes.ngram], [900, 2000], seeds=1, tokens=[8e3])
+
+
+def essence(runs):
+    columns = ["key", "family", "shape", "seed", "N", "D", "C", "status", "loss", "test_loss"]
+    return runs.frame().sort_values("key")[columns].reset_index(drop=True)
+
+
+def test_the_same_study_gives_the_same_journal_as_on_this_machine(tmp_path):
+    here = real_study().run(tmp_path / "local", local(workers=1, threads=1))
+    there = real_study().run(tmp_path / "ray", ray(workers=1))
+    a, b = essence(here), essence(there)
+    exact = ["key", "family", "shape", "seed", "N", "D", "C", "status"]
+    assert a[exact].equals(b[exact])
+    for loss in ("loss", "test_loss"):
+        torch.testing.assert_close(
+            torch.tensor(a[loss]), torch.tensor(b[loss]), rtol=1e-5, atol=1e-6
+        )
+    assert set(here.frame().columns) == set(there.frame().columns)
+    pairs = [sorted(p.name for p in (r.folder / "weights").iterdir()) for r in (here, there)]
+    assert pairs[0] == pairs[1]
+    assert list((there.folder / "checkpoints").iterdir()) == []
+
+
+def test_a_worker_killed_in_the_middle_of_a_run_is_replaced_and_the_study_completes(tmp_path):
+    def recipe(target, ladder, *, tokens, seeds):
+        return [Spec(Told, name=f"r{i}", seconds=1.5) for i in range(3)]
+
+    killed, progress = [], []
+
+    def watch(event):
+        progress.extend([event.data["step"]] if event.kind == "progress" else [])
+        if event.kind == "progress" and not killed:
+            killed.append(int((tmp_path / "r0.pid").read_text()))
+            os.kill(killed[0], signal.SIGKILL)
+
+    runs = Study(TEXT, [recipe], [1000], tokens=100).run(tmp_path, ray(workers=1), watch=watch)
+    assert len(killed) == 1
+    assert len(progress) > 3  # while the runs went on
+    assert runs.frame()["status"].tolist() == ["done"] * 3
+    assert len(runs.journal.read()) == 3
+    assert sum(_starts(tmp_path, f"r{i}") for i in range(3)) == 4
+
+
+def test_closing_lets_the_run_at_hand_leave(tmp_path):
+    events = ray(workers=1)(tasks("good", seconds=60.0), tmp_path)
+    for event in events:
+        if event.kind == "progress":
+            break
+    started = time.monotonic()
+    events.close()
+    assert time.monotonic() - started < 8
+
+
+def test_weights_come_back_where_the_folder_is_not_shared(tmp_path, monkeypatch):
+    """A node that does not see the driver's folder: the file by which it would know is gone.
+
+    The second run needs another worker than the first.
+    """
+    study = Study(TEXT, [recipes.transformer], [900], seeds=2, tokens=[4e3])
+    folder, made, asked = tmp_path / "far", cluster._Actors.__init__, []
+
+    def blind(self, *arguments):
+        made(self, *arguments)
+        self.seen.unlink()
+
+    def needs(bundle):
+        asked.append(bundle)
+        return Needs(cpus=float(len(asked)))
+
+    monkeypatch.setattr(cluster._Actors, "__init__", blind)
+    runs = study.run(folder, ray(workers=1, needs=needs))
+    assert runs.frame()["status"].tolist() == ["done", "done"]
+    for key in runs.frame()["key"]:
+        saved = al.study.load(folder / "weights" / f"{key}.safetensors")
+        assert saved.family == "transformer"
+    assert len(asked) == 2
+
+
+def test_bad_names_and_numbers_are_refused():
+    for words in ("slurm", "ray:", "local:3", ""):
+        with pytest.raises(InputError, match="executor must be local"):
+            executor(words)
+    with pytest.raises(InputError, match="be at least 1"):
+        ray(workers=0)
+    assert isinstance(executor("ray", workers=2), ray)
+    assert executor("ray:auto", workers=2).address == "auto"
+
+
+def test_an_address_where_nobody_is_is_told_in_a_sentence(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    for address, words in [
+        ("127.0.0.1:1", "Can't reach Ray at 127.0.0.1:1: Connection refused."),
+        ("nonsense", "ray.address must be auto, HOST:PORT or ray://HOST:PORT; got 'nonsense'."),
+    ]:
+        line = ["allometry", "run", "embedded", "--executor", f"ray:{address}"]
+        monkeypatch.setattr(sys, "argv", [*line, "-o", str(tmp_path / "none")])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code == 2
+        assert capsys.readouterr().err == f"allometry: {words}\n"
+    assert not (tmp_path / "none").exists()
