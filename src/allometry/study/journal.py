@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
 
+import orjson
+
 from allometry._core.errors import StorageError
 from allometry._core.files import storage
 
@@ -27,18 +29,39 @@ class Journal:
 
     def read(self) -> list[dict[str, Any]]:
         """Every whole record, oldest first."""
+        return [record for batch in self.batches() for record in batch]
+
+    def batches(self, size: int = 1 << 24) -> Iterator[list[dict[str, Any]]]:
+        """Every whole record, oldest first, in lists of about `size` bytes of the file.
+
+        Raises:
+            StorageError: A line that is no torn last one is damaged.
+        """
         if not self.path.exists():
-            return []
-        with storage("read", self.path):
-            data = self.path.read_bytes()
-        lines = data.split(b"\n")[:-1]
-        with contextlib.suppress(ValueError), _undisturbed():
-            # All at once takes half the time of line by line, which is for finding a bad one.
-            records = json.loads(b"[" + b",".join(lines) + b"]")
+            return
+        begun, before = b"", 0
+        with storage("read", self.path), self.path.open("rb") as file:
+            while block := file.read(size):
+                whole, newline, rest = block.rpartition(b"\n")
+                if not newline:
+                    begun += block
+                    continue
+                lines = (begun + whole).split(b"\n")
+                begun = rest
+                with _undisturbed():
+                    records = self._parsed(lines, before)
+                yield records
+                before += len(lines)
+
+    def _parsed(self, lines: list[bytes], before: int) -> list[dict[str, Any]]:
+        """The records of lines of which the first is the one after `before` others."""
+        with contextlib.suppress(ValueError):
+            # All at once is quicker than line by line, which is for finding a bad one.
+            records = orjson.loads(b"[" + b",".join(lines) + b"]")
             if len(records) == len(lines):
                 return records
         records = []
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(lines, start=before + 1):
             try:
                 records.append(json.loads(line))
             except ValueError:

@@ -1,7 +1,6 @@
 """The runs of a study, read back from its folder."""
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from allometry._core.errors import InputError, StorageError
 from allometry._core.files import replacing, storage
+from allometry.study.frame import frame
 from allometry.study.journal import Journal
 from allometry.study.schedule import read as read_schedule
 
@@ -55,20 +55,7 @@ class Runs:
 
     def frame(self) -> "pd.DataFrame":
         """One row per run, finished or failed, with the columns of `COLUMNS` first."""
-        import pandas as pd
-
-        records = list(self.journal.latest().values())
-        kinds = dict.fromkeys(map(tuple, records))
-        names = dict.fromkeys([*COLUMNS, *(name for kind in kinds for name in kind)])
-        left_out = ("sample", "measures")
-        # Column by column is several times as fast as row by row.
-        return pd.DataFrame(
-            {
-                c: [record.get(c, math.nan) for record in records]
-                for c in names
-                if c not in left_out
-            }
-        )
+        return frame(self.journal.batches(), COLUMNS)
 
     def state(self) -> dict[str, int]:
         """How many runs are done, failed, diverged and waiting."""
