@@ -1,6 +1,7 @@
 """A value with its uncertainty: what every measure and every law returns."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -68,6 +69,31 @@ class Estimate:
         """Whether `truth` lies inside the interval."""
         lo, hi = self.interval
         return lo <= truth <= hi
+
+    def through(self, f: Callable[[float], float], slope: float) -> "Estimate":
+        """The estimate of f(x) for a rising f.
+
+        The ends of the interval are carried through f, the standard error by its slope (the delta
+        method).
+
+        Args:
+            f: Rising.
+            slope: Its derivative at the value.
+        """
+
+        def at(x: float | None) -> float | None:
+            return None if x is None else f(x)
+
+        return Estimate(
+            f(self.value),
+            se=None if self.se is None else slope * self.se,
+            lo=at(self.lo),
+            hi=at(self.hi),
+            level=self.level,
+            n=self.n,
+            exact=self.exact,
+            method=self.method,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """`{"value", "se", "lo", "hi"}` with `None` for what is unknown or infinite."""

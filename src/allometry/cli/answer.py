@@ -19,6 +19,7 @@ def plain(story: "Story") -> dict[str, Any]:
         "target": story.target,
         "unit": story.unit,
         "best": _configuration(story.best),
+        "units": _units(story),
         "counted": [_configuration(c) for c in story.counted],
         "families": [_family(f) for f in story.families],
         "unfinished": [
@@ -26,6 +27,16 @@ def plain(story: "Story") -> dict[str, Any]:
         ],
         "notes": list(story.notes),
     } | ({"findings": [_finding(f) for f in story.findings]} if story.findings else {})
+
+
+def _units(story: "Story") -> dict[str, Any]:
+    """The loss of the best in other units."""
+    from allometry.report.units import others
+
+    if story.best is None:
+        return {}
+    more = others(story.unit, story.characters, story.dimensions)
+    return {unit.name: unit.of(story.best.loss).to_dict() for unit in more}
 
 
 def _finding(finding: "Finding") -> dict[str, Any]:
@@ -69,7 +80,8 @@ def _configuration(made: "Configuration | None") -> dict[str, Any] | None:
     if made is None:
         return None
     sizes = {"N": _number(made.N), "D": _number(made.D), "C": _number(made.C)}
-    return {"family": made.family, "shape": made.shape, "loss": made.loss.to_dict()} | sizes
+    losses = {"loss": made.loss.to_dict(), "test": _estimate(made.test)}
+    return {"family": made.family, "shape": made.shape} | losses | sizes
 
 
 def _held_out(held: "HeldOut") -> dict[str, Any]:

@@ -55,6 +55,7 @@ def generate(
 
     Strategies are applied in the order of the options above.
     """
+    from allometry.report.units import aside
     from allometry.study import Generation, likeliest, load
 
     saved = load(model)
@@ -80,8 +81,10 @@ def generate(
         return
     out.print()
     if figures["tokens"]:
+        more = aside(figures["surprise"], saved.unit)
         say(
-            f"{figures['tokens']} tokens, {figures['surprise']:.3f} {saved.unit} under the model, "
+            f"{figures['tokens']} tokens, {figures['surprise']:.3f} {saved.unit}"
+            f"{f' ({more})' if more else ''} under the model, "
             f"{100 * figures['repetition']:.0f} % of 4-grams repeated."
         )
 

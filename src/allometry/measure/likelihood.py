@@ -62,33 +62,10 @@ def per_character(loss: Estimate, characters_per_token: float | int) -> Estimate
 
 def perplexity(loss: Estimate) -> Estimate:
     r"""$e^{\text{loss}}$ with the interval carried through and the error by the delta method."""
-    value = math.exp(loss.value)
-    return Estimate(
-        value,
-        se=None if loss.se is None else value * loss.se,
-        lo=None if loss.lo is None else math.exp(loss.lo),
-        hi=None if loss.hi is None else math.exp(loss.hi),
-        level=loss.level,
-        n=loss.n,
-        exact=loss.exact,
-        method=loss.method,
-    )
+    return loss.through(math.exp, math.exp(loss.value))
 
 
 def scaled(loss: Estimate, factor: float) -> Estimate:
     """An estimate in another unit; `factor` is positive."""
     require(factor > 0, "scaled.factor", "be positive", factor)
-
-    def times(x: float | None) -> float | None:
-        return None if x is None else x * factor
-
-    return Estimate(
-        loss.value * factor,
-        se=times(loss.se),
-        lo=times(loss.lo),
-        hi=times(loss.hi),
-        level=loss.level,
-        n=loss.n,
-        exact=loss.exact,
-        method=loss.method,
-    )
+    return loss.through(lambda x: factor * x, factor)

@@ -25,6 +25,7 @@ from allometry.report import (
     questions,
     tables,
     theme,
+    units,
     words,
     worth,
 )
@@ -103,6 +104,7 @@ def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
         if any(f.held_out for f in story.families)
         else "How loss falls",
         families=tables.families(story),
+        units=units.table(story),
         panel_notes=plates.panel_notes(story),
         held_out=tables.held_out(story),
         curves=drawn.curves,

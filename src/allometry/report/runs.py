@@ -6,6 +6,7 @@ from typing import Any, Protocol, cast, final, runtime_checkable
 
 import numpy as np
 import pandas as pd
+from numpy import ndarray
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
@@ -50,6 +51,8 @@ class Configuration:
     spread: float | None
     seeds: int
     keys: tuple[str, ...]
+    test: Estimate | None = None
+    """The loss on the test split, where it was measured."""
 
 
 @final
@@ -79,6 +82,7 @@ def table(runs: RunsLike) -> pd.DataFrame:
         if name not in frame:
             frame[name] = value if name != "key" else [f"run {i + 1}" for i in range(len(frame))]
     numbers = ("N", "N_embedding", "D", "D_unique", "C", "C_6ND", "loss", "loss_se", "seconds")
+    numbers += ("test_loss", "test_loss_se")
     for name in numbers:
         values = frame[name] if name in frame else pd.Series(math.nan, index=frame.index)
         frame[name] = pd.to_numeric(values, errors="coerce").astype(float)
@@ -136,14 +140,7 @@ def _configuration(group: pd.DataFrame) -> Configuration:
     losses = group["loss"].to_numpy(float)
     n = len(losses)
     between = losses.var(ddof=1) / n if n > 1 else 0.0
-    scoring = group["loss_se"].to_numpy(float)
-    within = float(np.nanmean(scoring) ** 2) if np.isfinite(scoring).any() else math.nan
-    if n > 1:
-        se = math.sqrt(between + (within if math.isfinite(within) else 0.0))
-        method = "between seeds" + (" and of the evaluation" if math.isfinite(within) else "")
-    else:
-        se = math.sqrt(within) if math.isfinite(within) else None
-        method = "of the evaluation; one seed" if se is not None else "one seed"
+    tests = group["test_loss"].to_numpy(float)
     first = group.iloc[0]
     return Configuration(
         family=str(first["family"]),
@@ -151,11 +148,28 @@ def _configuration(group: pd.DataFrame) -> Configuration:
         N=float(first["N"]),
         D=float(first["D"]),
         C=float(group["C"].mean()),
-        loss=Estimate(float(losses.mean()), se=se, n=n, method=method),
+        loss=_pooled(losses, group["loss_se"].to_numpy(float)),
         spread=math.sqrt(between) if n > 1 else (0.0 if counted(group) else None),
         seeds=n,
         keys=tuple(group["key"]),
+        test=_pooled(tests, group["test_loss_se"].to_numpy(float))
+        if np.isfinite(tests).all()
+        else None,
     )
+
+
+def _pooled(losses: ndarray, scoring: ndarray) -> Estimate:
+    """The mean over seeds; its error from their spread and from the evaluation they share."""
+    n = len(losses)
+    within = float(np.nanmean(scoring) ** 2) if np.isfinite(scoring).any() else math.nan
+    if n > 1:
+        between = losses.var(ddof=1) / n
+        se = math.sqrt(between + (within if math.isfinite(within) else 0.0))
+        method = "between seeds" + (" and of the evaluation" if math.isfinite(within) else "")
+    else:
+        se = math.sqrt(within) if math.isfinite(within) else None
+        method = "of the evaluation; one seed" if se is not None else "one seed"
+    return Estimate(float(losses.mean()), se=se, n=n, method=method)
 
 
 def about(runs: RunsLike) -> dict[str, Any]:

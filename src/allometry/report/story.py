@@ -87,6 +87,8 @@ class Story:
         notes: What is missing from the study as a whole.
         verdict: The headline, where the study asks a question and the answer is no law.
         findings: What it rests on.
+        characters: That a token stands for in the validation split, where the target says so.
+        dimensions: Of an image, where images are the target.
     """
 
     target: str
@@ -102,6 +104,8 @@ class Story:
     notes: tuple[str, ...]
     verdict: str = ""
     findings: tuple["Finding", ...] = ()
+    characters: float | None = None
+    dimensions: int | None = None
 
     @property
     def rival(self) -> Configuration | None:
@@ -177,6 +181,8 @@ def tell(
         waiting=len(set(about(runs).get("runs") or ()) - set(frame["key"])),
         unfinished=unfinished(frame),
         notes=_missing(frame, done, trained, rivals),
+        characters=_characters(said),
+        dimensions=_dimensions(said),
     )
 
 
@@ -206,6 +212,19 @@ def _called(said: dict[str, Any], frame: pd.DataFrame) -> str:
     first = frame["target"].iloc[0] if len(frame) else ""
     name = str(said.get("name") or said.get("target") or first or "these runs")
     return "the embedded text" if name == "embedded" else name
+
+
+def _characters(said: dict[str, Any]) -> float | None:
+    tokens, characters = (said.get(k) for k in ("tokens", "characters"))
+    if not isinstance(tokens, dict) or not isinstance(characters, dict):
+        return None
+    many = tokens.get("validation")
+    return characters.get("validation", 0) / many if many else None
+
+
+def _dimensions(said: dict[str, Any]) -> int | None:
+    shape = said.get("shape")
+    return math.prod(map(int, shape)) if said.get("kind") == "images" and shape else None
 
 
 def _unique(said: dict[str, Any], frame: pd.DataFrame) -> float | None:

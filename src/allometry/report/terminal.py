@@ -10,7 +10,7 @@ from allometry._core.errors import InputError
 from allometry._core.estimate import Estimate
 from allometry.laws import Design, Law, Plan
 from allometry.laws.allocate import Allocation
-from allometry.report import tables, words
+from allometry.report import tables, units, words
 from allometry.report.runs import RunsLike
 from allometry.report.sentences import doubts, trust
 from allometry.report.story import Story, tell
@@ -77,6 +77,7 @@ def plan_table(plan: Plan, unit: str = "nats", token: str = "token") -> Renderab
         row("N", plan.N, words.count, "parameters"),
         row("D", plan.D, words.count, f"{token}s"),
         row("loss", plan.loss, words.loss, unit),
+        *(row("", plan.loss and u.of(plan.loss), u.write, u.name) for u in units.others(unit)),
     )
     if plan.lost is not None:
         most = plan.lost.interval[1]
@@ -132,9 +133,8 @@ def closing(story: Story) -> RenderableType:
     for finding in story.findings:
         parts += [Text(said) for said in finding.words]
         parts += [Padding(drawn(table), (1, 0, 0, 0)) for table in finding.tables]
-    reached = tables.reaches(story)
-    if reached is not None:
-        parts.append(Padding(drawn(reached), (1, 0, 0, 0)))
+    for table in (tables.reaches(story), units.table(story)):
+        parts += [Padding(drawn(table), (1, 0, 0, 0))] if table is not None else []
     if story.unfinished:
         count = words.several(len(story.unfinished), "run")
         parts.append(Text(f"{count} did not finish and entered no fit.", style="red"))
