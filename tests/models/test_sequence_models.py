@@ -119,6 +119,31 @@ def test_pixels_see_what_precedes_them_alone():
             assert moved[3, 3]
 
 
+def test_colours_of_a_pixel_are_read_in_order():
+    model = PixelCNN(levels=5, width=6, depth=2, colours=3)
+    x = torch.randint(5, (1, 4, 6), generator=torch.Generator().manual_seed(0))
+    base = model(x)
+    x[0, 1, 2] = (x[0, 1, 2] + 1) % 5
+    moved = (model(x) - base).abs().amax(-1)[0] > 1e-12
+    assert not (moved & ~(torch.arange(24).reshape(4, 6) > 8)).any()
+    assert moved[1, 3]
+    # At the very beginning nothing is known but which colour it is.
+    assert not torch.allclose(base[0, 0, 0], base[0, 0, 1])
+
+
+def test_kernels_count_no_cell_that_is_never_used():
+    model = PixelCNN(levels=5, width=6, depth=2)
+    x = torch.randint(5, (2, 9, 9), generator=torch.Generator().manual_seed(0))
+    model.log_prob(x).sum().backward()
+    for p in model.parameters():
+        assert p.grad is not None
+        assert (p.grad != 0).any(0).all()
+    # 7 x 7 has 24 cells before the middle, 3 x 3 has 5 with it.
+    assert sum(p.numel() for p in (model.first.weight, *(m.weight for m in model.later))) == (
+        36 * 24 + 2 * 36 * 5
+    )
+
+
 def test_pixels_are_a_distribution_and_samples_follow_it():
     model = PixelCNN(levels=2, width=4, depth=1)
     every = torch.cartesian_prod(*[torch.arange(2)] * 4).reshape(16, 2, 2)
@@ -131,8 +156,9 @@ def test_pixels_are_a_distribution_and_samples_follow_it():
     assert ((seen - p).abs() < 5 * (p * (1 - p) / n).sqrt() + 1e-9).all()
 
 
-def test_sampling_rows_in_reach_only_changes_nothing():
-    model = PixelCNN(levels=4, width=4, depth=1)
+@pytest.mark.parametrize("colours", [1, 2])
+def test_what_a_pixel_keeps_is_what_it_would_compute(colours):
+    model = PixelCNN(levels=4, width=4, depth=3, colours=colours)
     whole = model.sample(2, 9, 4, torch.Generator().manual_seed(3))
     rng = torch.Generator().manual_seed(3)
     slow = torch.zeros(2, 9, 4, dtype=torch.int64)

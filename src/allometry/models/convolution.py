@@ -1,10 +1,10 @@
-"""Causal convolutions: over time with dilation, over images with masks; a finite-memory network.
+"""Causal convolutions over time, with dilation; a finite-memory network.
 
-Letters: b batch, n positions, d width, v vocabulary, h and w image height and width.
+Letters: b batch, n positions, d width, v vocabulary.
 """
 
 from collections.abc import Iterator
-from typing import Any, final
+from typing import final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -141,87 +141,6 @@ class CausalConvolution(nn.Module):
     def new_cache(self) -> History:
         """An empty memory for `model(tokens, cache=cache)`."""
         return History([(self.kernel - 1) * d for d in self.dilations])
-
-    def embedding_parameters(self) -> Iterator[Tensor]:
-        """Parameters of the way in and out: table and readout."""
-        yield self.table.weight
-        yield from self.readout.parameters()
-
-
-@final
-class PixelCNN(nn.Module):
-    """Masked convolutions over an image read row by row; each pixel one of `levels` values.
-
-    The first kernel (type A) sees what precedes a pixel, the others (type B) the pixel as well, so
-    the logits at a pixel depend on all before it in their reach and on nothing after.
-
-    Args:
-        levels: Values of a pixel, 0..levels-1, as categories.
-        width: Channels.
-        depth: Layers after the first.
-        kernel: Side of the later kernels, odd; the first is 7.
-        rng: Source of the initial weights; `None` means a generator with seed 0.
-
-    References: `vandenoord2016` Sec. 3.4 (masks) and 3.3 (residual blocks, simplified).
-    """
-
-    def __init__(
-        self,
-        levels: int = 256,
-        width: int = 32,
-        depth: int = 4,
-        kernel: int = 3,
-        rng: torch.Generator | None = None,
-    ) -> None:
-        super().__init__()
-        require(levels >= 2, "PixelCNN.levels", "be at least 2", levels)
-        require(kernel % 2 == 1, "PixelCNN.kernel", "be odd", kernel)
-        self.levels = levels
-        self.table = nn.Embedding(levels, width)
-        self.first = nn.Conv2d(width, width, 7, padding=3)
-        self.later = nn.ModuleList(
-            nn.Conv2d(width, width, kernel, padding=kernel // 2) for _ in range(depth)
-        )
-        self.readout = nn.Linear(width, levels)
-        initialise(self, rng)
-
-    def forward(self, images: Int[Tensor, "b h w"]) -> Float[Tensor, "b h w v"]:
-        """Logits of every pixel given those before it."""
-        x = self.table(images).permute(0, 3, 1, 2)
-        x = self._masked(self.first, x, present=False)
-        for layer in self.later:
-            x = x + self._masked(layer, F.gelu(x), present=True)
-        return self.readout(F.gelu(x).permute(0, 2, 3, 1))
-
-    def _masked(self, layer: Any, x: Tensor, present: bool) -> Tensor:
-        k = layer.kernel_size[0]
-        # Rows above, and in the pixel's own row what stands before it.
-        past = torch.arange(k * k, device=x.device).reshape(k, k) < (k * k // 2 + present)
-        return F.conv2d(x, layer.weight * past, layer.bias, padding=layer.padding)
-
-    def log_prob(self, images: Int[Tensor, "b h w"]) -> Float[Tensor, " b"]:
-        """The log-probability of each image, in nats."""
-        log_p = self(images).log_softmax(-1)
-        return log_p.gather(-1, images[..., None])[..., 0].flatten(1).sum(1)
-
-    @property
-    def reach(self) -> int:
-        """Rows above a pixel that its logits depend on."""
-        return 3 + sum(layer.kernel_size[0] // 2 for layer in self.later)  # type: ignore[index]
-
-    @torch.no_grad()
-    def sample(
-        self, n: int, height: int, width: int, rng: torch.Generator
-    ) -> Int[Tensor, "{n} {height} {width}"]:
-        """Draw n images pixel by pixel, looking at the rows in reach only."""
-        images = torch.zeros(n, height, width, dtype=torch.int64)
-        for i in range(height):
-            top = max(0, i - self.reach)
-            for j in range(width):
-                logits = self(images[:, top : i + 1])[:, -1, j]
-                p = logits.double().softmax(-1)
-                images[:, i, j] = torch.multinomial(p, 1, generator=rng)[:, 0]
-        return images
 
     def embedding_parameters(self) -> Iterator[Tensor]:
         """Parameters of the way in and out: table and readout."""

@@ -13,7 +13,7 @@ from numpy import ndarray
 from torch import nn
 
 from allometry._core.spec import Spec
-from allometry.models import flows
+from allometry.models import PixelCNN, flows
 from allometry.models.autoencoders import VAE
 from allometry.report import codes, raster, words
 from allometry.report.raster import Picture
@@ -75,7 +75,8 @@ def _loaded(path: Path) -> nn.Module | None:
     """The flow in a file of weights, or nothing where it holds another kind of model."""
     tensors, said = checkpoint.read(path)
     wanted = json.loads(said.get("model") or "{}")
-    if not str(wanted.get("spec", "")).startswith(f"{made.__module__}:"):
+    known = tuple(f"{maker.__module__}:" for maker in (made, PixelCNN))
+    if not str(wanted.get("spec", "")).startswith(known):
         return None
     model: nn.Module = Spec.from_dict(wanted)()
     model.load_state_dict(tensors)

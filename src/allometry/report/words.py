@@ -24,6 +24,7 @@ _NAMES = {"ngram": "n-gram"} | {
     for name in ("MLP", "RNN", "LSTM", "GRU", "GAN", "VAE", "VQ-VAE")
 }
 _NAMES |= {"beta_vae": "beta-VAE", "info_vae": "InfoVAE", "nice": "NICE", "glow": "GLOW"}
+_NAMES |= {"pixelcnn": "PixelCNN"}
 BEYOND = "beyond reach"
 """What stands for an amount that no finite number describes."""
 

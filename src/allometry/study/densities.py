@@ -9,6 +9,7 @@ from allometry.study.recipes.autoencoder import PLAIN
 from allometry.study.recipes.baseline import baseline
 from allometry.study.recipes.density import Vectors
 from allometry.study.recipes.flows import RECIPES
+from allometry.study.recipes.pixels import pixelcnn
 from allometry.study.recipes.quantiser import UNIT, quantiser
 from allometry.study.study import Study
 from allometry.targets import Images, Points, Table, points
@@ -27,6 +28,9 @@ LAWS: dict[str, Callable[[], points.Density]] = {
 }
 """Jobs by name, besides files."""
 
+
+LIKELY = {**RECIPES, "pixelcnn": pixelcnn}
+"""Families with a likelihood (or a bound on it)."""
 
 COPYING = {"quantiser": quantiser, **PLAIN}
 """Families whose loss is the squared error of a copy, apart from those with a likelihood."""
@@ -62,7 +66,7 @@ def density_study(
 
     Args:
         target: Points, a table or images.
-        families: Of `RECIPES`; affine and spline couplings for points, splines for images, unless
+        families: Of `LIKELY`; affine and spline couplings for points, splines for images, unless
             told. Those of `COPYING` are a study of another loss, see `copy_study`.
         smallest: Parameters of the smallest flow.
         largest: Of the largest, 100,000 at most.
@@ -77,13 +81,13 @@ def density_study(
         ["spline_coupling"] if images else ["affine_coupling", "spline_coupling"]
     )
     for family in chosen:
-        known = f"be one of {', '.join(RECIPES)}; or, with none of these, of {', '.join(COPYING)}"
-        require(family in RECIPES, "family", known, family)
+        known = f"be one of {', '.join(LIKELY)}; or, with none of these, of {', '.join(COPYING)}"
+        require(family in LIKELY, "family", known, family)
     # A pixel's CDF alone takes a number for each of its values: no flow of images is smaller.
     least = 4 * target.dim * (target.levels or 1) if images else smallest
     return Study(
         target,
-        recipes=[*(RECIPES[f] for f in chosen), baseline],
+        recipes=[*(LIKELY[f] for f in chosen), baseline],
         ladder=ladder(max(smallest, least), max(min(largest, 1e5), 8 * least), min(rungs, 6)),
         seeds=seeds,
         tokens=examples or ([12_800, 25_600, 51_200] if images else [32_000, 64_000, 256_000]),

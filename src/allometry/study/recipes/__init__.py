@@ -29,6 +29,7 @@ from allometry.study.recipes.flows import (
 )
 from allometry.study.recipes.gan import gan
 from allometry.study.recipes.ngram import ngram
+from allometry.study.recipes.pixels import pixelcnn
 from allometry.study.recipes.quantiser import quantiser
 from allometry.study.recipes.retried import retried
 from allometry.study.recipes.sequence import convolution, gru, lstm, mlp, rnn
@@ -62,6 +63,7 @@ __all__ = [
     "mlp",
     "ngram",
     "nice",
+    "pixelcnn",
     "planar",
     "quantiser",
     "radial",
