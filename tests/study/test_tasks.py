@@ -12,6 +12,7 @@ from allometry.study.recipes.transduction import answered, score, writer
 from allometry.study.recipes.upstream import TASKS
 from allometry.study.request import Place
 from allometry.targets import Sources, Symbols, Text, Transduction
+from allometry.train import Crowd
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +101,21 @@ def test_cross_attention_learns_to_reverse(tmp_path):
     out = carried_out(spec, tmp_path)
     assert out.columns["loss"] < 0.5  # chance is log 5 = 1.6
     assert out.measures["exact"].value > 0.3
+
+
+@pytest.mark.parametrize("kind", ["domain", "encoder-decoder", "decoder"])
+def test_members_of_a_pack_end_where_they_end_alone(kind):
+    if kind == "domain":
+        specs = recipes.domains(Domains([Symbols.tunes(100)]), [2e3], tokens=[3_000], seeds=2)
+    else:
+        job = Transduction("sorting", size=5, length=5)
+        specs = recipes.transduction(job, [2e3], tokens=[1_500], seeds=2, kind=kind)
+    runs = [spec() for spec in specs]
+    ends = {e.name: e.trained for e in Crowd({str(r.seed): r.training() for r in runs})()}
+    for run in runs:
+        alone = run.training().alone()
+        # Single precision: sums are taken in another order.
+        assert ends[str(run.seed)].loss.value == pytest.approx(alone.loss.value, rel=1e-4)
 
 
 def test_grown_sizes_are_near_what_was_asked():

@@ -89,7 +89,7 @@ def study(
     if job == "dyck":
         return dyck_study(seeds=seeds, tokens=tokens)
     if job in ORDERED:
-        return ORDERED[job](job, smallest, largest, rungs, seeds, tokens, families)
+        return ordered_study(job, smallest, largest, rungs, seeds, tokens, families)
     texts = _texts(job)
     density = None if texts else vectors(job)
     if density is not None:
@@ -215,71 +215,41 @@ def _texts(job: str) -> list[Path]:
     return sorted(place.glob("*.txt")) if place.is_dir() else []
 
 
-def domain_study(
-    job: str,
-    smallest: float = 1e3,
-    largest: float = 3e4,
-    rungs: int = 4,
-    seeds: int = 2,
-    tokens: Sequence[float] | None = None,
-    families: Sequence[str] = (),
-) -> Study:
-    """The same transformer on text, digits, tunes and a series; see `recipes.domains`."""
-    require(not families, "family", "be left out: domains has one", list(families))
-    return Study(
-        Domains.usual(),
-        recipes=[domains],
-        ladder=ladder(smallest, min(largest, 1e5), min(rungs, 5)),
-        seeds=seeds,
-        tokens=tokens or [5e4, 1e5, 2e5],
-    )
-
-
-def task_study(
-    job: str,
-    smallest: float = 1e3,
-    largest: float = 3e4,
-    rungs: int = 4,
-    seeds: int = 2,
-    tokens: Sequence[float] | None = None,
-    families: Sequence[str] = (),
-) -> Study:
-    """Transformers trained on each upstream task, judged alike; see `recipes.upstream`."""
-    return Study(
-        Sources.embedded(),
-        recipes=[functools.partial(upstream, task=task) for task in families or TASKS],
-        ladder=ladder(smallest, min(largest, 1e5), min(rungs, 5)),
-        seeds=seeds,
-        tokens=tokens or [1e5, 2e5, 4e5],
-        unit="nats per window",
-    )
-
-
-def transduction_study(
-    job: str,
-    smallest: float = 1e3,
-    largest: float = 3e4,
-    rungs: int = 4,
-    seeds: int = 2,
-    tokens: Sequence[float] | None = None,
-    families: Sequence[str] = (),
-) -> Study:
-    """Models with cross attention and without, turning one sequence into another."""
-    return Study(
-        Transduction(job),
-        recipes=[functools.partial(transduction, kind=kind) for kind in families or WRITERS],
-        ladder=ladder(smallest, min(largest, 1e5), min(rungs, 5)),
-        seeds=seeds,
-        tokens=tokens or [1e5, 2e5, 4e5],
-    )
-
-
-ORDERED: dict[str, Callable[..., Study]] = {
-    "domains": domain_study,
-    "tasks": task_study,
-    **dict.fromkeys(TRANSDUCTIONS, transduction_study),
-}
+ORDERED = ("domains", "tasks", *TRANSDUCTIONS)
 """Studies that are asked for by name, whose families are not those of a text."""
+
+
+def ordered_study(
+    job: str,
+    smallest: float = 1e3,
+    largest: float = 3e4,
+    rungs: int = 4,
+    seeds: int = 2,
+    tokens: Sequence[float] | None = None,
+    families: Sequence[str] = (),
+) -> Study:
+    """Of `ORDERED`: domains, upstream tasks, or one sequence turned into another.
+
+    See `recipes.domains`, `recipes.upstream` and `recipes.transduction`.
+    """
+    unit, usual = None, [1e5, 2e5, 4e5]
+    if job == "domains":
+        require(not families, "family", "be left out: domains has one", list(families))
+        target, grown, usual = Domains.usual(), [domains], [5e4, 1e5, 2e5]
+    elif job == "tasks":
+        target, unit = Sources.embedded(), "nats per window"
+        grown = [functools.partial(upstream, task=task) for task in families or TASKS]
+    else:
+        target = Transduction(job)
+        grown = [functools.partial(transduction, kind=kind) for kind in families or WRITERS]
+    return Study(
+        target,
+        recipes=grown,
+        ladder=ladder(smallest, min(largest, 1e5), min(rungs, 5)),
+        seeds=seeds,
+        tokens=tokens or usual,
+        unit=unit,
+    )
 
 
 def _from_file(path: Path, function: str) -> Study:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
+from torch import nn
 
 from allometry._core.errors import InputError, require
 from allometry._core.spec import Spec
@@ -17,18 +18,20 @@ from allometry.measure.likelihood import scaled
 from allometry.models import Transformer
 from allometry.study.recipes.outcome import outcome
 from allometry.study.recipes.transformer import BASE_WIDTH, cost, decoder, grow
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.recipes.words import text_training
+from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Symbols, Text, music
 from allometry.train import checkpoint
 from allometry.train.budget import Budget
 from allometry.train.evaluate import evaluate
-from allometry.train.loop import train
+from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
+from allometry.train.training import Training
 
 
 @final
 @dataclass(frozen=True)
-class DomainRun(Request):
+class DomainRun(TrainingRequest):
     r"""The transformer of `TransformerRun` on any sequences of symbols.
 
     Its loss is told in shares of $H_0$, the nats of a single symbol of the training part, so that
@@ -93,11 +96,11 @@ class DomainRun(Request):
         """A fixed price per step and layer, and the arithmetic at a modest rate."""
         return self.steps * (0.002 + 0.0015 * self.depth) + self.budget().C / 5e10
 
-    def __call__(self, place: Place) -> Outcome:
-        """Train, measure on validation and test, draw one sequence."""
-        target = self.target
-        if target.fingerprint != self.fingerprint:
-            raise InputError(f"{target.name} must not change while its study goes on; it has.")
+    def training(self) -> Training:
+        """By next symbols, with the rate scaled to width and depth."""
+        if self.target.fingerprint != self.fingerprint:
+            name = self.target.name
+            raise InputError(f"{name} must not change while its study goes on; it has.")
         torch.set_default_dtype(torch.float32)
         model = self.model()
         optimiser = adamw(
@@ -107,18 +110,13 @@ class DomainRun(Request):
             base_width=BASE_WIDTH,
             weight_decay=self.weight_decay,
         )
-        trained = train(
-            model,
-            optimiser,
-            target,
-            steps=self.steps,
-            batch=self.batch,
-            context=self.context,
-            seed=self.seed,
-            save_to=place.checkpoint,
-            watch=place.watch,
-            stop=place.stop,
-        )
+        return text_training(self, model, optimiser)
+
+    def finish(
+        self, place: Place, training: Training, model: nn.Module, trained: Trained
+    ) -> Outcome:
+        """Measure on validation and test, draw one sequence."""
+        target = self.target
         test = evaluate(model, target, "test", context=self.context)
         weights = {"family": domain(target), "target": target.name}
         checkpoint.save_weights(place.weights, model, weights)
@@ -159,7 +157,7 @@ def entropy(target: Text | Symbols) -> float:
     return float(-(share * share.log()).sum())
 
 
-def shown(model: Transformer, target: Text | Symbols, seed: int) -> str:
+def shown(model: nn.Module, target: Text | Symbols, seed: int) -> str:
     """One sequence of the model's own, as people would write it."""
     if isinstance(target, Text):
         start = target.vocabulary.encode("\n").tolist()

@@ -11,7 +11,7 @@ from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -22,12 +22,13 @@ from allometry._core.spec import Spec
 from allometry.models import Transformer
 from allometry.study.recipes.outcome import outcome
 from allometry.study.recipes.transformer import BASE_WIDTH, HEAD
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Transduction
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_parameters
-from allometry.train.loop import descend
+from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
+from allometry.train.training import Training
 
 KINDS = ("encoder-decoder", "decoder")
 
@@ -37,7 +38,7 @@ MEASURED = 512
 
 @final
 @dataclass(frozen=True)
-class TransductionRun(Request):
+class TransductionRun(TrainingRequest):
     """One model that reads a source and writes its answer.
 
     An "encoder-decoder" attends to the source across; a "decoder" reads source and answer as one
@@ -100,30 +101,28 @@ class TransductionRun(Request):
         fixed = 0.003 + 0.0015 * self.depth * stacks + 5e-5 * self.batch
         return self.steps * fixed + self.budget().C / 5e10
 
-    def __call__(self, place: Place) -> Outcome:
-        """Train, and measure on pairs that no training sees."""
+    def training(self) -> Training:
+        """By the likelihood of the answers; measured on pairs that no training sees."""
         torch.set_default_dtype(torch.float32)
         model, target = self.model(), self.target
         optimiser = adamw(
             model, lr=self.lr / math.sqrt(self.depth), width=self.width, base_width=BASE_WIDTH
         )
-
-        def objective(step: int) -> Tensor:
-            source, answer = target.batch(step, size=self.batch, seed=self.seed)
-            losses, counts, _ = answered(model, source, answer, target.end)
-            return losses.sum() / counts.sum()
-
-        trained = descend(
-            model,
-            optimiser,
-            objective,
-            lambda: score(model, target, -1)[0],
+        return Training(
+            model=model,
+            optimiser=optimiser,
+            objective=functools.partial(answer_loss, target.end),
+            batch=lambda step: target.batch(step, size=self.batch, seed=self.seed),
+            measure=lambda model: score(model, target, -1)[0],
             steps=self.steps,
             seen=self.batch * (target.length + 1),
-            save_to=place.checkpoint,
-            watch=place.watch,
-            stop=place.stop,
         )
+
+    def finish(
+        self, place: Place, training: Training, model: nn.Module, trained: Trained
+    ) -> Outcome:
+        """Measure on pairs of a third kind, keep the weights."""
+        target = self.target
         test, exact = score(model, target, -2)
         weights = {"family": self.kind, "target": target.name}
         checkpoint.save_weights(place.weights, model, weights)
@@ -138,8 +137,16 @@ class TransductionRun(Request):
         )
 
 
+def answer_loss(
+    end: int, model: nn.Module, source: Int[Tensor, "b k"], answer: Int[Tensor, "b n"]
+) -> Float[Tensor, ""]:
+    """Nats per symbol of the answers: what a training minimises."""
+    losses, counts, _ = answered(model, source, answer, end)
+    return losses.sum() / counts.sum()
+
+
 def answered(
-    model: Transformer, source: Int[Tensor, "b k"], answer: Int[Tensor, "b n"], end: int
+    model: nn.Module, source: Int[Tensor, "b k"], answer: Int[Tensor, "b n"], end: int
 ) -> tuple[Float[Tensor, "b m"], Bool[Tensor, "b m"], Float[Tensor, "b m v"]]:
     """Losses of the answer's symbols (0 at padding), which of them count, and the logits."""
     if model.kind == "encoder-decoder":
@@ -152,7 +159,7 @@ def answered(
 
 
 @torch.no_grad()
-def score(model: Transformer, target: Transduction, step: int) -> tuple[Estimate, Estimate]:
+def score(model: nn.Module, target: Transduction, step: int) -> tuple[Estimate, Estimate]:
     """Nats per symbol of fresh answers, and the share of answers right altogether."""
     source, answer = target.batch(step, size=MEASURED, seed=0)
     losses, counts, logits = answered(model, source, answer, target.end)

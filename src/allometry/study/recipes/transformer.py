@@ -12,6 +12,7 @@ from torch import nn
 from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.models import Transformer
+from allometry.study.recipes.outcome import outcome
 from allometry.study.recipes.words import about, generate, same_text, text_training, worth
 from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Sources, Text
@@ -117,29 +118,13 @@ class TransformerRun(TrainingRequest):
         shape = Spec(decoder, vocabulary=self.target.vocabulary.size, rng=None, **sizes)
         weights = about("transformer", shape, self.target)
         checkpoint.save_weights(place.weights, model, weights)
-        budget = self.budget()
-        per_token = budget.C / budget.D
-        return Outcome(
-            columns=self.columns
-            | {
-                "N": budget.N,
-                "N_embedding": budget.N_embedding,
-                "D": budget.D,
-                "D_unique": self.target.D_unique,
-                "C": budget.C,
-                "C_6ND": budget.C_6ND,
-                "loss": trained.loss.value,
-                "loss_se": trained.loss.se,
-                "test_loss": test.value,
-                "test_loss_se": test.se,
-                "seconds": trained.seconds,
-            },
-            curve={
-                "step": [float(s) for s in trained.curve.step],
-                "tokens": [float(t) for t in trained.curve.tokens],
-                "flops": [t * per_token for t in trained.curve.tokens],
-                "loss": trained.curve.loss,
-            },
+        return outcome(
+            self.columns,
+            self.budget(),
+            trained,
+            loss=trained.loss,
+            test=test,
+            D_unique=self.target.D_unique,
             sample=generate(model, self.target, self.seed),
             measures=worth(model, self.target, self.seed),
         )

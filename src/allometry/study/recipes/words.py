@@ -12,7 +12,7 @@ from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.decode import sample, temperature
 from allometry.measure import energy_distance, prdc
-from allometry.targets import Sources, Text
+from allometry.targets import Sources, Symbols, Text
 from allometry.train.evaluate import evaluate
 from allometry.train.objectives import next_token
 from allometry.train.training import Training
@@ -26,8 +26,8 @@ class TextRun(Protocol):
     """What a run on text says of its training."""
 
     @property
-    def target(self) -> Text | Sources:
-        """The text."""
+    def target(self) -> Text | Sources | Symbols:
+        """The text, or other symbols in a row."""
         ...
 
     @property
