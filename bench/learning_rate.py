@@ -1,15 +1,18 @@
 """Does one learning rate serve every size? Losses over rates x sizes, and the best rate of each.
 
-Run: python bench/learning_rate.py [--folder DIR] [--tokens D]
+Run: python bench/learning_rate.py [--folder DIR] [--tokens D] [--text FILE] [--sizes N ...]
+    [--rates LR ...] [--family transformer rnn ...]
 """
 
 import argparse
 import functools
+import sys
 import tempfile
 
 import numpy as np
 
 import allometry as al
+from allometry.study.jobs import SEQUENCE_FAMILIES
 
 SIZES = [2e3, 1e4, 6e4, 3.4e5]
 RATES = [0.002, 0.004, 0.008, 0.016, 0.032]
@@ -20,16 +23,34 @@ def main():
     parser.add_argument("--folder", default=None)
     parser.add_argument("--tokens", type=float, default=3e5)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--text", default=None)
+    parser.add_argument("--sizes", type=float, nargs="+", default=SIZES)
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES)
+    parser.add_argument("--family", nargs="+", default=["transformer"], choices=SEQUENCE_FAMILIES)
     arguments = parser.parse_args()
     folder = arguments.folder or tempfile.mkdtemp(prefix="rates-")
-    recipes = [functools.partial(al.study.recipes.transformer, lr=lr) for lr in RATES]
-    study = al.study.Study(
-        al.targets.Text.embedded(), recipes, SIZES, arguments.seeds, arguments.tokens
-    )
+    recipes = [
+        functools.partial(SEQUENCE_FAMILIES[family], lr=lr)
+        for family in arguments.family
+        for lr in sorted(arguments.rates)
+    ]
+    text = al.targets.Text(arguments.text) if arguments.text else al.targets.Text.embedded()
+    study = al.study.Study(text, recipes, arguments.sizes, arguments.seeds, arguments.tokens)
     rates = {spec.key: spec.arguments["lr"] for spec in study.specs()}
-    frame = study.run(folder).frame()
+    frame = study.run(folder, watch=said).frame()
     frame["lr"] = frame["key"].map(rates)
-    table = frame.pivot_table(index="N", columns="lr", values="loss")
+    for family, runs in frame.dropna(subset="lr").groupby("family"):
+        print(family)
+        tell(runs)
+
+
+def said(event):
+    if event.kind in ("done", "failed"):
+        print(event.kind, event.task.spec.arguments["lr"], file=sys.stderr, flush=True)
+
+
+def tell(runs):
+    table = runs.pivot_table(index="N", columns="lr", values="loss")
     print(table.round(4).to_string())
     for N, row in table.iterrows():
         # The best rate between the grid's points: vertex of the parabola through the three lowest.
