@@ -223,7 +223,7 @@ def pixelcnn(
     tokens: Sequence[float],
     seeds: int,
     batch: int = 64,
-    lr: float = 0.01,
+    lr: float = 0.006,
 ) -> list[Spec]:
     """Requests for a PixelCNN of each size, number of images and seed.
 
