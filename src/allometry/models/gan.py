@@ -25,6 +25,8 @@ class Generator(nn.Module):
         latent: z, size of its normal noise.
         norm: Batch norm before each rectifier. Its noise, a batch's own, blurs what is made, which
             takes long to unlearn.
+        running: Whether norms keep running statistics for use after training; else samples are
+            normalised by those made along with them.
         init: Standard deviation of the weights; by fan-in (He's) if not given.
         rng: Of the weights.
 
@@ -38,6 +40,7 @@ class Generator(nn.Module):
         depth: int = 4,
         latent: int = 2,
         norm: bool = True,
+        running: bool = True,
         init: float | None = None,
         rng: torch.Generator | None = None,
     ) -> None:
@@ -49,7 +52,8 @@ class Generator(nn.Module):
         for i in range(depth):
             # No bias: batch norm would take it away again.
             layers += [nn.Linear(width if i else latent, width, bias=not norm)]
-            layers += [nn.BatchNorm1d(width), nn.ReLU()] if norm else [nn.ReLU()]
+            own = [nn.BatchNorm1d(width, track_running_stats=running)] if norm else []
+            layers += [*own, nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Linear(width, dim))
         _initialise(self, init, rng)
 
@@ -59,7 +63,7 @@ class Generator(nn.Module):
 
     @torch.no_grad()
     def sample(self, n: int, rng: torch.Generator | None = None) -> Float[Tensor, "n d"]:
-        """`n` points, with the norms' running statistics."""
+        """`n` points, with the norms' running statistics if they keep any."""
         was, _ = self.training, self.eval()
         weight = next(self.parameters())
         z = torch.randn(n, self.latent, generator=rng, dtype=weight.dtype)

@@ -115,7 +115,9 @@ class Packed:
 
 
 def together(
-    function: Callable[..., Any], packs: Sequence[Packed | tuple[Packed, Flat]], *arguments: Any
+    function: Callable[..., Any],
+    packs: Sequence[Packed | tuple[Packed, Float[Tensor, "M _"]]],
+    *arguments: Any,
 ) -> Any:
     """`function(*models, *arguments)` for the i-th member of every pack, all i at once.
 

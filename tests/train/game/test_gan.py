@@ -72,7 +72,7 @@ def test_adam_ahead_is_torchs_adam():
     theta = torch.randn(2, 5)
     row = nn.Parameter(theta.clone())
     optimiser = torch.optim.Adam([row], lr=0.1, betas=(0.5, 0.9))
-    moments = (torch.zeros_like(theta), torch.zeros_like(theta), 0)
+    moments = (torch.zeros_like(theta), torch.zeros_like(theta), torch.zeros(()))
     for _ in range(4):
         slope = torch.randn(2, 5)
         row.grad = slope.clone()
@@ -87,11 +87,12 @@ def test_unrolling_changes_the_generators_slope_and_leaves_the_discriminator_whe
         game.step_judge()
     before = looking.D.flat.detach().clone()
     z = looking.draws.latents()
-    ahead = looking._ahead(z)
+    leaf = looking.G.flat.detach().requires_grad_(True)
+    ahead = looking._ahead(leaf, looking.D.flat, z, *looking._foresight())
     assert ahead.requires_grad
     torch.testing.assert_close(looking.D.flat.detach(), before)
     assert float((ahead - before).detach().abs().max()) > 1e-4
-    (slope,) = torch.autograd.grad(ahead.sum(), looking.G.flat)
+    (slope,) = torch.autograd.grad(ahead.sum(), leaf)
     # The discriminator's steps depend on the generator: that is what the plain game leaves out.
     assert float(slope.abs().max()) > 0
 
@@ -158,3 +159,32 @@ def test_broken_games_are_refused():
     game = contest(1, Rules(batch=24, lr=1e30))
     with pytest.raises(DivergedError, match="broke down"):
         play(game, 30)
+
+
+@pytest.mark.parametrize(
+    ("settings", "more"), [({}, {}), ({"pack": 3}, {}), ({}, {"unroll": 2})],
+    ids=["plain", "packed", "unrolled"],
+)  # fmt: skip
+def test_traced_turns_are_the_games_own(settings, more):
+    def made(traced):
+        rng = [torch.Generator().manual_seed(i) for i in range(3)]
+        G = [Generator(2, 16, 2, running=False, rng=g) for g in rng]
+        D = [Discriminator(2, 8, 2, pieces=2, rng=g, **settings) for g in rng]
+        rules = Rules(batch=24, lr=1e-3, decay=20, hold=0.5, **more)
+        return Contest(Packed(G), Packed(D), DATA.double(), rules, traced=traced)
+
+    plain, traced = made(traced=False), made(traced=True)
+    for _ in range(20):
+        plain.step()
+        traced.step()
+        torch.testing.assert_close(traced.cost_D, plain.cost_D, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(traced.cost_G, plain.cost_G, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(traced.samples(50), plain.samples(50), rtol=1e-7, atol=1e-9)
+    # Held for ten steps, then falling to a tenth of the way at the last.
+    assert plain.step_G.param_groups[0]["lr"] == pytest.approx(1e-4)
+
+
+def test_games_that_cannot_be_traced_are_refused():
+    G, D = players(1)
+    with pytest.raises(InputError, match="running statistics"):
+        Contest(Packed(G), Packed(D), DATA, Rules(batch=24), traced=True)

@@ -5,7 +5,7 @@ Letters: M members, b batch, d size of a point, P parameters.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Literal, cast, final
 
 import torch
 from jaxtyping import Float
@@ -13,6 +13,7 @@ from torch import Tensor, nn, optim
 
 from allometry._core.errors import DivergedError, require
 from allometry.train.adversarial import NON_SATURATING, Costs, gradient_penalty
+from allometry.train.game.traced import listed
 from allometry.train.packed import Packed, Stepper, together
 
 CHUNK = 100
@@ -36,6 +37,7 @@ class Rules:
         penalty: Weight of the gradient penalty.
         clip: Largest absolute value of the discriminator's parameters, for Wasserstein's critic.
         decay: Steps over which both rates fall linearly to a hundredth; held if not given.
+        hold: Share of those steps before they begin to fall.
 
     References: `metz2017` section 2.2 for unrolling; `arjovsky2017` for clipping;
         `gulrajani2017` for the penalty.
@@ -51,6 +53,7 @@ class Rules:
     penalty: float = 0.0
     clip: float | None = None
     decay: int | None = None
+    hold: float = 0.0
 
 
 @final
@@ -120,6 +123,8 @@ class Contest:
         data: What to imitate, (n, d), or (M, n, d) for data of each member's own.
         rules: How it is played.
         seeds: Of each member's data and noise.
+        traced: Trace both turns once and run them as lists of kernels; `"fused"` compiles them
+            too. Not for norms that keep running statistics.
     """
 
     def __init__(
@@ -129,6 +134,7 @@ class Contest:
         data: Tensor,
         rules: Rules,
         seeds: Sequence[int] | None = None,
+        traced: bool | Literal["fused"] = False,
     ) -> None:
         M, pack = len(generators), getattr(discriminators.skeleton, "pack", 1)
         require(len(discriminators) == M, "discriminators", f"be {M}", len(discriminators))
@@ -144,38 +150,64 @@ class Contest:
         latent = int(getattr(generators.skeleton, "latent"))  # noqa: B009 - a module's attribute
         self.draws = Draws(data, latent, rules.batch, seeds)
         rate = rules.lr if rules.lr_discriminator is None else rules.lr_discriminator
-        self.rate = rate
         self.step_G = generators.optimiser(optim.Adam, lr=rules.lr, betas=rules.betas)
         self.step_D = discriminators.optimiser(optim.Adam, lr=rate, betas=rules.betas)
         self.taken = 0
         self.cost_G = self.cost_D = torch.full((M,), torch.nan)
+        self._judge, self._make = self._judged, self._made
+        if traced:
+            self._trace(fuse=traced == "fused")
 
     def step(self) -> None:
         """The discriminators' turns, then the generators'."""
         if self.rules.decay is not None:
-            factor = max(0.01, 1 - self.taken / self.rules.decay)
+            left = (1 - self.taken / self.rules.decay) / (1 - self.rules.hold)
+            factor = min(1.0, max(0.01, left))
             for group in (*self.step_G.param_groups, *self.step_D.param_groups):
                 group["lr"] = group["peak_lr"] * factor
         for _ in range(self.rules.turns):
             self.step_judge()
-        z = self.draws.latents()
-        ahead = self._ahead(z) if self.rules.unroll else self.D.flat.detach()
-        costs = together(self._generator_cost, [self.G, (self.D, ahead)], z)
-        self.step_G.descend(costs)
-        self.cost_G = costs.detach()
+        z, flats = self.draws.latents(), (self.G.flat.detach(), self.D.flat.detach())
+        more = self._foresight() if self.rules.unroll else ()
+        self.cost_G, slope = self._make(*flats, z, *more)
+        self.step_G.step(slope)
         self.taken += 1
 
     def step_judge(self) -> None:
         """One turn of the discriminators."""
-        x = self.draws.real()
-        with torch.no_grad():
-            made = self.G(self.draws.latents())
-        costs = self.D.map(self._discriminator_cost, x, made)
-        self.step_D.descend(costs)
+        x, z = self.draws.real(), self.draws.latents()
+        self.cost_D, slope = self._judge(self.D.flat.detach(), self.G.flat.detach(), x, z)
+        self.step_D.step(slope)
         if self.rules.clip is not None:
             with torch.no_grad():
                 self.D.flat.clamp_(-self.rules.clip, self.rules.clip)
-        self.cost_D = costs.detach()
+
+    def _judged(self, D: Tensor, G: Tensor, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Costs of discriminators with parameters D, and their slopes."""
+        with torch.no_grad():
+            made = together(lambda model, noise: model(noise), [(self.G, G)], z)
+        leaf = D.detach().requires_grad_(True)
+        costs = together(self._discriminator_cost, [(self.D, leaf)], x, made)
+        return costs.detach(), torch.autograd.grad(costs.sum(), leaf)[0]
+
+    def _made(self, G: Tensor, D: Tensor, z: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:
+        """Costs of generators with parameters G, and their slopes."""
+        leaf = G.detach().requires_grad_(True)
+        ahead = self._ahead(leaf, D, z, *more) if self.rules.unroll else D
+        costs = together(self._generator_cost, [(self.G, leaf), (self.D, ahead)], z)
+        return costs.detach(), torch.autograd.grad(costs.sum(), leaf)[0]
+
+    def _trace(self, *, fuse: bool) -> None:
+        kept = [name for pack in (self.G, self.D) for name in pack.buffers]
+        fix = "Use Generator(running=False)."
+        require(not kept, "traced players", "keep no running statistics", kept, fix)
+        G, D = self.G.flat.detach(), self.D.flat.detach()
+        x = torch.zeros(len(G), self.rules.batch, self.draws.data.shape[-1]).to(G)
+        z = torch.zeros(len(G), self.rules.batch, self.draws.latent).to(G)
+        one = torch.ones(()).to(G)
+        more = (x, one, torch.zeros_like(D), torch.zeros_like(D), one)
+        self._judge = listed(self._judged, (D, G, x, z), fuse=fuse)
+        self._make = listed(self._made, (G, D, z, *(more if self.rules.unroll else ())), fuse=fuse)
 
     def _discriminator_cost(self, D: Any, x: Tensor, made: Tensor) -> Tensor:
         if getattr(D, "minibatch", None) is None:
@@ -191,24 +223,30 @@ class Contest:
     def _generator_cost(self, G: nn.Module, D: nn.Module, z: Tensor) -> Tensor:
         return self.rules.costs.generator(D(G(z)))
 
-    def _ahead(self, z: Tensor) -> Float[Tensor, "M P"]:
+    def _foresight(self) -> tuple[Tensor, ...]:
+        """For steps ahead: data, the discriminators' present rate, moments and clock."""
+        flat = self.D.flat.detach()
+        rate = torch.tensor(self.step_D.param_groups[0]["lr"]).to(flat)
+        return self.draws.real(), rate, *moments_of(self.step_D, flat)
+
+    def _ahead(
+        self, G: Tensor, D: Tensor, z: Tensor, x: Tensor, rate: Tensor, *moments: Tensor
+    ) -> Float[Tensor, "M P"]:
         """Where the discriminators will be after `unroll` of their steps, as a function of G."""
-        x = self.draws.real()
 
-        def cost(G: nn.Module, D: nn.Module, points: Tensor, noise: Tensor) -> Tensor:
-            return self._discriminator_cost(D, points, G(noise))
+        def cost(maker: nn.Module, D: nn.Module, points: Tensor, noise: Tensor) -> Tensor:
+            return self._discriminator_cost(D, points, maker(noise))
 
-        theta = self.D.flat
-        moments = moments_of(self.step_D, theta)
+        theta, state = D.detach().requires_grad_(True), cast("Moments", moments)
         for _ in range(self.rules.unroll):
-            loss = together(cost, [self.G, (self.D, theta)], x, z)
+            loss = together(cost, [(self.G, G), (self.D, theta)], x, z)
             (slope,) = torch.autograd.grad(loss.sum(), theta, create_graph=True)
-            theta, moments = adam_ahead(theta, slope, moments, self.rate, self.rules.betas)
+            theta, state = adam_ahead(theta, slope, state, rate, self.rules.betas)
         return theta
 
     @torch.no_grad()
     def samples(self, n: int, seed: int = 0) -> Float[Tensor, "M n d"]:
-        """`n` points of every generator, with the norms' running statistics."""
+        """`n` points of every generator, with the norms' running statistics if they keep any."""
         skeleton = self.G.skeleton
         streams = [torch.Generator().manual_seed(1_000_003 * (seed + 1) + i) for i in
                    range(len(self.G))]  # fmt: skip
@@ -220,24 +258,24 @@ class Contest:
         return made
 
 
-Moments = tuple[Tensor, Tensor, int]
+Moments = tuple[Tensor, Tensor, Tensor]
 
 
 def moments_of(stepper: Stepper, like: Tensor) -> Moments:
     """Adam's two moments and its clock, as they stand."""
     states = [stepper.inner.state[row] for row in stepper.rows]
     if not states[0]:
-        return torch.zeros_like(like), torch.zeros_like(like), 0
+        return torch.zeros_like(like), torch.zeros_like(like), torch.zeros(()).to(like)
     first = torch.cat([s["exp_avg"].reshape(-1, like.shape[1]) for s in states])
     second = torch.cat([s["exp_avg_sq"].reshape(-1, like.shape[1]) for s in states])
-    return first, second, int(states[0]["step"])
+    return first, second, states[0]["step"].to(like)
 
 
 def adam_ahead(
     theta: Float[Tensor, "M P"],
     slope: Float[Tensor, "M P"],
     moments: Moments,
-    lr: float,
+    lr: float | Tensor,
     betas: tuple[float, float],
     eps: float = 1e-8,
 ) -> tuple[Float[Tensor, "M P"], Moments]:
@@ -248,7 +286,7 @@ def adam_ahead(
     first, second, t = moments
     first = betas[0] * first + (1 - betas[0]) * slope
     second = betas[1] * second + (1 - betas[1]) * slope.square()
-    t += 1
+    t = t + 1
     # The root has no slope at 0; parameters that were never moved stay.
     scale = (second / (1 - betas[1] ** t) + eps**2).sqrt()
     return theta - lr * first / (1 - betas[0] ** t) / scale, (first, second, t)
