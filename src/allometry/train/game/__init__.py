@@ -11,6 +11,7 @@ from allometry.train.game.differentiable import (
     simultaneous,
     unrolled,
 )
+from allometry.train.game.dirac import dirac
 from allometry.train.game.gan import Contest, History, Rules
 from allometry.train.game.normal import (
     NormalForm,
@@ -27,6 +28,7 @@ __all__ = [
     "NormalForm",
     "Rules",
     "alternating",
+    "dirac",
     "extragradient",
     "jacobian",
     "lemke_howson",
