@@ -5,7 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from allometry._core.errors import InputError
 from allometry.measure import mode_recovery
+from allometry.measure.modes import nearest_classes, recovery
 from allometry.targets.points import grid, ring
 
 
@@ -34,3 +36,26 @@ def test_collapse_is_seen():
     assert found["reverse_kl"].value == pytest.approx(math.log(8), abs=1e-12)
     noise = np.random.default_rng(2).normal(size=(2500, 2))
     assert mode_recovery(noise, law.means, 0.01)["high_quality"].value < 0.02
+
+
+def test_classes_of_the_nearest_rows():
+    """Held-out rows themselves are good in the share asked for; noise far away is not."""
+    rng = np.random.default_rng(3)
+    labels = np.repeat(np.arange(4), 50)
+    centres = 10 * np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    known, held, other = (centres[labels] + rng.normal(size=(200, 2)) for _ in range(3))
+    near, good = nearest_classes(other, known, labels, held, share=0.9)
+    assert (near.numpy() == labels).all()
+    assert abs(good.double().mean().item() - 0.9) < 5 * (2 * 0.09 / 200) ** 0.5
+    found = recovery(near, good, 4)
+    assert found["modes"].value == 4
+    assert found["reverse_kl"].value == pytest.approx(-3 / 400)  # 0 less its bias
+    near, good = nearest_classes(np.full((20, 2), 50.0), known, labels, held)
+    assert not good.any()
+    assert recovery(near, good, 4)["modes"].value == 0
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_shares_that_call_all_or_nothing_good_are_refused(share):
+    with pytest.raises(InputError, match=r"lie in \(0, 1\)"):
+        nearest_classes(np.eye(2), np.eye(2), np.arange(2), np.eye(2), share=share)

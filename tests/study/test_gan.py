@@ -7,7 +7,9 @@ import torch
 from allometry.models.gan import Generator
 from allometry.study import Study, recipes
 from allometry.study.recipes.gan import _cost, grow
+from allometry.study.recipes.imitated import measures, rows
 from allometry.study.request import Place
+from allometry.targets import Images
 from allometry.targets.points import Points, ring
 from allometry.train.budget import count_parameters
 
@@ -40,10 +42,36 @@ def test_a_run_keeps_its_measures_samples_and_players(tmp_path, single):
     assert (tmp_path / "weights" / "key.safetensors").exists()
 
 
+def test_digits_are_imitated(tmp_path, single):
+    target = Images.digits()
+    (spec,) = recipes.gan(target, [3e3], tokens=[960], seeds=1, pack=2)
+    outcome = spec()(place(tmp_path))
+    assert {"modes", "high_quality", "reverse_kl", "recall"} < set(outcome.measures)
+    assert outcome.columns["N"] == pytest.approx(3e3, rel=0.1)
+    assert outcome.columns["D_unique"] == len(target.train)
+    with np.load(tmp_path / "samples" / "key.npz") as kept:
+        assert kept["samples"].shape[1:] == (64, 1, 8, 8)
+        assert kept["samples"].min() >= 0
+        assert kept["samples"].max() <= 16
+        assert kept["shares"].shape[1] == 10
+        assert kept["look"][-1] == kept["step"][-1] == 10
+
+
+def test_digits_never_seen_are_of_high_quality_and_of_every_class():
+    target = Images.digits()
+    found = measures(rows(target, "train"), target)
+    assert found["modes"].value == 10
+    # The reach holds 95 % of 180 held-out digits; training digits are as far from the known ones.
+    assert abs(found["high_quality"].value - 0.95) < 5 * (0.05 * 0.95 / 180) ** 0.5
+    assert measures(torch.rand(200, 64), target)["high_quality"].value == 0
+
+
 def test_sizes_are_near_what_was_asked_for():
     for N in (300, 1e3, 1e4, 1e5):
         made, _ = count_parameters(Generator(2, grow(N), 3, norm=False))
         assert made == pytest.approx(N, rel=0.1)
+    wide, _ = count_parameters(Generator(64, grow(1e4, 3, 64, 16), 3, 16, norm=False))
+    assert wide == pytest.approx(1e4, rel=0.1)
 
 
 def test_flops_are_those_of_the_matrices():

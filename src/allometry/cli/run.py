@@ -46,8 +46,8 @@ def run(
         list[str] | None,
         typer.Option(
             help="Of a text: transformer, ngram, mlp, rnn, lstm, gru, convolution; of a density: "
-            "a flow, vae, vqvae, pixelcnn, quantiser, autoencoder, ...; of `degree`: T_2, T_3, "
-            "...; of `tasks`: a task. Give it again for several."
+            "a flow, vae, vqvae, pixelcnn, quantiser, autoencoder, gan, pacgan2, wgan, ...; of "
+            "`degree`: T_2, T_3, ...; of `tasks`: a task. Give it again for several."
         ),
     ] = None,
     shared: Annotated[

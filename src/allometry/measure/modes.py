@@ -7,11 +7,13 @@ import math
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry.measure import interval
-from allometry.measure.inputs import Array, pair
+from allometry.measure.inputs import Array, as_tensor, pair
 
 
 def mode_recovery(
@@ -33,17 +35,62 @@ def mode_recovery(
 
     References: `lin2018` section 4.1; `srivastava2017` section 4.1.
     """
+    near, good = nearest_modes(samples, means, sd, within=within)
+    return recovery(near, good, len(means), f"within {within:g} sd")
+
+
+def nearest_modes(
+    samples: Array, means: Array, sd: float, *, within: float = 3.0
+) -> tuple[Int[Tensor, " n"], Bool[Tensor, " n"]]:
+    """The mode that each sample lies nearest to, and whether it is of high quality."""
     y, centres = pair(samples, means, rows=1)
     require(sd > 0, "mode_recovery.sd", "be positive", sd)
-    n, k = len(y), len(centres)
     distance, near = torch.cdist(y.double(), centres.double()).min(1)
-    good = distance <= within * sd
-    counts = np.bincount(near.numpy(), minlength=k)
-    found = len(torch.unique(near[good]))
+    return near, distance <= within * sd
+
+
+def nearest_classes(
+    samples: Array, known: Array, labels: Array, held_out: Array, *, share: float = 0.95
+) -> tuple[Int[Tensor, " n"], Bool[Tensor, " n"]]:
+    """The class of the labelled row that each sample lies nearest to, and whether it is near.
+
+    A sample is of high quality where it lies no further from the known rows than a `share` of
+    held-out rows do: what 3 standard deviations are to a mixture, for data whose law nobody knows.
+    Rows that no model was trained on should be the known ones, or learning by heart pays.
+
+    Args:
+        samples: (n, d) the model's.
+        known: (m, d) rows of the data.
+        labels: (m,) a class from 0 for each.
+        held_out: Other rows of the data.
+        share: Of held-out rows that are called good.
+    """
+    require(0 < share < 1, "nearest_classes.share", "lie in (0, 1)", share)
+    y, rows = pair(samples, known, rows=1)
+    other, _ = pair(held_out, known, rows=1)
+    classes = as_tensor(labels).reshape(-1).long()
+    require(len(classes) == len(rows), "labels", f"be {len(rows)}, one a row", len(classes))
+    reach = torch.cdist(other.double(), rows.double()).min(1).values.quantile(share)
+    distance, near = torch.cdist(y.double(), rows.double()).min(1)
+    return classes[near], distance <= reach
+
+
+def recovery(
+    near: Int[Tensor, " n"], good: Bool[Tensor, " n"], k: int, words: str = ""
+) -> dict[str, Estimate]:
+    """Modes found, share of high quality and reverse KL, from where each of n samples lies.
+
+    Args:
+        near: Mode of each sample, 0 ... k - 1.
+        good: Whether it is of high quality.
+        k: Modes there are.
+        words: What high quality means.
+    """
+    n, found = len(near), len(torch.unique(near[good]))
     return {
         "modes": Estimate(float(found), exact=True, n=n, method=f"of {k}, in these {n} samples"),
-        "high_quality": interval.proportion(int(good.sum()), n, f"within {within:g} sd"),
-        "reverse_kl": _reverse_kl(counts),
+        "high_quality": interval.proportion(int(good.sum()), n, words),
+        "reverse_kl": _reverse_kl(np.bincount(near.numpy(), minlength=k)),
     }
 
 

@@ -1,5 +1,6 @@
 """Studies of densities: points, tables and images, by the names people give them."""
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from allometry.study.recipes.autoencoder import PLAIN
 from allometry.study.recipes.baseline import baseline
 from allometry.study.recipes.density import Vectors
 from allometry.study.recipes.flows import RECIPES
+from allometry.study.recipes.gan import gan
 from allometry.study.recipes.pixels import pixelcnn
 from allometry.study.recipes.quantiser import UNIT, quantiser
-from allometry.study.study import Study
+from allometry.study.study import Recipe, Study
 from allometry.targets import Images, Points, Table, points
 
 LAWS: dict[str, Callable[[], points.Density]] = {
@@ -31,6 +33,18 @@ LAWS: dict[str, Callable[[], points.Density]] = {
 
 LIKELY = {**RECIPES, "pixelcnn": pixelcnn}
 """Families with a likelihood (or a bound on it)."""
+
+
+PLAYING: dict[str, Recipe] = {
+    "gan": gan,
+    "pacgan2": functools.partial(gan, pack=2),
+    "pacgan3": functools.partial(gan, pack=3),
+    "pacgan4": functools.partial(gan, pack=4),
+    "unrolled_gan": functools.partial(gan, unroll=5),
+    "wgan": functools.partial(gan, wasserstein=True),
+}
+"""Families that play against a discriminator: their loss is a distance of samples."""
+
 
 COPYING = {"quantiser": quantiser, **PLAIN}
 """Families whose loss is the squared error of a copy, apart from those with a likelihood."""
@@ -67,7 +81,8 @@ def density_study(
     Args:
         target: Points, a table or images.
         families: Of `LIKELY`; affine and spline couplings for points, splines for images, unless
-            told. Those of `COPYING` are a study of another loss, see `copy_study`.
+            told. Those of `COPYING` and of `PLAYING` are studies of other losses, see
+            `copy_study` and `game_study`.
         smallest: Parameters of the smallest flow.
         largest: Of the largest, 100,000 at most.
         rungs: Sizes, 6 at most.
@@ -76,12 +91,17 @@ def density_study(
     """
     if families and families[0] in COPYING:
         return copy_study(target, families=families, rungs=rungs, seeds=seeds, examples=examples)
+    if families and families[0] in PLAYING:
+        sizes = {"smallest": smallest, "largest": largest, "rungs": rungs}
+        told = {"families": families, "seeds": seeds, "examples": examples}
+        return game_study(target, **told, **sizes)  # pyright: ignore
     images = isinstance(target, Images)
     chosen = list(families) or (
         ["spline_coupling"] if images else ["affine_coupling", "spline_coupling"]
     )
     for family in chosen:
         known = f"be one of {', '.join(LIKELY)}; or, with none of these, of {', '.join(COPYING)}"
+        known += f"; or of {', '.join(PLAYING)}"
         require(family in LIKELY, "family", known, family)
     # A pixel's CDF alone takes a number for each of its values: no flow of images is smaller.
     least = 4 * target.dim * (target.levels or 1) if images else smallest
@@ -120,4 +140,43 @@ def copy_study(
         seeds=seeds,
         tokens=examples or [2_000, 8_000, 32_000],
         unit=UNIT,
+    )
+
+
+def game_study(
+    target: Vectors,
+    *,
+    families: Sequence[str] = ("gan", "pacgan2"),
+    smallest: float = 300.0,
+    largest: float = 3e4,
+    rungs: int = 4,
+    seeds: int = 2,
+    examples: Sequence[float] | None = None,
+) -> Study:
+    """Generators of growing size against their discriminators, by remedy.
+
+    Args:
+        target: Points or images.
+        families: Of `PLAYING`.
+        smallest: Parameters of the smallest generator; at least 40 times an example's numbers.
+        largest: Of the largest, 400 times those numbers at most, or 30,000.
+        rungs: Sizes, 4 at most.
+        seeds: Repetitions.
+        examples: Examples seen in training; 100,000 and 300,000 unless told.
+    """
+    fix = "Flows learn tables."
+    require(isinstance(target, Points | Images), "game", "be of points or images", target, fix)
+    for family in families:
+        require(family in PLAYING, "family", f"be one of {', '.join(PLAYING)}", family)
+    # A generator is small: the command line's ladder for text is cut to what it needs.
+    least = max(300.0, 40.0 * target.dim)
+    most = max(3e4, 400.0 * target.dim)
+    low = min(max(smallest, least), most / 3)
+    return Study(
+        target,
+        recipes=[PLAYING[family] for family in families],
+        ladder=ladder(low, max(low, min(largest, most)), min(rungs, 4)),
+        seeds=seeds,
+        tokens=examples or [1e5, 3e5],
+        unit="sliced Wasserstein distance",
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from allometry._core.errors import InputError, require
 from allometry._core.spec import Spec
-from allometry.study.densities import LAWS, density_study, vectors
+from allometry.study.densities import LAWS, density_study, game_study, vectors
 from allometry.study.ladder import ladder
 from allometry.study.questions import QUESTIONS, question_study
 from allometry.study.recipes import (
@@ -17,7 +17,6 @@ from allometry.study.recipes import (
     convolution,
     cooled,
     domains,
-    gan,
     gru,
     learner,
     lstm,
@@ -80,7 +79,8 @@ def study(
         return question_study(job, families=families, seeds=seeds, points=tokens)
     seeds = 2 if seeds is None else seeds
     if job in GAMES and not families:
-        return game_study(job, smallest, largest, rungs, seeds, tokens)
+        sizes = {"smallest": smallest, "largest": largest, "rungs": rungs, "seeds": seeds}
+        return game_study(points.Points(LAWS[job]()), examples=tokens, **sizes)  # pyright: ignore
     file, colon, function = job.rpartition(":")
     if colon and file.endswith(".py"):
         return _from_file(Path(file), function)
@@ -132,28 +132,8 @@ def _text_recipe(name: str, context: int) -> Recipe:
     return functools.partial(SEQUENCE_FAMILIES[name], context=context)
 
 
-GAMES = {"ring": points.ring, "grid": points.grid}
-"""Laws of many modes, on which generators play against discriminators."""
-
-
-def game_study(
-    job: str,
-    smallest: float = 300.0,
-    largest: float = 3e4,
-    rungs: int = 4,
-    seeds: int = 2,
-    tokens: Sequence[float] | None = None,
-) -> Study:
-    """Plain and packed adversarial networks on a ring or a grid of Gaussians."""
-    return Study(
-        points.Points(GAMES[job]()),
-        recipes=[gan, functools.partial(gan, pack=2)],
-        # A generator is small: the command line's ladder for text is cut to what it needs.
-        ladder=ladder(min(max(smallest, 300.0), 1e4), min(largest, 3e4), min(rungs, 4)),
-        seeds=seeds,
-        tokens=tokens or [1e5, 3e5],
-        unit="sliced Wasserstein distance",
-    )
+GAMES = ("ring", "grid")
+"""Laws of many modes, on which generators play against discriminators unless told otherwise."""
 
 
 def demo_study() -> Study:

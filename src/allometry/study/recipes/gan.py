@@ -1,4 +1,4 @@
-"""Generative adversarial networks on points, grown by the generator's size."""
+"""Generative adversarial networks on points and images, grown by the generator's size."""
 
 import functools
 import json
@@ -18,10 +18,21 @@ from allometry._core.errors import DivergedError, require
 from allometry._core.estimate import Estimate
 from allometry._core.files import make_folder, replacing
 from allometry._core.spec import Spec
-from allometry.measure import energy_distance, mode_recovery, prdc, sliced_wasserstein
+from allometry.measure import sliced_wasserstein
 from allometry.models.gan import Discriminator, Generator
+from allometry.study.recipes.imitated import (
+    Imitated,
+    as_images,
+    measures,
+    modes,
+    noise_size,
+    recovered,
+    rows,
+    shares,
+    training_rows,
+)
 from allometry.study.request import Outcome, Place, Request
-from allometry.targets.points import Modal, Points
+from allometry.targets import Images
 from allometry.train import checkpoint
 from allometry.train.adversarial import NON_SATURATING, WASSERSTEIN
 from allometry.train.budget import Budget, count_parameters
@@ -36,20 +47,24 @@ JUDGED = 2500
 SHOWN = 500
 """Samples kept at each mark for the report."""
 
-DATA = 100_000
-"""Training points, as PacGAN has it, where the target does not say."""
+PICTURED = 64
+"""The same for images."""
+
+LOOKS = 48
+"""Even steps at which the modes are looked at: cycling among them is quicker than learning."""
 
 
 @final
 @dataclass(frozen=True)
 class GanRun(Request):
-    """One generator against one discriminator on one law of points, under one budget and seed.
+    """One generator against one discriminator on points or images, under one budget and seed.
 
-    Its loss is the sliced 2-Wasserstein distance of 2,500 samples to as many held-out points: a
-    generator has no likelihood. A run that is stopped begins anew when the study goes on.
+    Its loss is the sliced 2-Wasserstein distance of 2,500 samples to held-out rows: a generator
+    has no likelihood. Images are rows of numbers in [0, 1]. A run that is stopped begins
+    anew when the study goes on.
 
     Args:
-        target: The points.
+        target: Points or images.
         width: Of the generator's hidden layers; the discriminator's have half of that.
         depth: Layers of each.
         steps: Of the generator.
@@ -62,7 +77,7 @@ class GanRun(Request):
         wasserstein: Play with the gradient penalty instead of the non-saturating cost.
     """
 
-    target: Points
+    target: Imitated
     width: int
     depth: int
     steps: int
@@ -91,7 +106,8 @@ class GanRun(Request):
     def shapes(self) -> tuple[Spec, Spec]:
         """Both players without their numbers."""
         d = self.target.dim
-        made = Spec(Generator, dim=d, width=self.width, depth=self.depth, norm=False)
+        made = Spec(Generator, dim=d, width=self.width, depth=self.depth, norm=False,
+                    latent=noise_size(self.target))  # fmt: skip
         width = max(4, self.width // 2)
         pieces = 1 if self.wasserstein else 3
         judge = Spec(Discriminator, dim=d, width=width, depth=self.depth, pieces=pieces,
@@ -130,12 +146,10 @@ class GanRun(Request):
         """Play, score the generator along the way and at the end, keep both players."""
         torch.set_default_dtype(torch.float32)
         started = time.monotonic()
-        size = self.target.size or DATA
-        data = torch.from_numpy(
-            self.target.density.draw(size, np.random.default_rng([7, self.seed]))
-        ).float()
+        data = training_rows(self.target, self.seed)
         contest = self.contest(data)
-        marks, curve, shown = set(log_spaced(self.steps, 12)), _curve(), []
+        marks, curve, seen = set(log_spaced(self.steps, 12)), _curve(), Seen(self.target)
+        looks = {round(self.steps * i / LOOKS) for i in range(1, LOOKS + 1)}
         per_step = self.budget().C / self.steps
         for step in range(1, self.steps + 1):
             contest.step()
@@ -143,12 +157,14 @@ class GanRun(Request):
                 self._check(contest, step, place)
             if step in marks:
                 made = contest.samples(JUDGED)[0]
-                shown.append(made[:SHOWN].numpy())
+                seen.show(step, made)
                 _note(curve, step, self.batch, per_step, contest, made, self.target)
+            if step in looks:
+                seen.look(step, contest.samples(SHOWN)[0])
         made = contest.samples(JUDGED, seed=1)[0]
         loss = self._loss(made, "validation")
         test = self._loss(contest.samples(JUDGED, seed=2)[0], "test")
-        self._keep(place, contest, np.stack(shown), np.array(curve["step"]))
+        self._keep(place, contest, seen)
         budget = self.budget()
         return Outcome(
             columns=self.columns
@@ -156,7 +172,7 @@ class GanRun(Request):
                 "N": budget.N,
                 "N_embedding": 0,
                 "D": budget.D,
-                "D_unique": size,
+                "D_unique": len(data),
                 "C": budget.C,
                 "C_6ND": budget.C_6ND,
                 "loss": loss.value,
@@ -181,10 +197,10 @@ class GanRun(Request):
             raise Stopped
 
     def _loss(self, made: Float[Tensor, "n d"], split: str) -> Estimate:
-        real = self.target.split(split)[: len(made)]
+        real = rows(self.target, split)[: len(made)]
         return sliced_wasserstein(real, made, projections=100)
 
-    def _keep(self, place: Place, contest: Contest, shown: np.ndarray, steps: np.ndarray) -> None:
+    def _keep(self, place: Place, contest: Contest, seen: "Seen") -> None:
         made, judge = self.shapes
         about = {"family": self.family, "target": self.target.name, "unit": self.target.unit}
         weights = torch.nn.ModuleDict(
@@ -196,19 +212,41 @@ class GanRun(Request):
         }
         checkpoint.save_weights(place.weights, weights, about)
         folder = make_folder(place.folder / "samples")
-        real = self.target.split("validation")[:SHOWN].numpy()
         with replacing(folder / f"{place.key}.npz", "wb") as file:
-            np.savez(file, allow_pickle=False, step=steps, samples=shown, real=real)
+            np.savez(file, allow_pickle=False, **seen.arrays())
 
 
-def measures(made: Float[Tensor, "n d"], target: Points) -> dict[str, Estimate]:
-    """What samples of a law of points are worth, in the points' own coordinates."""
-    real = target.split("validation")[: len(made)]
-    found = {"energy_distance": energy_distance(real, made)} | prdc(real, made)
-    if isinstance(target.density, Modal):
-        sd = float(getattr(target.density, "sd")[0])  # noqa: B009 - mixtures have one
-        found |= mode_recovery(made, target.density.means, sd)
-    return found
+@final
+class Seen:
+    """What a run's generator made along the way: samples at marks, shares of modes at looks."""
+
+    def __init__(self, target: Imitated) -> None:
+        self.target = target
+        self.steps: list[int] = []
+        self.samples: list[np.ndarray] = []
+        self.looks: list[int] = []
+        self.shares: list[np.ndarray] = []
+
+    def show(self, step: int, made: Float[Tensor, "n d"]) -> None:
+        """Keep some samples for pictures."""
+        if isinstance(self.target, Images):
+            made = as_images(made[:PICTURED], self.target)
+        self.steps.append(step)
+        self.samples.append(made[:SHOWN].numpy())
+
+    def look(self, step: int, made: Float[Tensor, "n d"]) -> None:
+        """Keep what share of samples is of each mode."""
+        if modes(self.target):
+            self.looks.append(step)
+            self.shares.append(shares(made, self.target).numpy())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it, with as much real data."""
+        real = self.target.split("validation")[:SHOWN].numpy()
+        found = {"step": np.array(self.steps), "samples": np.stack(self.samples), "real": real}
+        if self.shares:
+            found |= {"look": np.array(self.looks), "shares": np.stack(self.shares)}
+        return found
 
 
 def _curve() -> dict[str, list[float]]:
@@ -224,9 +262,9 @@ def _note(
     per_step: float,
     contest: Contest,
     made: Tensor,
-    target: Points,
+    target: Imitated,
 ) -> None:
-    real = target.split("validation")[: len(made)]
+    real = rows(target, "validation")[: len(made)]
     row = {
         "step": step,
         "tokens": step * batch,
@@ -237,10 +275,8 @@ def _note(
         "modes": math.nan,
         "high_quality": math.nan,
     }
-    if isinstance(target.density, Modal):
-        sd = float(getattr(target.density, "sd")[0])  # noqa: B009 - mixtures have one
-        found = mode_recovery(made, target.density.means, sd)
-        row |= {k: found[k].value for k in ("modes", "high_quality")}
+    found = recovered(made, target)
+    row |= {k: found[k].value for k in ("modes", "high_quality") if k in found}
     for name, value in row.items():
         curve[name].append(float(value))
 
@@ -271,15 +307,16 @@ def _cost(
     return count_parameters(G)[0], flops
 
 
-def grow(N: float, depth: int = 3, dim: int = 2) -> int:
-    r"""Width of a generator of about N parameters: $(\ell - 1) w^2 + (\ell + 2 + d) w$."""
-    require(N >= 20, "gan size", "be at least 20 parameters", N)
-    a, b = depth - 1, depth + 2 + dim
-    return max(2, round((math.sqrt(b * b + 4 * a * N) - b) / (2 * a)))
+def grow(N: float, depth: int = 3, dim: int = 2, latent: int = 2) -> int:
+    r"""Width of a generator of about N parameters: $(\ell - 1) w^2 + (\ell + z + d) w + d$."""
+    least = 2 * (2 * (depth - 1) + depth + latent + dim) + dim
+    require(0.9 * least <= N, "gan size", f"be about {least} parameters or more", N)
+    a, b = depth - 1, depth + latent + dim
+    return max(2, round((math.sqrt(b * b + 4 * a * max(0.0, N - dim)) - b) / (2 * a)))
 
 
 def gan(
-    target: Points,
+    target: Imitated,
     ladder: Iterable[float],
     *,
     tokens: Sequence[float],
@@ -294,7 +331,7 @@ def gan(
     """Requests for a generator of each size, number of points seen and seed, with its rival.
 
     Args:
-        target: Points with a known law.
+        target: Points with a known law, or images.
         ladder: Wanted sizes N of the generator.
         tokens: Points seen in training.
         seeds: Repetitions.
@@ -324,7 +361,9 @@ def gan(
             unroll=unroll,
             wasserstein=wasserstein,
         )
-        for rung, width in enumerate(grow(N, depth, target.dim) for N in ladder)
+        for rung, width in enumerate(
+            grow(N, depth, target.dim, noise_size(target)) for N in ladder
+        )
         for D in sorted(set(tokens))
         for seed in range(seeds)
     ]
