@@ -74,7 +74,7 @@ def test_costs_modes_and_field_are_drawn():
     points = RNG.normal(size=(50, 2))
     field = games.discriminator_field(lambda x: x[:, 0], points, points, cells=8)
     tiles = field["layer"][0]["data"]["values"]
-    assert len(tiles) == 64
+    assert len(tiles) == 8 * 13  # as many from bottom to top as asked for, more across
     # The judge is the first coordinate itself.
     assert all(t["x"] <= t["ratio"] <= t["x2"] for t in tiles if abs(t["ratio"]) < 4)
 
@@ -89,3 +89,30 @@ def test_a_portrait_has_the_games_field_and_its_ways():
     for a in arrows:
         assert np.sign(a["x2"] - a["x"]) == -np.sign(a["y"])
         assert np.sign(a["y2"] - a["y"]) == np.sign(a["x"])
+
+
+def test_modes_over_time_have_a_tile_for_each_mode_and_look():
+    looks, shares = np.array([10, 20, 30]), RNG.dirichlet(np.ones(8), size=3)
+    spec = games.modes_over_time(looks, shares)
+    tiles = spec["layer"][0]["data"]["values"]
+    assert len(tiles) == 24
+    last = [t for t in tiles if t["x2"] == 30 and t["y"] == 0.5]
+    assert last[0]["x"] == 20
+    assert last[0]["share"] == pytest.approx(min(2, 8 * shares[2, 0]))
+    assert "Number of the class" in theme.svg(games.modes_over_time(looks, shares, noun="class"))
+
+
+def ends(spec):
+    ways = pd.DataFrame(spec["layer"][2]["data"]["values"])
+    last = ways.sort_values("order").groupby("way").last()
+    return np.hypot(last["x"], last["y"])
+
+
+def test_looking_ahead_comes_in_sooner_in_the_smallest_game():
+    radius = ends(games.smallest_game(wasserstein=True))
+    # The bilinear game: each simultaneous step multiplies the radius by sqrt(1 + .2^2).
+    assert radius["simultaneous"] == pytest.approx(1.2 * 1.04**30, rel=1e-5)
+    assert radius["extragradient"] < 1.2
+    radius = ends(games.smallest_game(wasserstein=False))
+    assert max(radius["extragradient"], radius["unrolled 1"]) < radius["alternating"]
+    assert radius["alternating"] < radius["simultaneous"]

@@ -10,7 +10,7 @@ import torch
 from allometry import InputError, report
 from allometry.study import Study, jobs
 from allometry.study.densities import LAWS, density_study, vectors
-from allometry.study.recipes import baseline, glow, spline_coupling, vae, vqvae
+from allometry.study.recipes import baseline, gan, glow, spline_coupling, vae, vqvae
 from allometry.study.recipes.autoencoder import PLAIN
 from allometry.study.recipes.density import FAMILIES, OF_IMAGES, grow, loss_on, made
 from allometry.study.request import Place
@@ -98,7 +98,23 @@ def test_jobs_are_found_by_name(tmp_path):
     study = jobs.study("digits", families=["glow"], rungs=2, seeds=1)
     assert {row["family"] for row in study.grid()} == {"glow", "histogram"}
     with pytest.raises(InputError, match="family must be one of"):
-        density_study(Points(points.Banana()), families=["gan"])
+        density_study(Points(points.Banana()), families=["gin"])
+    played = jobs.study("digits", families=["gan", "pacgan2", "wgan"], rungs=2, seeds=1)
+    assert {row["family"] for row in played.grid()} == {"GAN", "PacGAN2", "WGAN-GP"}
+    assert {row["family"] for row in jobs.study("grid").grid()} == {"GAN", "PacGAN2"}
+    with pytest.raises(InputError, match="points or images"):
+        jobs.study(str(tmp_path / "t.csv"), families=["gan"])
+
+
+def test_games_of_digits_are_reported(tmp_path):
+    study = Study(Images.digits(), [gan], ladder=[3000], seeds=1, tokens=[960], unit="distance")
+    runs = study.run(tmp_path / "digits")
+    assert set(runs.frame()["status"]) == {"done"}, runs.frame()["error"].tolist()
+    text = report.write(tmp_path / "report.html", runs).read_text()
+    assert text.count("data:image/png;base64,") == 1
+    for said in ("Classes found, of 10", "Cost of each player", "Number of the class",
+                 "the smallest game there is"):  # fmt: skip
+        assert said in text
 
 
 def test_a_tables_loss_is_in_its_own_units(tmp_path):

@@ -44,9 +44,15 @@ def pictures(runs: RunsLike) -> list[Picture]:
         for key in group.sort_values("loss")["key"]:
             weights = folder / "weights" / f"{key}.safetensors"
             model = _loaded(weights) if weights.exists() else None
+            name = words.family(str(family))
             if model is not None:
-                name = words.family(str(family))
                 drawn += _of_run(folder, str(key), model, target, name)
+                break
+            played = folder / "samples" / f"{key}.npz"
+            if kind == "images" and played.exists():
+                with np.load(played, allow_pickle=False) as data:
+                    some = (data["samples"], data["step"], int(target["levels"]))
+                    drawn.append(_image_samples(*some, name))
                 break
     return drawn
 

@@ -4,7 +4,6 @@ Like all charts of this room, Vega-Lite specifications as plain mappings; `theme
 """
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,19 @@ from allometry.report import theme
 from allometry.report.runs import RunsLike
 from allometry.report.theme import LIGHT, Spec, layer
 from allometry.train import checkpoint
-from allometry.train.game import Game
+from allometry.train.adversarial import NON_SATURATING, WASSERSTEIN
+from allometry.train.game import (
+    Game,
+    alternating,
+    dirac,
+    extragradient,
+    simultaneous,
+    unrolled,
+)
+from allometry.train.game.differentiable import play
+
+TALL = 0.6
+"""Height of a picture of the plane, as a share of its width."""
 
 
 def samples_along(
@@ -71,22 +82,80 @@ def costs(curve: pd.DataFrame, width: int = 720) -> Spec:
     return theme.styled([lines], "Cost of each player", width, round(width * 0.4))
 
 
-def modes_along(curve: pd.DataFrame, most: int, width: int = 720) -> Spec:
-    """Modes hit along training."""
+def modes_along(curve: pd.DataFrame, most: int, width: int = 720, noun: str = "mode") -> Spec:
+    """Modes (or classes, says `noun`) hit along training."""
     y = {"field": "modes", "type": "quantitative", "scale": {"domain": [0, most]},
          "axis": {"title": None}}  # fmt: skip
     look = {"strokeWidth": 2, "point": True, "color": LIGHT["c1"], "interpolate": "step-after"}
     x = _log("step", curve["step"], "Steps of the generator")
     lines = layer(curve[["step", "modes"]], "line", look, x=x, y=y)
-    title = f"Modes found, of {most}"
+    title = f"{'Modes' if noun == 'mode' else 'Classes'} found, of {most}"
     return theme.styled([lines], title, width, round(width * 0.4))
+
+
+def modes_over_time(
+    looks: np.ndarray, shares: np.ndarray, width: int = 720, noun: str = "mode"
+) -> Spec:
+    """Where a generator's samples lie along training: a row for each mode, a column a look.
+
+    A generator that has found all has all rows filled evenly; one that cycles, patches that wander
+    from row to row.
+
+    Args:
+        looks: Steps.
+        shares: (looks, k) of samples that lie nearest to that mode.
+        width: In pixels.
+        noun: What a row is.
+    """
+    k = shares.shape[1]
+    edges = np.concatenate([[2 * looks[0] - looks[1]] if len(looks) > 1 else [0], looks])
+    when, which = np.meshgrid(np.arange(len(looks)), np.arange(k), indexing="ij")
+    data = pd.DataFrame({"x": edges[when.ravel()], "x2": edges[when.ravel() + 1],
+                         "y": which.ravel() + 0.5, "y2": which.ravel() + 1.5,
+                         "share": np.minimum(shares.ravel() * k, 2.0)})  # fmt: skip
+    x = _axis("x", float(max(0, edges[0])), float(edges[-1]), "Steps of the generator")
+    every = max(1, -(-k // 10))
+    y = _axis("y", 0.5, k + 0.5) | {
+        "axis": {"title": None, "grid": False, "values": list(range(1, k + 1, every))}
+    }
+    colour = {
+        "field": "share",
+        "type": "quantitative",
+        "scale": {
+            "range": [LIGHT["paper"], LIGHT["c1"]],
+            "domain": [0, 2],
+            "interpolate": "rgb",
+        },
+        "legend": {"title": "share x k", "values": [0, 1, 2]},
+    }
+    tiles = layer(data, "rect", {"aria": False, "clip": True}, x=x, y=y, color=colour)
+    tiles["encoding"] |= {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
+    return theme.styled([tiles], f"Number of the {noun}", width, round(width * 0.4))
+
+
+def smallest_game(wasserstein: bool, width: int = 720) -> Spec:
+    """The portrait of a study's costs between a point and a line, with ways into or around it."""
+    game = dirac(WASSERSTEIN if wasserstein else NON_SATURATING)
+    start = (torch.tensor([1.2]), torch.tensor([0.0]))
+    rate = 0.2 if wasserstein else 0.5
+    ways = {
+        name: play(game, start, update, 60)[1]
+        for name, update in (
+            ("simultaneous", simultaneous(rate)),
+            ("alternating", alternating(rate)),
+            ("extragradient", extragradient(rate)),
+            ("unrolled 1", unrolled(rate, 1)),
+        )
+    }
+    wide = 2.4 / TALL
+    return portrait(game, (-wide, wide, -2.4, 2.4), ways, width, height=round(TALL * width))
 
 
 def discriminator_field(
     judge: Callable[[Tensor], Tensor],
     real: np.ndarray,
     samples: np.ndarray,
-    width: int = 480,
+    width: int = 720,
     cells: int = 60,
 ) -> Spec:
     """The log ratio log p/q that a discriminator sees over the plane, with data and samples.
@@ -96,13 +165,18 @@ def discriminator_field(
         real: (n, 2) data.
         samples: (n, 2) the generator's.
         width: In pixels.
-        cells: Along each axis.
+        cells: From bottom to top.
     """
     low, high = real.min(0), real.max(0)
     margin = 0.25 * (high - low)
     low, high = low - margin, high + margin
-    step = (high - low) / cells
-    axes = [low[i] + step[i] * (np.arange(cells) + 0.5) for i in (0, 1)]
+    # The frame is wide and the plane must not be stretched: more of it is seen on either side.
+    across = max(0.0, (high - low)[1] / TALL - (high - low)[0]) / 2
+    more = np.array([across, 0.0])
+    low, high = low - more, high + more
+    many = (round(cells / TALL), cells)
+    step = (high - low) / many
+    axes = [low[i] + step[i] * (np.arange(many[i]) + 0.5) for i in (0, 1)]
     at = np.stack(np.meshgrid(*axes, indexing="ij"), 2).reshape(-1, 2)
     with torch.no_grad():
         logits = judge(torch.from_numpy(at).float()).numpy().astype(float)
@@ -123,7 +197,7 @@ def discriminator_field(
         layer(_points(real), "point", _dot("ink", 6, 0.5), x=x, y=y),
         layer(_points(samples), "point", _dot("c1", 8, 0.8), x=x, y=y),
     ]
-    return theme.styled(marks, "What the discriminator sees", width, width)
+    return theme.styled(marks, "What the discriminator sees", width, round(TALL * width))
 
 
 def portrait(
@@ -132,6 +206,7 @@ def portrait(
     paths: dict[str, list[tuple[Tensor, ...]]] | None = None,
     width: int = 480,
     arrows: int = 15,
+    height: int | None = None,
 ) -> Spec:
     """The field of a game of two players with one parameter each, and ways through it.
 
@@ -141,6 +216,7 @@ def portrait(
         paths: Ways by name, as `train.game.differentiable.play` gives them.
         width: In pixels.
         arrows: Along each axis.
+        height: In pixels; the width if not given.
     """
     u, v = np.linspace(*box[:2], arrows), np.linspace(*box[2:], arrows)
     at = torch.tensor(np.stack(np.meshgrid(u, v, indexing="ij"), 2).reshape(-1, 2))
@@ -150,7 +226,7 @@ def portrait(
     step = min(box[1] - box[0], box[3] - box[2]) / arrows
     ends = at.numpy() + 0.9 * step * slope / longest
     data = pd.DataFrame({"x": at[:, 0], "y": at[:, 1], "x2": ends[:, 0], "y2": ends[:, 1]})
-    x, y = _axis("x", *box[:2], "first player"), _axis("y", *box[2:], "second player")
+    x, y = _axis("x", *box[:2], "first player"), _axis("y", *box[2:])
     field = layer(data, "rule", {"color": LIGHT["muted"], "aria": False}, x=x, y=y)
     field["encoding"] |= {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
     heads = layer(data.drop(columns=["x", "y"]).rename(columns={"x2": "x", "y2": "y"}), "point",
@@ -167,31 +243,38 @@ def portrait(
                      color=_colour("way", names))  # fmt: skip
         line["encoding"] |= {"order": {"field": "order"}}
         marks.append(line)
-    return theme.styled(marks, "Second player's parameter", width, width)
+    return theme.styled(marks, "Second player's parameter", width, height or width)
 
 
 @final
 @dataclass(frozen=True)
 class Best:
-    """The adversarial run of least loss: its family, curve, what it left, most modes of any."""
+    """The adversarial run of least loss of a family: its curve, what it left, modes there are."""
 
     family: str
     curve: pd.DataFrame
     left: dict[str, Any]
     modes: int
 
+    @property
+    def plane(self) -> bool:
+        """Whether its samples are points of the plane."""
+        return bool(self.left["samples"].ndim == 3 and self.left["samples"].shape[2] == 2)
 
-def best(runs: RunsLike, folder: Path) -> Best | None:
-    """The first by loss of the runs that kept samples in the plane."""
+
+def best(runs: RunsLike, folder: Path) -> list[Best]:
+    """The first by loss of each family's runs that kept their samples, best family first."""
     frame = runs.frame().sort_values("loss")
+    found: dict[str, Best] = {}
     for row in frame[frame["status"] == "done"].to_dict("records"):
-        left = kept(folder, str(row["key"]))
-        if left is not None and left["real"].shape[1] == 2:
+        family = str(row["family"])
+        left = kept(folder, str(row["key"])) if family not in found else None
+        if left is not None:
             curves = runs.curves()
             own = curves[curves["key"] == row["key"]]
-            modes = most_modes(frame) if "modes" in own else 0
-            return Best(str(row["family"]), own, left, modes)
-    return None
+            modes = left["shares"].shape[1] if "shares" in left else 0
+            found[family] = Best(family, own, left, modes)
+    return list(found.values())
 
 
 def kept(folder: Path, key: str) -> dict[str, Any] | None:
@@ -245,9 +328,3 @@ def _colour(field: str, names: list[str]) -> Spec:
     hues = [LIGHT[theme.FAMILY_COLOURS[i % len(theme.FAMILY_COLOURS)]] for i in range(len(names))]
     scale = {"domain": names, "range": hues}
     return {"field": field, "type": "nominal", "scale": scale, "legend": {"title": None}}
-
-
-def most_modes(frame: pd.DataFrame) -> int:
-    """The most modes that any run has found."""
-    values = pd.to_numeric(frame.get("modes", pd.Series(dtype=float)), errors="coerce")
-    return int(values.max()) if len(values) and math.isfinite(values.max()) else 0

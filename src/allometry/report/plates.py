@@ -145,35 +145,53 @@ def _game(made: Plates, runs: RunsLike, story: Story) -> None:
     # Torch takes a second to import, which studies of other families need not pay.
     from allometry.report import games
 
-    best = games.best(runs, Path(folder))
-    if best is None:
+    found = games.best(runs, Path(folder))
+    if not found:
         return
-    whose, curve, left, most = words.family(best.family), best.curve, best.left, best.modes
+    first, noun = found[0], "mode" if found[0].plane else "class"
+    whose, curve, left, most = words.family(first.family), first.curve, first.left, first.modes
     charts: list[tuple[str, Callable[[int], Spec | None], str]] = [
         (
-            "samples-along-training",
-            lambda w: games.samples_along(left["step"], left["samples"], left["real"], w),
-            f"Samples of the best run ({whose}) over the data, along training.",
-        ),
-        (
             "modes-along-training",
-            lambda w: games.modes_along(curve, most, w) if most else None,
-            "Modes with at least one sample of high quality.",
+            lambda w: games.modes_along(curve, most, w, noun) if most else None,
+            f"{'Modes' if first.plane else 'Classes'} with at least one sample of high quality.",
         ),
         (
             "players-costs",
             lambda w: games.costs(curve, w),
             "What each player pays: neither falls for long in a game that goes well.",
         ),
-        (
+    ]
+    if first.plane:
+        charts.insert(0, (
+            "samples-along-training",
+            lambda w: games.samples_along(left["step"], left["samples"], left["real"], w),
+            f"Samples of the best run ({whose}) over the data, along training.",
+        ))  # fmt: skip
+        charts.append((
             "discriminators-field",
             lambda w: games.discriminator_field(
-                left["judge"], left["real"], left["samples"][-1], min(w, 480)
+                left["judge"], left["real"], left["samples"][-1], w
             ),
             "The log density ratio log p/q as the discriminator of that run sees it at the end; "
             "near 0 where data and samples agree.",
-        ),
-    ]
+        ))  # fmt: skip
+    for i, each in enumerate(run for run in found[:3] if run.modes):
+        charts.append((
+            f"modes-over-time{'' if i == 0 else f'-{i + 1}'}",
+            lambda w, own=each.left: games.modes_over_time(own["look"], own["shares"], w, noun),
+            f"Where samples of the best {words.family(each.family)} lie along training: each is "
+            f"counted at the nearest {noun}, and 1 is an even share. Patches that come and go are "
+            "a generator that cycles.",
+        ))  # fmt: skip
+    critic = "WGAN" in first.family
+    charts.append((
+        "smallest-game",
+        lambda w: games.smallest_game(critic, w),
+        "The same costs in the smallest game there is: the generator is one point (across), the "
+        "discriminator one slope (up), and arrows are where the two would go. Plain steps circle "
+        "the equilibrium in the middle; looking ahead brings them in sooner.",
+    ))  # fmt: skip
     drawn = (made.draw(name, chart, _BOTH, caption) for name, chart, caption in charts)
     made.game = [figure for figure in drawn if figure is not None]
 
