@@ -20,6 +20,7 @@ from allometry.laws.fitting import extrapolate, fit
 from allometry.laws.forms import Form
 from allometry.laws.identify import identified, profile
 from allometry.laws.law import Law
+from allometry.laws.many import fit_many
 from allometry.laws.plan import Plan, crossing_of
 from allometry.laws.reach import budget
 from allometry.laws.schedule import Curve, MultiPowerLaw, fit_schedule
@@ -44,6 +45,7 @@ __all__ = [
     "crossing_of",
     "extrapolate",
     "fit",
+    "fit_many",
     "fit_schedule",
     "identified",
     "isometry",

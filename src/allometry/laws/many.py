@@ -1,0 +1,97 @@
+"""Many tables by many forms, on all cores."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any
+
+from allometry._core.cores import cores
+from allometry._core.errors import InputError, require
+from allometry.laws.fitting import fit
+from allometry.laws.forms import Form
+from allometry.laws.law import Law
+
+Fitted = dict[str, Law | InputError]
+"""The law of each form, or why there is none."""
+
+AlikeForm = str | Form | Callable[..., Any]
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def fit_many(
+    tables: Sequence[Mapping[str, Any] | Any],
+    forms: Sequence[AlikeForm] = ("auto",),
+    *,
+    workers: int | None = None,
+    **options: Any,
+) -> list[Fitted]:
+    """`fit` of every table by every form, one process a core.
+
+    The laws are those that `fit` gives for each by itself. A table that a form can't be fitted to
+    (too few points, say) has the error in the law's place, so that one bad curve of a hundred
+    does not cost the others.
+
+    Called from a script, it must stand under `if __name__ == "__main__":`, as all that starts
+    processes must.
+
+    Args:
+        tables: Runs or curves, each as for `fit`.
+        forms: Forms' names, forms or formulas, as for `fit`.
+        workers: Processes; by default one a core, and 1 for none but this one.
+        **options: As for `fit`.
+
+    Example:
+        >>> import numpy as np
+        >>> from allometry import laws
+        >>> D = np.logspace(3, 6, 7)
+        >>> curves = [{"D": D, "loss": 1.5 + 40 / D**a} for a in (0.3, 0.5)]
+        >>> found = laws.fit_many(curves, ["floor"], workers=1, bootstrap=0)
+        >>> [round(law["floor"].params["alpha"].value, 3) for law in found]
+        [0.3, 0.5]
+    """
+    require(len(forms) > 0, "fit_many.forms", "name at least one form", list(forms))
+    require(workers is None or workers >= 1, "fit_many.workers", "be at least 1", workers)
+    names = [_called(form) for form in forms]
+    require(len(set(names)) == len(names), "fit_many.forms", "differ from one another", names)
+    jobs = [(table, form, options) for table in tables for form in forms]
+    count = min(workers or cores(), len(jobs))
+    if count <= 1:
+        found = [_one(job) for job in jobs]
+    else:
+        with _one_thread(), ProcessPoolExecutor(count, get_context("spawn")) as pool:
+            # Small parcels: a form with breaks takes twenty times a power law's time.
+            found = list(pool.map(_one, jobs, chunksize=max(1, len(jobs) // (16 * count))))
+    rows = iter(found)
+    return [{name: next(rows) for name in names} for _ in tables]
+
+
+def _one(job: tuple[Any, AlikeForm, dict[str, Any]]) -> Law | InputError:
+    table, form, options = job
+    try:
+        return fit(table, form, **options)
+    except InputError as error:
+        return error
+
+
+def _called(form: AlikeForm) -> str:
+    if isinstance(form, str):
+        return form
+    return form.name if isinstance(form, Form) else getattr(form, "__name__", str(form))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Processes begun here have one thread each: there are as many of them as cores."""
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
