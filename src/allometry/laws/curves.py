@@ -242,16 +242,20 @@ class Broken(Form):
         """Log loss and its derivative: by log a, log b, c0, then c_i, log d_i, log f_i."""
         z, bends = self._rest(theta, X)
         f, share = with_floor(theta[:, 0, None], z)
-        rows = [1 - share, share]
+        J = np.empty((len(theta), self.p, X.shape[-1]))
+        np.subtract(1, share, out=J[:, 0])
+        J[:, 1] = share
         j = 2
         if not self.flat:
-            rows.append(-share * X[0])
+            np.multiply(-share, X[0], out=J[:, 2])
             j = 3
         for w, bend, on in bends:
             c, scale = theta[:, j, None], np.exp(theta[:, j + 2, None])
-            rows += [-share * scale * bend, share * c * on, -share * c * scale * (bend - w * on)]
+            np.multiply(share, -scale * bend, out=J[:, j])
+            np.multiply(share, c * on, out=J[:, j + 1])
+            np.multiply(share, (-c * scale) * (bend - w * on), out=J[:, j + 2])
             j += 3
-        return f, np.stack(rows, 1)
+        return f, J
 
     def value(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]

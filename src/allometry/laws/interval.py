@@ -19,8 +19,9 @@ Resample = Literal["auto", "pairs", "cluster", "residual", "delta"]
 MANY = 5000
 """From so many runs on, a bootstrap and the delta method agree and the latter is used."""
 
-ENOUGH = 1e-9
-"""Promised relative decrease of the objective at which a draw is done."""
+ENOUGH = 1e-5
+"""Promised decrease of the objective, relative to it and times n, at which a draw is done: that
+is a few millionths of a unit of log likelihood, a third of a hundredth of a standard error."""
 
 LIMIT = 60
 """Steps that a draw is given: from the optimum of all runs a handful will do, and a draw that
@@ -97,7 +98,7 @@ def resampled(
         weights=w,
         delta=delta,
         prior=prior,
-        tolerance=ENOUGH,
+        tolerance=ENOUGH / len(y),
         iterations=LIMIT,
         crawl=negligible(len(y)),
         raw=raw,

@@ -15,8 +15,8 @@ from allometry.laws.forms import Form
 Prior = tuple[Float[ndarray, "..."], Float[ndarray, "..."]]
 """Means and precisions of a quadratic penalty, each shared or one row per problem."""
 
-CHUNK = 30_000
-"""Elements of an (m, n) array worked on at once: what fits the cache, and bounds the memory."""
+CHUNK = 100_000
+"""Elements of an (m, p, n) array worked on at once: what fits the cache, and bounds the memory."""
 
 
 FLAT = 0.01
@@ -95,7 +95,7 @@ def minimise(
     if delta == 0:
         return _absolute(form, X, y, theta, weights, prior, iterations, raw)
     m, n = len(theta), X.shape[-1]
-    rows = max(1, CHUNK // n)
+    rows = max(1, CHUNK // (n * form.p))
     if m <= rows:
         limits = iterations, tolerance, crawl
         return _minimise(form, X, y, theta, weights, delta, prior, limits, raw)
@@ -245,10 +245,8 @@ def _minimise(
         promised = -(gradient * step).sum(1) / np.maximum(objective, 1e-300)
         gain = np.where(better, 1 - trial[0] / np.maximum(objective, 1e-300), 0.0)
         here[better] += step[better]
-        state = tuple(
-            np.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-            for a, b in zip(trial, state, strict=True)
-        )
+        for old, new in zip(state, trial, strict=True):
+            np.copyto(old, new, where=better.reshape(-1, *[1] * (new.ndim - 1)))
         damping = np.where(better, damping * 0.2, damping * 6.0)
         damping = np.clip(damping, 1e-7, 1e12)
         # A step refused may only mean that the damping has to rise; a short one says more.
@@ -309,8 +307,12 @@ def _linearise(
     objective = rho.sum(1)
     gradient = -np.matmul(J, psi[:, :, None])[:, :, 0]
     Jt = J.transpose(0, 2, 1)
-    newton = np.matmul(J * inside[:, None, :], Jt)
-    reweighted = np.matmul(J * shrink[:, None, :], Jt)
+    weighted = J * inside[:, None, :]
+    newton = np.matmul(weighted, Jt)
+    if np.isinf(delta):
+        reweighted = newton.copy()
+    else:
+        reweighted = np.matmul(np.multiply(J, shrink[:, None, :], out=weighted), Jt)
     if prior is not None:
         mean, precision = prior
         away = theta - mean
