@@ -172,15 +172,28 @@ def fit_parts(
             objective.prior(form, X[:, k, mask], parts[k].y, ends[k][1])
             for k, mask in enumerate(masks)
         ]
-        found = minimise(
+        stacked = _stacked(priors, starts)
+        crawl = negligible(table.n)
+        found = minimise(form, many, goal, found.theta, prior=stacked, crawl=crawl, **repeated)
+        # Of each part the best start is followed on: the others only had to show which it is.
+        lead = [
+            k * starts + int(np.argmin(_part(found, k, starts).objective))
+            for k in range(len(masks))
+        ]
+        further = minimise(
             form,
-            many,
+            X,
             goal,
-            found.theta,
-            prior=_stacked(priors, starts),
-            crawl=negligible(table.n),
-            **repeated,
+            found.theta[lead],
+            weights=weights,
+            delta=objective.delta,
+            prior=_stacked(priors, 1),
+            tolerance=tolerance,
+            crawl=crawl / 50,
+            raw=objective.raw,
         )
+        for name in Solution.ARRAYS:
+            getattr(found, name)[lead] = getattr(further, name)
         ends = best()
     none = np.empty((0, form.p))
     return [
