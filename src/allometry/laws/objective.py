@@ -27,6 +27,9 @@ class Objective:
             $\mu_j \pm s_j$ of a form's parameters are a Bayesian's prior; more than 1 allows for
             a form that is wrong, whose residuals are alike from run to run. 0 for no habits.
         recency: A run with a share c of the largest compute weighs $c^\mathrm{recency}$.
+        frontier: Where size and data both vary, a run whose log loss lies h above the least that
+            no more compute has reached weighs $e^{-h/\mathrm{frontier}}$: the forms are at their
+            worst far from the efficient runs, and nobody means to go there. 0 for no such weight.
         measured: Weigh by the inverse square of the runs' own standard errors.
         raw: Residuals of the loss itself, not of its log.
     """
@@ -34,6 +37,7 @@ class Objective:
     delta: float = 1e-3
     shrink: float = 0.0
     recency: float = 0.0
+    frontier: float = 0.0
     measured: bool = False
     raw: bool = False
 
@@ -59,10 +63,22 @@ class Objective:
             # In a table without compute, the one variable stands for the root of it.
             power = self.recency * (1.0 if "C" in table.logs else 2.0)
             w = np.exp(power * (t - t.max()))
+        if self.frontier and table.varies("N") and table.varies("D"):
+            near = np.exp(-_above(table) / self.frontier)
+            w = near if w is None else w * near
         if self.measured and table.se is not None:
             own = 1 / table.se**2
             w = own / own.mean() if w is None else w * own / own.mean()
         return w
+
+
+def _above(table: Table) -> Float[ndarray, " n"]:
+    """How far each run's log loss lies above the least of the runs of no more compute."""
+    by_compute = np.argsort(table.order(), kind="stable")
+    y = table.y[by_compute]
+    out = np.empty(table.n)
+    out[by_compute] = y - np.minimum.accumulate(y)
+    return out
 
 
 SIGMA = (0.003, 0.03)
@@ -71,5 +87,6 @@ SIGMA = (0.003, 0.03)
 PLAIN = Objective()
 """The published practice: Huber's loss with delta 1e-3 on the log, all runs alike, no habits."""
 
-FORECAST = Objective(delta=0.03, shrink=3.0, recency=0.5)
-"""For predictions of larger runs: the large runs weigh more, and weak habits steady few runs."""
+FORECAST = Objective(delta=0.03, shrink=3.0, recency=0.4, frontier=0.015)
+"""For predictions of larger runs: large and efficient runs weigh more, and weak habits steady few
+runs."""
