@@ -125,10 +125,11 @@ def main():
         some = real[real.half == half]
         parts += [
             (f"runs {half}", some[some.kind.isin(["grid", "ladder"])]),
+            (f"other losses {half}", some[some.kind == "other"]),
             (f"curves {half}", some[some.kind.isin(["curve", "training"])]),
             (f"all {half}", some),
         ]
-    parts.append(("all both", real))
+    parts += [("runs both", real[real.kind.isin(["grid", "ladder"])]), ("all both", real)]
     for name, part in parts:
         if len(part):
             print(f"{name:26s} {len(part):4d} hold-outs: {said(summed(part))}")

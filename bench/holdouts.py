@@ -6,8 +6,9 @@ predicted.
 
 Families are cut at the 50, 65 and 80 % quantiles of compute, ladders of a few sizes before the
 last and the last but one, curves at a sixth and at a third of their way. A curve has no size, and
-its data stand for compute. Used by `bench/coverage.py`; each case is (name, columns to fit,
-columns to predict).
+its data stand for compute. A family of runs counts with the loss that its authors fit ("grid");
+what the same runs lose on other texts stands apart ("other"). Used by
+`bench/coverage.py`; each case is (name, columns to fit, columns to predict).
 """
 
 import json
@@ -43,13 +44,8 @@ def grids():
     e["D"] = e.C / 6 / e.N
     yield "epoch", e[["N", "D", "C", "loss"]]
     yield "kyo", pd.read_csv(DATA / "kyo_takano_chinchilla/df.csv")[["N", "D", "loss"]]
-    g = pd.read_csv(DATA / "gadre_overtraining/runs_104.csv").rename(columns={"flops": "C"})
-    for name, part in g.groupby("dataset_name"):
-        for loss in ("loss_c4_val", "loss_openlm", "loss_paloma_redpajama"):
-            yield (
-                f"gadre {name} {loss[5:]}",
-                part.assign(loss=part[loss])[["N", "D", "C", "loss"]].dropna(),
-            )
+    for name, part in gadre("loss_c4_val"):
+        yield name, part
     a = pd.read_csv(DATA / "openathena_isoflops/isoflops_extract.csv")
     a = a.rename(columns={"params": "N", "tokens": "D", "budget": "C"})
     for name in ("llama_3__raw_loss", "misfitting__fineweb_c4__transformer"):
@@ -58,6 +54,20 @@ def grids():
     m = m.sort_values("loss").groupby(["N", "D"], as_index=False).first()  # best learning rate
     yield "misfitting best", m[["N", "D", "C", "loss"]]
     yield "olmo", olmo()
+
+
+def gadre(loss):
+    """The over-trained runs of each training set, with what they lose on some text."""
+    g = pd.read_csv(DATA / "gadre_overtraining/runs_104.csv").rename(columns={"flops": "C"})
+    for name, part in g.groupby("dataset_name"):
+        part = part.assign(loss=part[loss])[["N", "D", "C", "loss"]].dropna()
+        yield f"gadre {name} {loss[5:]}", part
+
+
+def others():
+    """Losses of the same runs on other texts: those jump where the runs' settings changed."""
+    for loss in ("loss_openlm", "loss_paloma_redpajama"):
+        yield from gadre(loss)
 
 
 def olmo():
@@ -118,13 +128,14 @@ def trainings():
 
 def cases():
     """Every hold-out with its name."""
-    for name, frame in grids():
+    both = [("grid", *found) for found in grids()] + [("other", *found) for found in others()]
+    for kind, name, frame in both:
         frame = frame.copy()
         if "C" not in frame:
             frame["C"] = 6.0 * frame.N * frame.D  # floats: the integers overflow
         given = [c for c in ("N", "D", "C") if c in frame]
         for small, large in cut(frame):
-            yield f"grid {name} n={len(small)}", small[[*given, "loss"]], large[[*given, "loss"]]
+            yield f"{kind} {name} n={len(small)}", small[[*given, "loss"]], large[[*given, "loss"]]
     for name, frame in ladders():
         for keep in (len(frame) - 2, len(frame) - 1):
             small = frame.nsmallest(keep, "N")
@@ -146,7 +157,7 @@ def cases():
 def family(name):
     """What a hold-out's half goes by: its curve or family; one family is never in both halves."""
     kind, rest = name.split(" n=")[0].split(" ", 1)
-    if kind == "grid":
+    if kind in ("grid", "other"):
         rest = {"epoch": "chinchilla", "kyo": "chinchilla"}.get(rest, rest)
         return " ".join(rest.split()[:2])  # one family may have several losses
     return rest
