@@ -188,3 +188,20 @@ def test_games_that_cannot_be_traced_are_refused():
     G, D = players(1)
     with pytest.raises(InputError, match="running statistics"):
         Contest(Packed(G), Packed(D), DATA, Rules(batch=24), traced=True)
+
+
+def test_the_unrolled_slope_is_that_of_the_cost_after_the_judges_steps():
+    """By central differences, so every second derivative through Adam's steps must be there."""
+    G, D = players(2)
+    pair = (Packed([g.double() for g in G]), Packed([d.double() for d in D]))
+    game = Contest(*pair, DATA.double(), Rules(batch=12, unroll=3, lr=1e-2))
+    for _ in range(3):
+        game.step()
+    z, more = game.draws.latents(), game._foresight()
+    flat, judge = game.G.flat.detach(), game.D.flat.detach()
+    _, slope = game._made(flat, judge, z, *more)
+    along = torch.randn(flat.shape, generator=torch.Generator().manual_seed(0))
+    h = 1e-6
+    ahead, behind = (game._made(flat + s * h * along, judge, z, *more)[0] for s in (1, -1))
+    torch.testing.assert_close((ahead - behind) / (2 * h), (slope * along).sum(1), rtol=1e-4,
+                               atol=1e-8)  # fmt: skip
