@@ -1,23 +1,26 @@
 """Modes found on a ring of 8 and a grid of 25 Gaussians, by method, beside PacGAN's table.
 
-Run: python bench/pacgan.py [--target grid] [--only GAN,PacGAN2] [--seeds 10] [--full]
+Run: python bench/pacgan.py [--target grid] [--only GAN,PacGAN2] [--seeds 10] [--first 0] [--full]
 
 Data and definitions are PacGAN's: 2,500 samples judged, high quality within 3 standard deviations
-of the nearest mode, a mode found by one such sample. The bounded setting has narrower networks
-without batch norm and a falling rate, all seeds packed: minutes on one core. `--full` has the
-paper's networks, rate and length (400,000 steps): many hours; `--steps` cuts it short. Each
-method's line goes to standard output and, as JSON, to `--out`.
+of the nearest mode, a mode found by one such sample; a packing discriminator sees as many packs in
+a step as another sees points. The bounded setting has narrower networks, higher rates that fall at
+the end and fewer steps; all seeds are packed and their turns compiled: minutes on one core.
+`--full` has the paper's networks, rate and length (400,000 steps): hours a method; `--steps`
+cuts it short. Each method's line goes to standard output and, as JSON, to `--out`.
 """
 
 import argparse
 import json
 import math
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
 from scipy import stats
 
+from allometry._core.files import replacing
 from allometry.measure import mode_recovery
 from allometry.models.gan import Discriminator, Generator
 from allometry.targets.points import grid, ring
@@ -48,26 +51,38 @@ PAPER = {  # lin2018, Table 1: modes, high quality %, reverse KL; mean and stand
 }
 
 
+FULL = (
+    {"width": 400, "depth": 4, "init": 0.02},
+    {"width": 200, "depth": 3, "pieces": 5, "init": 0.02},
+)
+BOUNDED = (
+    {"width": 64, "depth": 4, "init": 0.02},
+    {"width": 48, "depth": 2, "pieces": 3, "init": 0.05},
+)
+
+
 def players(arguments, pack, wasserstein):
-    full, M = arguments.full, arguments.seeds
-    wide = {"width": 400, "depth": 4, "init": 0.02} if full else {
-        "width": arguments.width, "depth": 3, "norm": arguments.norm}  # fmt: skip
-    judge = {"width": 200, "depth": 3, "pieces": 5, "init": 0.02} if full else {
-        "width": arguments.width * 3 // 4, "depth": 2, "pieces": 3}  # fmt: skip
-    judge |= {"pieces": 1} if wasserstein else {}
-    rngs = [torch.Generator().manual_seed(i) for i in range(M)]
-    G = Packed([Generator(2, rng=g, **wide) for g in rngs])
-    return G, Packed([Discriminator(2, rng=g, pack=pack, **judge) for g in rngs])
+    maker, judge = FULL if arguments.full else BOUNDED
+    if wasserstein:
+        # A penalty on slopes needs units that have one everywhere, and weights that start alive.
+        judge = judge | {"pieces": 1, "width": 2 * judge["width"], "init": None}
+    rngs = [torch.Generator().manual_seed(i) for i in seeds(arguments)]
+    G = Packed([Generator(2, rng=g, running=False, **maker).float() for g in rngs])
+    return G, Packed([Discriminator(2, rng=g, pack=pack, **judge).float() for g in rngs])
 
 
-def rules(arguments, steps, unroll, wasserstein):
-    if arguments.full:
-        return Rules(batch=arguments.batch, lr=1e-4, betas=(0.8, 0.999), unroll=unroll)
+def seeds(arguments):
+    return range(arguments.first, arguments.first + arguments.seeds)
+
+
+def rules(arguments, steps, pack, unroll, wasserstein):
+    batch = pack * (100 if arguments.full else arguments.batch)
     costs = {"costs": WASSERSTEIN, "penalty": 0.1, "turns": 3} if wasserstein else {}
+    if arguments.full:
+        return Rules(batch=batch, lr=1e-4, betas=(0.8, 0.999), unroll=unroll, **costs)
     return Rules(
-        batch=arguments.batch, lr=arguments.lr, betas=(0.5, 0.999), unroll=unroll, decay=steps,
-        lr_discriminator=arguments.judge_lr or None,
-        **costs,
+        batch=batch, lr=arguments.lr, lr_discriminator=arguments.faster * arguments.lr,
+        betas=(0.5, 0.999), unroll=unroll, decay=steps, hold=0.5, **costs,
     )  # fmt: skip
 
 
@@ -79,36 +94,73 @@ def interval(values):
 
 def trial(arguments, name, pack=1, unroll=0, wasserstein=False):
     make, sd = TARGETS[arguments.target]
-    sd = arguments.sd or sd
     law = make(sd=sd)
-    steps = arguments.steps or (400_000 if arguments.full else 6000)
+    steps = arguments.steps or (400_000 if arguments.full else 10_000)
     data = torch.from_numpy(law.draw(100_000, np.random.default_rng(7))).float()
     G, D = players(arguments, pack, wasserstein)
-    contest = Contest(G, D, data, rules(arguments, steps, unroll, wasserstein))
+    played = rules(arguments, steps, pack, unroll, wasserstein)
+    traced = "fused" if arguments.fuse else True
+    contest = Contest(G, D, data, played, list(seeds(arguments)), traced=traced)
+    kept = Path(f"{arguments.keep}-{arguments.target}-{name}.npz") if arguments.keep else None
+    if kept is not None and kept.exists():
+        resume(kept, contest)
     started = time.process_time()
-    for quarter in range(1, 5):
-        play(contest, steps // 4)
+    for part in range(1, arguments.parts + 1):
+        if contest.taken >= steps * part // arguments.parts:
+            continue
+        play(contest, steps * part // arguments.parts - contest.taken)
+        if kept is not None:
+            save(kept, contest)
         found = [mode_recovery(x, law.means, sd) for x in contest.samples(2500)]
         row = {
             "target": arguments.target,
             "method": name,
             "step": contest.taken,
-            "seeds": arguments.seeds,
+            "seeds": list(seeds(arguments)),
             "full": arguments.full,
-            "width": arguments.width,
             "lr": arguments.lr,
-            "judge_lr": arguments.judge_lr,
-            "sd": sd,
-            "norm": arguments.norm,
+            "faster": arguments.faster,
+            "batch": played.batch,
             "seconds": time.process_time() - started,
         }
         for key in ("modes", "high_quality", "reverse_kl"):
             row[key] = interval([f[key].value for f in found])
-        row["each"] = [f["modes"].value for f in found]
+            row[f"{key}_each"] = [round(f[key].value, 4) for f in found]
         with open(arguments.out, "a", encoding="utf-8") as file:  # noqa: PTH123
             file.write(json.dumps(row) + "\n")
-        if quarter == 4 or arguments.all:
+        if part == arguments.parts or arguments.all:
             tell(row)
+
+
+def save(path, contest):
+    """What a game needs to go on; its draws are whole chunks at any hundredth step."""
+    kept = {"taken": contest.taken}
+    for name, pack, stepper in (
+        ("G", contest.G, contest.step_G),
+        ("D", contest.D, contest.step_D),
+    ):
+        state = stepper.inner.state[stepper.rows[0]]
+        kept |= {f"{name}_{key}": state[key].numpy() for key in ("step", "exp_avg", "exp_avg_sq")}
+        kept[f"{name}_flat"] = pack.flat.detach().numpy()
+    kept["streams"] = np.stack([g.get_state().numpy() for g in contest.draws.streams])
+    with replacing(path, "wb") as file:
+        np.savez(file, allow_pickle=False, **kept)
+
+
+def resume(path, contest):
+    with np.load(path, allow_pickle=False) as kept:
+        contest.taken = int(kept["taken"])
+        for name, pack, stepper in (
+            ("G", contest.G, contest.step_G), ("D", contest.D, contest.step_D),
+        ):  # fmt: skip
+            with torch.no_grad():
+                pack.flat.copy_(torch.from_numpy(kept[f"{name}_flat"]))
+            stepper.inner.state[stepper.rows[0]] = {
+                key: torch.from_numpy(kept[f"{name}_{key}"]).clone()
+                for key in ("step", "exp_avg", "exp_avg_sq")
+            }
+        for stream, state in zip(contest.draws.streams, kept["streams"], strict=True):
+            stream.set_state(torch.from_numpy(state))
 
 
 def tell(row):
@@ -126,18 +178,20 @@ def main():
     parser.add_argument("--target", default="grid", choices=list(TARGETS))
     parser.add_argument("--only", default=",".join(METHODS))
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--steps", type=int, default=0)
-    parser.add_argument("--batch", type=int, default=96)
-    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--parts", type=int, default=4, help="times it is judged on the way")
+    parser.add_argument("--batch", type=int, default=96, help="packs in a step")
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--judge-lr", type=float, default=0.0, help="the discriminator's; --lr")
     parser.add_argument(
-        "--sd", type=float, default=0.0, help="of the modes; the paper's if not given"
+        "--faster", type=float, default=2.0, help="the discriminator's rate over it"
     )
-    parser.add_argument("--norm", action="store_true", help="batch norm in the bounded setting")
+    parser.add_argument("--fuse", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--full", action="store_true")
-    parser.add_argument("--all", action="store_true", help="print every quarter")
+    parser.add_argument("--all", action="store_true", help="print every part")
     parser.add_argument("--out", default="pacgan.jsonl")
+    parser.add_argument("--keep", default="", help="start of a file to keep after every part and "
+                        "go on from; parts must be of whole hundreds of steps")  # fmt: skip
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print("| law | method | modes | high quality, % | reverse KL | PacGAN's table |")
