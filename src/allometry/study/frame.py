@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,39 +27,48 @@ def frame(batches: Iterable[list[dict[str, Any]]], names: Iterable[str]) -> "pd.
     parts: dict[str, list[Any]] = {name: [] for name in names}
     rows = 0
     for records in batches:
-        there = dict.fromkeys(name for kind in dict.fromkeys(map(tuple, records)) for name in kind)
+        there = _columns(records)
         for name in there:
-            if name not in LEFT_OUT:
-                parts.setdefault(name, [np.full(rows, math.nan)] if rows else [])
+            parts.setdefault(name, [np.full(rows, math.nan)] if rows else [])
+        missing = np.full(len(records), math.nan)
         for name, column in parts.items():
-            if name in there:
-                column.append(_compact([record.get(name, math.nan) for record in records]))
-            else:
-                column.append(np.full(len(records), math.nan))
+            column.append(_compact(there[name]) if name in there else missing)
         rows += len(records)
     kept = _latest(parts["key"]) if rows else None
     return pd.DataFrame({name: _joined(column, kept) for name, column in parts.items()})
 
 
-def _compact(values: list[Any]) -> Any:
+def _columns(records: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
+    """The values of every name that a record has; not a number where another has none."""
+    kinds = dict.fromkeys(map(tuple, records))
+    names = dict.fromkeys(name for kind in kinds for name in kind if name not in LEFT_OUT)
+    if len(kinds) == 1:
+        # All alike, as they mostly are: no name needs to be looked up.
+        (kind,) = kinds
+        columns = zip(kind, zip(*map(dict.values, records), strict=True), strict=True)
+        return {name: column for name, column in columns if name in names}
+    return {name: [record.get(name, math.nan) for record in records] for name in names}
+
+
+def _compact(values: Sequence[Any]) -> Any:
     """Numbers and words as arrays, which take a fraction of the room; other things as they are."""
     kinds = set(map(type, values))
     if kinds <= {int, float}:
         made = np.array(values)
-        return made if made.dtype.kind in "if" else values
+        return made if made.dtype.kind in "if" else list(values)
     if kinds == {str}:
         import pandas as pd
 
-        return pd.array(values, dtype="str")
+        return pd.array(list(values), dtype="str")
+    kept, last = list(values), None
     if dict in kinds:
         # Neighbours mostly say the same (versions): one object for all of them.
-        last = None
-        for i, value in enumerate(values):
+        for i, value in enumerate(kept):
             if value == last:
-                values[i] = last
+                kept[i] = last
             else:
                 last = value
-    return values
+    return kept
 
 
 def _latest(keys: list[Any]) -> ndarray | None:
