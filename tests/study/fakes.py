@@ -1,11 +1,12 @@
 """Runs that behave in known ways, carried out by real workers."""
 
+import errno
 import math
 import os
 import resource
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import nn
 
 from allometry._core.errors import DivergedError
 from allometry._core.estimate import Estimate
+from allometry._core.files import replacing
 from allometry.study.request import Outcome, Place, Request, TrainingRequest
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress, Stopped
@@ -51,6 +53,9 @@ class FakeRun(Request):
                 time.sleep(0.01)
             (place.folder / f"{self.name}.saved").touch()
             raise Stopped
+        if self.behaviour == "disk full once" and _starts(place.folder, self.name) == 1:
+            with replacing(place.folder / "x"):
+                raise OSError(errno.ENOSPC, "No space left on device")
         if self.behaviour == "hungry":
             _eat()
         if self.behaviour == "raises":
@@ -141,12 +146,10 @@ class SickRun(TrainingRequest):
         return Outcome(columns | {"seconds": trained.seconds})
 
 
-@dataclass(frozen=True)
-class Told(Request):
-    """A run that says which process it is in."""
+class Named(Request):
+    """A fake run with something besides."""
 
     name: str
-    seconds: float
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -156,7 +159,26 @@ class Told(Request):
         return FakeRun(self.name).budget()
 
     def work(self) -> float:
-        return self.seconds
+        return {"a": 2.0, "b": 1.0}.get(self.name, 0.1)
+
+
+@dataclass(frozen=True)
+class Tossed(Named):
+    """Its loss is drawn from the generator that everything in the process shares."""
+
+    name: str
+
+    def __call__(self, place: Place) -> Outcome:
+        outcome = FakeRun(self.name)(place)
+        return replace(outcome, columns=outcome.columns | {"loss": float(torch.rand(()))})
+
+
+@dataclass(frozen=True)
+class Told(Named):
+    """A run that says which process it is in."""
+
+    name: str
+    seconds: float
 
     def __call__(self, place: Place) -> Outcome:
         (place.folder / f"{self.name}.pid").write_text(str(os.getpid()))

@@ -16,6 +16,7 @@ from allometry.cli import main
 from allometry.study import Needs, Study, cluster, local, ray, recipes
 from allometry.study.named import executor
 from tests.study.fakes import Told, _starts
+from tests.study.kin import kin
 from tests.study.test_executors import ends, tasks
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
@@ -31,17 +32,8 @@ def session():
 
 def listening():
     """Addresses that processes started from here listen at."""
-    kin = {os.getpid()}
-    for _ in range(4):
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                parent = int(path.read_text().rsplit(")", 1)[1].split()[1])
-            except OSError:
-                continue
-            if parent in kin:
-                kin.add(int(path.parent.name))
     sockets = set()
-    for pid in kin:
+    for pid in kin():
         try:
             names = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
         except OSError:
@@ -157,7 +149,7 @@ def test_weights_come_back_where_the_folder_is_not_shared(tmp_path, monkeypatch)
 
 def test_bad_names_and_numbers_are_refused():
     for words in ("slurm", "ray:", "local:3", ""):
-        with pytest.raises(InputError, match="executor must be local"):
+        with pytest.raises(InputError, match="executor must be one of local"):
             executor(words)
     with pytest.raises(InputError, match="be at least 1"):
         ray(workers=0)

@@ -1,6 +1,7 @@
 """A line per worker and one for the whole study, with the time that is left."""
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import final
 
@@ -80,3 +81,13 @@ class StudyProgress:
         note = f"{self.done + self.failed} of {self.count}, about {duration(self.left())} left"
         share = 1 - sum(self.remaining.values()) / max(self.whole, 1e-9)
         self.progress.update(self.total, completed=share, note=note)
+
+
+def both(*watchers: Callable[[Event], None]) -> Callable[[Event], None]:
+    """All of them told, one after another."""
+
+    def watch(event: Event) -> None:
+        for watcher in watchers:
+            watcher(event)
+
+    return watch

@@ -65,10 +65,24 @@ def run(
     executor: Annotated[
         str,
         typer.Option(
-            help="Who carries the runs out: `local` (processes here), `ray` (a Ray of one's own) "
-            "or `ray:ADDRESS` (a running cluster: `auto`, `host:6379`, `ray://host:10001`)."
+            help="Who carries the runs out: `local` (processes here), `ray` (a Ray of one's own), "
+            "`ray:ADDRESS` (a running cluster: `auto`, `host:6379`, `ray://host:10001`), or "
+            "`torchrun` (all processes at one model, DDP) and `torchrun:shard` (FSDP2)."
         ),
     ] = "local",
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, cuda:1, mps: for runs that are not packed.")
+    ] = "auto",
+    precision: Annotated[
+        str, typer.Option(help="float32, bfloat16, float16, or auto: whichever is quicker.")
+    ] = "float32",
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="The same digits every time.")
+    ] = False,
+    tensorboard: Annotated[
+        bool,
+        typer.Option("--tensorboard", help="Write events to FOLDER/tensorboard as well."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what it costs.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
@@ -79,8 +93,10 @@ def run(
     from allometry.report import words
     from allometry.study import jobs, named
     from allometry.study.within import seconds_of, within
+    from allometry.train import On
 
-    place = named.executor(executor, workers=workers, threads=threads)
+    on = On(device, precision, deterministic)
+    place = named.executor(executor, workers=workers, threads=threads, on=on)
     study = jobs.study(
         job,
         smallest=smallest,
@@ -100,35 +116,45 @@ def run(
         sizes = f"{words.count(study.ladder[0])} to {words.count(study.ladder[-1])} parameters"
         say(f"The budget allows {sizes}, {words.count(study.tokens[-1])} tokens at most.")
     folder = folder or Path("runs") / study.target.name
-    carry_out(study, folder, place, dry_run=dry_run, json=json)
+    carry_out(study, folder, place, dry_run=dry_run, json=json, tensorboard=tensorboard)
 
 
 def carry_out(
-    study: "Study", folder: Path, executor: "Executor", *, dry_run: bool, json: bool
+    study: "Study",
+    folder: Path,
+    executor: "Executor",
+    *,
+    dry_run: bool,
+    json: bool,
+    tensorboard: bool = False,
 ) -> None:
     """Run a study with progress, write its report, print its answer."""
     from allometry import report
     from allometry.cli.answer import plain
-    from allometry.cli.progress import StudyProgress
+    from allometry.cli.progress import StudyProgress, both
     from allometry.report.terminal import closing
+    from allometry.study import Board
 
     if dry_run:
         _print_grid(study.grid(), executor.workers, json)
         return
     study.tasks(folder)  # refuses what can't be done, before there is a folder
     make_folder(folder)
-    schedule = study.schedule(folder, workers=executor.workers, threads=executor.threads)
-    tasks = schedule.tasks
+    schedule, tasks = None, study.tasks(folder)
+    when = ""
+    if executor.packs:
+        schedule = study.schedule(folder, workers=executor.workers, threads=executor.threads)
+        tasks, when = schedule.tasks, f": about {duration(schedule.seconds)}"
     if tasks:
-        say(
-            f"{len(tasks)} runs on {study.target.name} with {executor.workers} workers: "
-            f"about {duration(schedule.seconds)}. Results go to {folder}."
-        )
+        on = f"{len(tasks)} runs on {study.target.name} with {executor.workers} workers"
+        say(f"{on}{when}. Results go to {folder}.")
+    board = Board(folder / "tensorboard") if tensorboard else None
     try:
         # Whoever prints meanwhile must not speak into the answer.
         watching = StudyProgress(tasks, executor.workers)
         with contextlib.redirect_stdout(sys.stderr), watching as progress:
-            runs = study.run(folder, executor, watch=progress, schedule=schedule)
+            watch = progress if board is None else both(progress, board)
+            runs = study.run(folder, executor, watch=watch, schedule=schedule)
     except KeyboardInterrupt:
         say("Stopped. The same command goes on from here.")
         raise typer.Exit(130) from None

@@ -1,6 +1,7 @@
 """Sets of runs: what to grow, who carries it out, and the journal of what came of it."""
 
 from allometry.study import recipes
+from allometry.study.board import Board
 from allometry.study.cluster import Needs, ray
 from allometry.study.drive import Event
 from allometry.study.executors import Executor, local
@@ -14,8 +15,10 @@ from allometry.study.saved import Saved, load
 from allometry.study.schedule import Schedule
 from allometry.study.study import Recipe, Study
 from allometry.study.tasks import Bundle, How, Task
+from allometry.study.together import torchrun
 
 __all__ = [
+    "Board",
     "Bundle",
     "Event",
     "Executor",
@@ -41,4 +44,5 @@ __all__ = [
     "local",
     "ray",
     "recipes",
+    "torchrun",
 ]

@@ -22,6 +22,7 @@ from allometry.study.drive import Event, drive
 from allometry.study.executors import Executor, available_cores, longest_first
 from allometry.study.request import Target
 from allometry.study.tasks import Bundle, Task
+from allometry.train.device import On
 
 
 @final
@@ -61,6 +62,7 @@ class ray(Executor):  # noqa: N801 - reads as `executor=ray()`
         workers: At once, at most; as many as there is room for if not given.
         threads: Of each, where a bundle does not say.
         needs: What a worker must have; or a function that says so of each bundle.
+        on: As for `local`, of the workers' nodes.
     """
 
     def __init__(
@@ -70,7 +72,9 @@ class ray(Executor):  # noqa: N801 - reads as `executor=ray()`
         workers: int | None = None,
         threads: int | None = None,
         needs: Needs | Callable[[Bundle], Needs] | None = None,
+        on: On | None = None,
     ) -> None:
+        self.on = on or On()
         self.address, self._workers = address, workers
         self._threads = 1 if threads is None else threads
         self.needs = needs or Needs()
@@ -96,7 +100,7 @@ class ray(Executor):  # noqa: N801 - reads as `executor=ray()`
         if not waiting:
             return
         with connected(self.address, self.workers * self._threads) as module:
-            crew = _Actors(module, folder, self._threads, self.needs)
+            crew = _Actors(module, folder, self._threads, self.needs, self.on)
             workers = self._workers or self._room(module)
             yield from drive(crew, waiting, workers)
 
@@ -188,9 +192,14 @@ class _Actors(Crew):
     """
 
     def __init__(
-        self, module: Any, folder: Path, threads: int, needs: Needs | Callable[[Bundle], Needs]
+        self,
+        module: Any,
+        folder: Path,
+        threads: int,
+        needs: Needs | Callable[[Bundle], Needs],
+        on: On,
     ) -> None:
-        super().__init__(threads)
+        super().__init__(threads, on)
         self.ray, self.folder, self.needs = module, folder, needs
         self.actors: dict[int, tuple[Any, Needs]] = {}
         self.working: dict[int, Any] = {}
@@ -219,7 +228,7 @@ class _Actors(Crew):
         self.members[index].take(bundle)
         used: dict[str, Any] = {}
         runs = [{"key": t.key, "spec": self._light(t.spec, used)} for t in bundle.tasks]
-        told = order(bundle, self.folder, threads) | {"runs": runs}
+        told = order(bundle, self.folder, threads, self.on, 0) | {"runs": runs}
         self.working[index] = self.actors[index][0].carry_out.remote(told, used)
 
     def _make(self, index: int, needs: Needs) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, final
 
 from allometry.study.tasks import Bundle, Task
+from allometry.train.device import On
 
 
 @final
@@ -38,10 +39,11 @@ class Crew(ABC):
 
     Args:
         threads: Of each worker, where a bundle does not say.
+        on: Where and in which precision runs by themselves train.
     """
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, threads: int, on: On | None = None) -> None:
+        self.threads, self.on = threads, on or On()
         self.members: dict[int, Member] = {}
 
     def threads_of(self, bundle: Bundle) -> int:
@@ -73,9 +75,11 @@ class Crew(ABC):
         """Ask every worker to checkpoint and leave; end those that do not in time."""
 
 
-def order(bundle: Bundle, folder: Path, threads: int) -> dict[str, Any]:
-    """What a worker is told of a bundle, in plain values."""
+def order(bundle: Bundle, folder: Path, threads: int, on: On, index: int) -> dict[str, Any]:
+    """What worker number `index` is told of a bundle, in plain values."""
     return {
+        "on": asdict(on),
+        "index": index,
         "name": bundle.name,
         "plain": bundle.plain,
         "how": asdict(bundle.how) | {"threads": threads},

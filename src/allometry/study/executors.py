@@ -11,6 +11,7 @@ from allometry._core.errors import require
 from allometry.study.drive import Event, drive
 from allometry.study.pool import Pool
 from allometry.study.tasks import Bundle, Task, alone
+from allometry.train.device import On
 
 
 class Executor(ABC):
@@ -46,9 +47,15 @@ class local(Executor):  # noqa: N801 - reads as `executor=local()`
     Args:
         workers: Processes; one per core if not given.
         threads: Threads of each; the cores shared out evenly if not given.
+        on: Where and in which precision runs train that are not packed; the best device there is,
+            in float32, if not given.
     """
 
-    def __init__(self, workers: int | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self, workers: int | None = None, threads: int | None = None, on: On | None = None
+    ) -> None:
+        self.on = on or On()
+        self.on.resolved()  # refuses a device that is not there
         cores = available_cores()
         self._workers = cores if workers is None else workers
         require(self._workers >= 1, "local.workers", "be at least 1", workers)
@@ -68,7 +75,7 @@ class local(Executor):  # noqa: N801 - reads as `executor=local()`
     def __call__(self, tasks: Iterable[Task | Bundle], folder: Path) -> Iterator[Event]:
         """Longest first, so that no worker ends much later than the others."""
         waiting = longest_first(tasks)
-        pool = Pool(folder, self.threads)
+        pool = Pool(folder, self.threads, self.on)
         yield from drive(pool, waiting, self.workers, self.workers * self.threads)
 
 

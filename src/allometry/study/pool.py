@@ -13,6 +13,7 @@ from typing import Any, final
 
 from allometry.study.crew import Crew, Member, order
 from allometry.study.tasks import Bundle
+from allometry.train.device import On
 
 WORKER = (sys.executable, "-m", "allometry.study.worker")
 """What a worker is: a process that reads orders and writes events."""
@@ -34,19 +35,19 @@ class Pool(Crew):
     Args:
         folder: The study's.
         threads: Of each worker, where a bundle does not say.
+        on: Where and in which precision runs by themselves train.
         command: What starts a worker.
-        settings: What every order says besides.
     """
 
     def __init__(
         self,
         folder: Path,
         threads: int,
+        on: On | None = None,
         command: tuple[str, ...] = WORKER,
-        settings: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(threads)
-        self.folder, self.command, self.settings = folder, command, settings or {}
+        super().__init__(threads, on)
+        self.folder, self.command = folder, command
         self.lines: dict[int, _Line] = {}
         self.selector = selectors.DefaultSelector()
 
@@ -71,7 +72,7 @@ class Pool(Crew):
     def give(self, index: int, bundle: Bundle) -> None:
         """Hand a bundle to an idle worker."""
         self.members[index].take(bundle)
-        self._send(index, order(bundle, self.folder, self.threads_of(bundle)) | self.settings)
+        self._send(index, order(bundle, self.folder, self.threads_of(bundle), self.on, index))
 
     def _send(self, index: int, message: dict[str, Any]) -> None:
         pipe = self.lines[index].process.stdin

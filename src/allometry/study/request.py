@@ -10,7 +10,9 @@ from torch import nn
 
 from allometry._core.estimate import Estimate
 from allometry.train.budget import Budget
-from allometry.train.loop import Progress, Trained
+from allometry.train.device import On
+from allometry.train.group import Group
+from allometry.train.loop import HERE, Progress, Trained
 from allometry.train.training import Training
 
 
@@ -43,12 +45,16 @@ class Place:
         folder: The study's folder.
         watch: Told the progress.
         stop: Asked after every step; true means checkpoint and leave.
+        group: The processes that carry it out together, if there are several.
+        on: Where and in which precision it trains.
     """
 
     key: str
     folder: Path
     watch: Callable[[Progress], None]
     stop: Callable[[], bool]
+    group: Group | None = None
+    on: On = HERE
 
     @property
     def checkpoint(self) -> Path:
@@ -59,6 +65,16 @@ class Place:
     def weights(self) -> Path:
         """The file of the finished model."""
         return self.folder / "weights" / f"{self.key}.safetensors"
+
+    def train(self, training: Training, save_to: Path | None = None) -> Trained:
+        """Carry a training out here, by itself; it resumes from `checkpoint` or `save_to`."""
+        return training.alone(
+            save_to=save_to or self.checkpoint,
+            watch=self.watch,
+            stop=self.stop,
+            group=self.group,
+            on=self.on,
+        )
 
 
 @final
@@ -88,6 +104,14 @@ class Request(ABC):
     @abstractmethod
     def work(self) -> float:
         """Expected seconds on one core of an ordinary machine, for ordering and ETA."""
+
+    @property
+    def splits(self) -> bool:
+        """Whether several processes may carry it out together, each with a share of the batch.
+
+        They may where its loss is a mean over the rows of a batch.
+        """
+        return False
 
     @abstractmethod
     def __call__(self, place: Place) -> Outcome:
@@ -126,5 +150,4 @@ class TrainingRequest(Request, ABC):
     def __call__(self, place: Place) -> Outcome:
         """Train alone, then finish."""
         training = self.training()
-        trained = training.alone(save_to=place.checkpoint, watch=place.watch, stop=place.stop)
-        return self.finish(place, training, training.model, trained)
+        return self.finish(place, training, training.model, place.train(training))

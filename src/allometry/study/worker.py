@@ -4,6 +4,8 @@ Tasks come in as JSON lines on standard input, events go out as JSON lines on st
 the input ends (the driver left, however it died) the worker leaves at once, so no orphan goes on.
 """
 
+import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -22,6 +24,8 @@ from allometry._core.errors import AllometryError, DivergedError, StorageError
 from allometry._core.spec import Spec
 from allometry.study.request import Outcome, Place, Request, TrainingRequest
 from allometry.train.crowd import Crowd
+from allometry.train.device import On
+from allometry.train.group import Group, Helped
 from allometry.train.loop import Progress, Stopped
 
 TELL_EVERY = 0.2
@@ -35,12 +39,18 @@ class Worker:
     Args:
         send: Takes each event, as a line of JSON, to the driver.
         lent: Targets that need not be made again, by their specs.
+        group: The processes that carry each run out together with this one.
     """
 
     def __init__(
-        self, send: Callable[[str], None], lent: Mapping[Spec, Any] | None = None
+        self,
+        send: Callable[[str], None],
+        lent: Mapping[Spec, Any] | None = None,
+        group: Group | None = None,
     ) -> None:
-        self.send, self.lent = send, lent
+        self.send, self.lent, self.group = send, lent, group
+        self.broken = False
+        """Whether a run ended in a way that its group may not have noticed."""
         self.stopping = threading.Event()
         self.told: dict[str, float] = {}
 
@@ -60,6 +70,7 @@ class Worker:
         """Tell how each run of one order ended."""
         torch.set_num_threads(order["how"]["threads"])
         started = time.monotonic()
+        local = int(os.environ.get("LOCAL_RANK", order["index"]))
         left = {run["key"]: run["spec"] for run in order["runs"]}
         folder = Path(order["folder"])
 
@@ -71,24 +82,37 @@ class Worker:
             requests: dict[str, Request] = {
                 key: Spec.from_dict(spec, anywhere=True)(self.lent) for key, spec in left.items()
             }
+            on = On(**order["on"]).resolved(local)
+            tell = {key: functools.partial(self.watch, key) for key in left}
             places = {
-                key: Place(key, folder, functools.partial(self.watch, key), self.stopping.is_set)
-                for key in left
+                key: Place(key, folder, tell[key], self.stopping.is_set, on=on) for key in left
             }
-            if order["plain"]:
-                ((key, request),) = requests.items()
-                ended(key, _done(request(places[key])))
-            else:
-                for key, event in self._together(order, requests, places):
-                    ended(key, event)
+            with on.repeatable(int(order["name"], 16)):
+                if order["plain"]:
+                    ((key, request),) = requests.items()
+                    self._alone(request, places[key], ended)
+                else:
+                    for key, event in self._together(order, requests, places):
+                        ended(key, event)
         except Stopped:
             self.tell({"event": "stopped"})
             return
         except Exception as error:
+            self.broken = not isinstance(error, DivergedError)
             event = _failed(error) | {"seconds": time.monotonic() - started}
             for key in list(left):
                 ended(key, event)
         self.tell({"event": "ready"})
+
+    def _alone(
+        self, request: Request, place: Place, ended: Callable[[str, dict[str, Any]], None]
+    ) -> None:
+        """One run by itself; of a group, the first process tells what came of it."""
+        if self.group is not None and request.splits:
+            place = dataclasses.replace(place, group=self.group)
+        if self.group is None or self.group.rank == 0 or request.splits:
+            with contextlib.suppress(Helped):
+                ended(place.key, _done(request(place)))
 
     def _together(
         self, order: dict[str, Any], requests: dict[str, Request], places: dict[str, Place]
@@ -131,20 +155,25 @@ def _failed(error: Exception) -> dict[str, Any]:
 
 def main() -> None:
     """Serve until told to stop or the driver is gone."""
-    # Anything that prints must not speak into the pipe: events go to a private copy of stdout.
-    output = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
-    os.dup2(2, 1)
+    output = private_output()
     worker = Worker(lambda line: print(line, file=output))
     # Whoever takes the machine away gives a moment's notice: checkpoint, then leave.
     signal.signal(signal.SIGTERM, lambda *_: worker.stopping.set())
     orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
-    threading.Thread(target=_listen, args=(sys.stdin, worker, orders), daemon=True).start()
+    threading.Thread(target=listen, args=(sys.stdin, worker, orders), daemon=True).start()
     worker.tell({"event": "ready"})
     while "stop" not in (order := orders.get()):
         worker.carry_out(order)
 
 
-def _listen(source: IO[str], worker: Worker, orders: "SimpleQueue[dict[str, Any]]") -> None:
+def private_output() -> IO[str]:
+    """Where events go: anything that prints must not speak into the pipe."""
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
+    return output
+
+
+def listen(source: IO[str], worker: Worker, orders: "SimpleQueue[dict[str, Any]]") -> None:
     """Read the driver's lines until it hangs up, then leave without further ado."""
     for line in source:
         message = json.loads(line)

@@ -2,7 +2,9 @@
 
 from allometry.train.budget import Budget, count_flops, count_parameters, count_training_flops
 from allometry.train.crowd import Crowd, Ended
+from allometry.train.device import On
 from allometry.train.evaluate import evaluate, token_losses
+from allometry.train.group import Group
 from allometry.train.loop import Curve, Progress, Trained, descend, train
 from allometry.train.objectives import negative_log_likelihood, next_token, squared_error
 from allometry.train.optimiser import adamw, parameter_groups, proportional
@@ -16,6 +18,8 @@ __all__ = [
     "Crowd",
     "Curve",
     "Ended",
+    "Group",
+    "On",
     "Packed",
     "Progress",
     "Stepper",

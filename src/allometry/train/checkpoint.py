@@ -13,17 +13,33 @@ from torch import Tensor, nn, optim
 
 from allometry._core.errors import StorageError
 from allometry._core.files import replacing, storage
+from allometry.train.group import like, whole
 
 
 def save(
-    path: Path, model: nn.Module, optimiser: optim.Optimizer, progress: dict[str, Any]
+    path: Path,
+    model: nn.Module,
+    optimiser: optim.Optimizer,
+    progress: dict[str, Any],
+    *,
+    first: bool = True,
 ) -> None:
-    """Write weights, optimiser state and `progress` (plain JSON) to `path`; see `write`."""
-    tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
+    """Write weights, optimiser state and `progress` (plain JSON) to `path`; see `write`.
+
+    Of a model that lies in shares among processes, all of them must call this, and the first one
+    writes: the file holds whole tensors, so that one process or any number can go on from it.
+    """
+    shares = {f"model.{k}": v for k, v in model.state_dict().items()}
     for index, state in optimiser.state_dict()["state"].items():
         for name, value in state.items():
-            tensors[f"optimiser.{index}.{name}"] = torch.as_tensor(value)
-    write(path, tensors, progress)
+            shares[f"optimiser.{index}.{name}"] = torch.as_tensor(value)
+    tensors = {}
+    for name, share in shares.items():
+        gathered = whole(share)  # one by one: helpers keep none of them
+        if first:
+            tensors[name] = gathered
+    if first:
+        write(path, tensors, progress)
 
 
 def load(path: Path, model: nn.Module, optimiser: optim.Optimizer) -> dict[str, Any] | None:
@@ -35,13 +51,15 @@ def load(path: Path, model: nn.Module, optimiser: optim.Optimizer) -> dict[str, 
     if found is None:
         return None
     tensors, progress = found
+    own = model.state_dict()
     weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
-    model.load_state_dict(weights)
+    model.load_state_dict({k: like(v, own.get(k)) for k, v in weights.items()})
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         if name.startswith("optimiser."):
             _, index, field = name.split(".", 2)
-            state.setdefault(int(index), {})[field] = value
+            state.setdefault(int(index), {})[field] = like(value, parameters[int(index)])
     frozen = optimiser.state_dict()
     optimiser.load_state_dict({"state": state, "param_groups": frozen["param_groups"]})
     return progress
@@ -117,4 +135,4 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def _distinct(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Contiguous copies: safetensors refuses tensors that share memory (tied weights)."""
-    return {k: v.detach().clone().contiguous() for k, v in tensors.items()}
+    return {k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}

@@ -29,15 +29,16 @@ def token_losses(
     """Negative log-likelihood in nats of every token of `split` but the first, in order."""
     inputs, following, counts = target.blocks(split, context)
     was_training = model.training
+    device = next((p.device for p in model.parameters()), inputs.device)
     model.eval()
     parts = []
     for start in range(0, len(inputs), batch):
         rows = slice(start, start + batch)
-        logits = model(inputs[rows].long())
+        logits = model(inputs[rows].long().to(device))
         losses = functional.cross_entropy(
-            logits.flatten(0, 1), following[rows].long().flatten(), reduction="none"
+            logits.flatten(0, 1), following[rows].long().flatten().to(device), reduction="none"
         )
-        parts.append(losses[counts[rows].flatten()])
+        parts.append(losses.cpu()[counts[rows].flatten()])
     model.train(was_training)
     return torch.cat(parts)
 

@@ -13,9 +13,14 @@ from torch import Tensor, nn, optim
 from allometry._core.errors import DivergedError, require
 from allometry._core.estimate import Estimate
 from allometry.train import checkpoint
+from allometry.train.device import On
 from allometry.train.evaluate import Split, evaluate
+from allometry.train.group import Group, whole
 from allometry.train.objectives import next_token
 from allometry.train.schedule import log_spaced, warmup_decay
+
+HERE = On("cpu")
+"""The processor, in the precision of the weights."""
 
 
 @runtime_checkable
@@ -141,6 +146,8 @@ def descend(
     save_every: float = 10.0,
     watch: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    group: Group | None = None,
+    on: On = HERE,
 ) -> Trained:
     """Lower any objective of `model` in place: the loop behind `train`, for other jobs than text.
 
@@ -159,6 +166,9 @@ def descend(
         save_every: Seconds between checkpoints.
         watch: Told the progress after every step.
         stop: Asked after every step; true means checkpoint and leave.
+        group: The processes that do this together, each with its share of the batch in
+            `objective`; the first one writes and is told.
+        on: Where the model is, and in which precision it computes.
 
     Raises:
         DivergedError: The loss was not finite; the message says at which step.
@@ -172,33 +182,44 @@ def descend(
     if state is not None:
         curve, first, spent = Curve(**state["curve"]), state["step"], state["seconds"]
     start = saved = time.monotonic()
+    first_one, scaler = group is None or group.rank == 0, on.scaler()
+    if state is not None and "scaler" in state:
+        scaler.load_state_dict(state["scaler"])
     model.train()
     last = Estimate(math.nan)
     for step in range(first, steps):
         factor = warmup_decay(step, steps=steps, warmup=warmup, shape=decay)
-        for group in optimiser.param_groups:
-            group["lr"] = group["peak_lr"] * factor
-        loss = objective(step)
+        for part in optimiser.param_groups:
+            part["lr"] = part["peak_lr"] * factor
+        with on.autocast():
+            loss = objective(step)
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), clip)
-        nats = loss.item()
-        if not (math.isfinite(nats) and math.isfinite(norm)):
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimiser)
+        norm = whole(nn.utils.clip_grad_norm_(model.parameters(), clip))
+        nats = loss.item() if group is None else group.mean(loss.item())
+        # In float16 a gradient that overflows is no divergence: the scaler skips the step.
+        if not (math.isfinite(nats) and (math.isfinite(norm) or scaler.is_enabled())):
             raise diverged(nats, norm.item(), step, steps)
-        optimiser.step()
+        scaler.step(optimiser)
+        scaler.update()
         if step + 1 in marks:
             last = measure()
             curve.step.append(step + 1)
             curve.tokens.append((step + 1) * seen)
             curve.loss.append(last.value)
-        if watch is not None:
+        if watch is not None and first_one:
             watch(Progress(step + 1, steps, nats))
         now = time.monotonic()
         stopping = stop is not None and stop() and step + 1 < steps
-        if save_to is not None and step + 1 < steps and (stopping or now - saved > save_every):
+        saving = save_to is not None and step + 1 < steps and now - saved > save_every
+        if group is not None:
+            stopping, saving = group.agree(stopping, saving)
+        if save_to is not None and (stopping or saving):
             # The seconds of the run so far ride along: a resumed run counts all of its work.
             state = {"step": step + 1, "seconds": spent + now - start, "curve": asdict(curve)}
-            checkpoint.save(save_to, model, optimiser, state)
+            state |= {"scaler": scaler.state_dict()} if scaler.is_enabled() else {}
+            checkpoint.save(save_to, model, optimiser, state, first=first_one)
             saved = now
         if stopping:
             raise Stopped

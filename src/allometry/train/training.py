@@ -1,14 +1,19 @@
 """A training laid open, so that it can be carried out alone, packed with others or branched."""
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+import torch
 from torch import Tensor, nn, optim
 
 from allometry._core.estimate import Estimate
-from allometry.train.loop import Progress, Trained, descend
+from allometry.train.device import On
+from allometry.train.group import Group, Helped, whole
+from allometry.train.loop import HERE, Progress, Trained, descend
 from allometry.train.schedule import warmup_decay
 
 
@@ -30,6 +35,7 @@ class Training:
         clip: Largest norm of the gradient.
         curve_points: Measurements along the way, evenly spread in the logarithm of the step.
         kept: Whatever `measure` keeps besides, for whoever finishes the run.
+        moves: Whether `objective` and `measure` follow the model to another device.
     """
 
     model: nn.Module
@@ -44,6 +50,7 @@ class Training:
     clip: float = 1.0
     curve_points: int = 12
     kept: list[Any] = field(default_factory=list)
+    moves: bool = False
 
     def factor(self, step: int) -> float:
         """On the peak rate at `step`."""
@@ -57,13 +64,33 @@ class Training:
         save_every: float = 10.0,
         watch: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
+        group: Group | None = None,
+        on: On = HERE,
     ) -> Trained:
-        """Carry it out by itself, in the plain loop; the arguments are those of `descend`."""
-        return descend(
-            self.model,
-            self.optimiser,
-            lambda step: self.objective(self.model, *self.batch(step)),
-            lambda: self.measure(self.model),
+        """Carry it out by itself, in the plain loop; the arguments are those of `descend`.
+
+        With a `group` of processes the loss must be a mean over rows of the batch. A training that
+        does not move stays on the processor, whatever `on` says; one that does comes back.
+
+        Raises:
+            Helped: It is done, and this process is not the first of its group.
+        """
+        on = on if self.moves else dataclasses.replace(on, device="cpu")
+        device = torch.device(on.device)
+        model, optimiser = self.model.to(device), self.optimiser
+        loss = functools.partial(self.objective, model)
+        if group is not None:
+            model, optimiser, loss = group.spread(model, optimiser, self.objective)
+
+        def objective(step: int) -> Tensor:
+            batch = self.batch(step) if group is None else group.share(self.batch(step))
+            return loss(*(part.to(device) for part in batch))
+
+        trained = descend(
+            model,
+            optimiser,
+            objective,
+            lambda: self.measure(model),
             steps=self.steps,
             seen=self.seen,
             warmup=self.warmup,
@@ -74,4 +101,12 @@ class Training:
             save_every=save_every,
             watch=watch,
             stop=stop,
+            group=group,
+            on=on,
         )
+        if model is not self.model:
+            self.model.load_state_dict({k: whole(v) for k, v in model.state_dict().items()})
+        if group is not None and group.rank > 0:
+            raise Helped
+        self.model.to("cpu")
+        return trained

@@ -84,15 +84,16 @@ def tensorboard(path: Path) -> tuple[Cells, list[int], str]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     files = [path] if path.is_file() else sorted(path.rglob("events.out.tfevents.*"))
-    runs = []
+    tables: dict[Path, dict[float, dict[str, Any]]] = {}
     for file in files:
         log = EventAccumulator(str(file), size_guidance={"scalars": 0})
         log.Reload()
-        table: dict[float, dict[str, Any]] = {}
+        # A run that was resumed has several files in its folder.
+        table = tables.setdefault(file.parent, {})
         for tag in log.Tags()["scalars"]:
             for event in log.Scalars(tag):
                 table.setdefault(event.step, {"step": event.step})[tag] = event.value
-        runs.append([table[step] for step in sorted(table)])
+    runs = [[table[step] for step in sorted(table)] for table in tables.values()]
     runs = [rows for rows in runs if rows]
     if not runs:
         raise InputError(f"{path} must hold TensorBoard scalars; got none.")

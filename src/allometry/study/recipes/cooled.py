@@ -47,6 +47,11 @@ class CooledRun(TrainingRequest):
         return self.run.packs
 
     @property
+    def splits(self) -> bool:
+        """As the run does."""
+        return self.run.splits
+
+    @property
     def trunk(self) -> str:
         """What all lengths of this run share."""
         fields = {

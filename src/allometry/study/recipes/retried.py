@@ -38,20 +38,24 @@ class RetriedRun(Request):
         """Of one attempt."""
         return self.run.work()
 
+    @property
+    def splits(self) -> bool:
+        """As the run does."""
+        return self.run.splits
+
     def __call__(self, place: Place) -> Outcome:
         """Train, at half the rate if need be, then finish."""
         run, why = self.run, None
         training = run.training()
-        telling = {"watch": place.watch, "stop": place.stop}
         try:
-            trained = training.alone(save_to=place.checkpoint, **telling)
+            trained = place.train(training)
         except DivergedError as error:
             why = str(error)
             run = dataclasses.replace(run, lr=_rate(run) / 2)  # pyright: ignore
             training = run.training()
             # A file of its own: the first attempt's checkpoint leads to where it diverged.
             second = place.checkpoint.with_name(f"{place.key}.half.safetensors")
-            trained = training.alone(save_to=second, **telling)
+            trained = place.train(training, second)
         outcome = run.finish(place, training, training.model, trained)
         more = {"lr": _rate(run), "retried": why}
         return dataclasses.replace(outcome, columns=outcome.columns | more)

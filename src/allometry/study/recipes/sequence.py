@@ -118,6 +118,11 @@ class SequenceRun(TrainingRequest):
         loop = 1e-4 * self.context if self.family in ("rnn", "lstm", "gru") else 0.0
         return self.steps * (0.002 + (0.001 + loop) * self.depth) + self.budget().C / 5e10
 
+    @property
+    def splits(self) -> bool:
+        """Its loss is a mean over windows."""
+        return True
+
     def training(self) -> Training:
         """By next tokens, with the rate scaled to the width."""
         same_text(self.target, self.fingerprint)

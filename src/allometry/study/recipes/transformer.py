@@ -94,6 +94,11 @@ class TransformerRun(TrainingRequest):
         """A fixed price per step and layer, and the arithmetic at a modest rate."""
         return self.steps * (0.002 + 0.0015 * self.depth) + self.budget().C / 5e10
 
+    @property
+    def splits(self) -> bool:
+        """Its loss is a mean over windows."""
+        return True
+
     def training(self) -> Training:
         """By next tokens, with the rate scaled to width and depth."""
         same_text(self.target, self.fingerprint)

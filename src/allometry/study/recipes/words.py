@@ -70,6 +70,7 @@ def text_training(
         seen=run.batch * run.context,
         decay=decay,
         warmup=warmup,
+        moves=True,
     )
 
 

@@ -1,0 +1,77 @@
+"""One model in several processes, by torchrun."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import final
+
+from allometry._core.errors import require
+from allometry.study.drive import Event, drive
+from allometry.study.executors import Executor, available_cores, longest_first
+from allometry.study.pool import Pool
+from allometry.study.tasks import Bundle, Task, alone
+from allometry.train.device import On
+
+ALONE = ("--standalone", "--local-addr", "127.0.0.1")
+"""All processes on this machine, none of them for others to reach."""
+
+
+@final
+class torchrun(Executor):  # noqa: N801 - reads as `executor=torchrun()`
+    """One run after another, each by several processes that torchrun starts.
+
+    For models that one process or device is too small or too slow for. Every process takes its
+    share of each batch, so the batch must be a multiple of their number; the run ends in the same
+    loss as in one process, up to the order in which sums are taken. Runs that can't be split (see
+    `Request.splits`) are carried out by the first process alone.
+
+    Args:
+        processes: On this machine.
+        shard: Share out weights, gradients and optimiser (FSDP2) instead of copying them (DDP).
+        threads: Of each; the cores shared out evenly if not given.
+        on: As for `local`.
+        options: Of torchrun in place of those for one machine: `["--nnodes=2", "--node-rank=0",
+            "--master-addr=HOST", "--master-port=29500"]`. On the other machines, which must see
+            the study's folder at the same path, start `torchrun` with the same ones, their own
+            rank, `--nproc-per-node` and `-m allometry.study.rank [--shard]`.
+    """
+
+    def __init__(
+        self,
+        processes: int = 2,
+        *,
+        shard: bool = False,
+        threads: int | None = None,
+        on: On | None = None,
+        options: Sequence[str] = ALONE,
+    ) -> None:
+        self.on = on or On()
+        self.on.resolved()  # refuses a device that is not there
+        require(processes >= 1, "torchrun.processes", "be at least 1", processes)
+        self.processes, self.shard, self.options = processes, shard, tuple(options)
+        self._threads = max(1, available_cores() // processes) if threads is None else threads
+        require(self._threads >= 1, "torchrun.threads", "be at least 1", threads)
+
+    @property
+    def workers(self) -> int:
+        """One run at a time."""
+        return 1
+
+    @property
+    def threads(self) -> int:
+        """Of each process."""
+        return self._threads
+
+    @property
+    def packs(self) -> bool:
+        """It is for models that are large, and large models gain nothing."""
+        return False
+
+    def __call__(self, tasks: Iterable[Task | Bundle], folder: Path) -> Iterator[Event]:
+        """Longest first."""
+        runs = [t for b in tasks for t in ([b] if isinstance(b, Task) else b.tasks)]
+        command = (sys.executable, "-m", "torch.distributed.run", *self.options)
+        command += (f"--nproc-per-node={self.processes}", "-m", "allometry.study.rank")
+        command += ("--shard",) if self.shard else ()
+        pool = Pool(folder, self._threads, self.on, command)
+        yield from drive(pool, longest_first(alone(task) for task in runs), 1)
