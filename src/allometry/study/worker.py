@@ -25,7 +25,7 @@ from allometry._core.spec import Spec
 from allometry.study.request import Outcome, Place, Request, TrainingRequest
 from allometry.train.crowd import Crowd
 from allometry.train.device import On
-from allometry.train.group import Group, Helped
+from allometry.train.group import Group, Helped, lost_another
 from allometry.train.loop import Progress, Stopped
 
 TELL_EVERY = 0.2
@@ -99,6 +99,8 @@ class Worker:
             return
         except Exception as error:
             self.broken = not isinstance(error, DivergedError)
+            if self.group is not None and lost_another(error):
+                return  # no fault of the run's: the driver sees the group end and begins again
             event = _failed(error) | {"seconds": time.monotonic() - started}
             for key in list(left):
                 ended(key, event)

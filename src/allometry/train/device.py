@@ -1,21 +1,24 @@
 """Where a training runs, in which precision, and whether twice means the same twice."""
 
 import contextlib
+import dataclasses
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, final
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor
 
 from allometry._core.errors import require
 
 PRECISIONS = ("float32", "bfloat16", "float16")
+
+Agreed = Callable[[float], float]
 
 GAIN = 0.75
 """Reduced precision is worth its noise where a step takes this share of the time or less."""
@@ -29,7 +32,8 @@ class On:
     Args:
         device: `"auto"` (CUDA, else MPS, else the CPU) or torch's name of one.
         precision: `"float32"`; `"bfloat16"` or `"float16"` for products and sums inside the model,
-            weights staying as they are; or `"auto"`: reduced where that is found to be quicker.
+            weights staying as they are; or `"auto"`: reduced where a training is found to be
+            quicker that way.
         deterministic: Only kernels that give the same digits every time, and every run begun from
             its own seed, whatever ran before it in the same process.
     """
@@ -46,12 +50,15 @@ class On:
         require(kind in devices, "device", f"be one of {', '.join(devices)}", self.device)
 
     def resolved(self, index: int = 0) -> "On":
-        """With `"auto"` replaced by what this machine has; `index` tells processes apart."""
+        """With the device that this machine has; `index` tells processes apart.
+
+        Whether to reduce precision is for each training to find out (see `best_precision`), but
+        for deterministic ones, which don't.
+        """
         device = _existing(best_device(index) if self.device == "auto" else self.device)
-        precision = self.precision
-        if precision == "auto":
-            precision = best_precision(device)
-        return On(str(device), precision, self.deterministic)
+        # Trying takes its time from others' work and differs from day to day: not for these.
+        fixed = self.deterministic and self.precision == "auto"
+        return On(str(device), "float32" if fixed else self.precision, self.deterministic)
 
     def autocast(self) -> Any:
         """A context in which the model computes in the chosen precision."""
@@ -90,25 +97,33 @@ def best_device(index: int = 0) -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def best_precision(device: torch.device) -> str:
-    """Reduced where steps tried on `device` are quicker by a margin, bfloat16 before float16."""
-    plain = step_seconds(On(str(device)))
-    for precision in ("bfloat16", "float16") if device.type == "cuda" else ("bfloat16",):
-        if step_seconds(On(str(device), precision)) <= GAIN * plain:
+def best_precision(step: Callable[[], Tensor], on: On, agreed: Agreed = float) -> str:
+    """Reduced where this very training's passes, tried, are quicker by a margin.
+
+    Small products gain nothing from shorter numbers and pay for every conversion, so what pays for
+    one model does not for another on the same device.
+
+    Args:
+        step: Gives a loss; called a few times and differentiated.
+        on: Where.
+        agreed: Makes one number of all processes' numbers, where several train one model.
+    """
+    plain = _seconds(step, dataclasses.replace(on, precision="float32"))
+    choices = ("bfloat16", "float16") if torch.device(on.device).type == "cuda" else ("bfloat16",)
+    for precision in choices:
+        taken = _seconds(step, dataclasses.replace(on, precision=precision))
+        if agreed(taken / plain) <= GAIN:
             return precision
     return "float32"
 
 
-def step_seconds(on: On, width: int = 256, repeats: int = 5) -> float:
-    """Seconds of a forward and backward pass of a small network."""
-    model = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-    model = model.to(on.device, torch.float32)
-    x = torch.ones(width, width, device=on.device, dtype=torch.float32)
+def _seconds(step: Callable[[], Tensor], on: On, repeats: int = 3) -> float:
+    """Of a forward and a backward pass: the median, after one that pays for what is made once."""
     taken = []
     for _ in range(repeats + 1):
         started = time.perf_counter()
         with on.autocast():
-            loss = model(x).square().mean()
+            loss = step()
         loss.backward()
         loss.item()  # waits for the device
         taken.append(time.perf_counter() - started)

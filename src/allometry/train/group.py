@@ -153,6 +153,14 @@ def joined(*, shard: bool) -> Iterator[Group]:
         distributed.destroy_process_group()
 
 
+def lost_another(error: Exception) -> bool:
+    """Whether an error says that another process of the group is gone."""
+    if isinstance(error, distributed.DistError):
+        return True
+    signs = ("gloo", "nccl", "connection", "peer")
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in signs)
+
+
 def announce(words: str, group: Group) -> str:
     """What the first process says, in all of them."""
     data = torch.tensor(list(words.encode()), dtype=torch.uint8)

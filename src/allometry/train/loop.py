@@ -218,6 +218,7 @@ def descend(
         if save_to is not None and (stopping or saving):
             # The seconds of the run so far ride along: a resumed run counts all of its work.
             state = {"step": step + 1, "seconds": spent + now - start, "curve": asdict(curve)}
+            state |= {"precision": on.precision}
             state |= {"scaler": scaler.state_dict()} if scaler.is_enabled() else {}
             checkpoint.save(save_to, model, optimiser, state, first=first_one)
             saved = now

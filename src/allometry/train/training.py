@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn, optim
 
 from allometry._core.estimate import Estimate
-from allometry.train.device import On
+from allometry.train.checkpoint import newest
+from allometry.train.device import Agreed, On, best_precision
 from allometry.train.group import Group, Helped, whole
 from allometry.train.loop import HERE, Progress, Trained, descend
 from allometry.train.schedule import warmup_decay
@@ -86,6 +87,9 @@ class Training:
             batch = self.batch(step) if group is None else group.share(self.batch(step))
             return loss(*(part.to(device) for part in batch))
 
+        if on.precision == "auto":
+            agreed = float if group is None else group.mean
+            on = dataclasses.replace(on, precision=self._precision(objective, on, save_to, agreed))
         trained = descend(
             model,
             optimiser,
@@ -110,3 +114,13 @@ class Training:
             raise Helped
         self.model.to("cpu")
         return trained
+
+    @staticmethod
+    def _precision(
+        objective: Callable[[int], Tensor], on: On, save_to: Path | None, agreed: Agreed
+    ) -> str:
+        """What it was begun in, or what is found to be quickest."""
+        found = None if save_to is None else newest(save_to)
+        if found is not None:
+            return found[1]["precision"]
+        return best_precision(lambda: objective(0), on, agreed)
