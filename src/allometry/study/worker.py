@@ -70,7 +70,7 @@ class Worker:
         """Tell how each run of one order ended."""
         torch.set_num_threads(order["how"]["threads"])
         started = time.monotonic()
-        local = int(os.environ.get("LOCAL_RANK", order["index"]))
+        local = int(os.environ.get("LOCAL_RANK") or order["index"])
         left = {run["key"]: run["spec"] for run in order["runs"]}
         folder = Path(order["folder"])
 
