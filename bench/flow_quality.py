@@ -1,6 +1,6 @@
 """What flows reach: two moons, digits, and the gap to a mixture's known entropy.
 
-    python bench/flow_quality.py moons|digits|converged|gap [--steps 1200]
+    python bench/flow_quality.py moons|digits|converged|gap [--steps 1200] [--only GLOW]
 
 moons: noise .05, 1,000 steps of batch 256. The rate of each family is chosen among four on the
 validation points, by the mean over seeds; then the test points are scored, once. Rates and seeds
@@ -90,6 +90,7 @@ def fit_images(model, digits, steps, rate, keep):
         optimiser.step()
         if keep and (step + 1) % 100 == 0:
             now = nats(model, digits.validation).mean().item()
+            print(f"{step + 1}: validation {now / (64 * math.log(2)):.4f}", flush=True)
             if now < best:
                 best, kept, at = now, copy.deepcopy(model.state_dict()), step + 1
     if kept is not None:
@@ -102,7 +103,7 @@ def bits(model, x):
     return f"{each.mean():.3f} ± {1.96 * each.std() / len(each) ** 0.5:.3f}"
 
 
-def digits(steps=400, keep=False):
+def digits(steps=400, keep=False, only=""):
     data = Images.digits()
     print(f"per-pixel histogram {data.histogram_bits():.3f} bits per dimension")
     kinds = {
@@ -113,7 +114,7 @@ def digits(steps=400, keep=False):
         "GLOW": lambda: flows.Dequantised(flows.glow((1, 8, 8), 2, 4, 64, marginal=17), 17),
     }
     for name, make in kinds.items():
-        if keep and name.startswith("plain"):
+        if (keep and name.startswith("plain")) or not name.startswith(only):
             continue
         model = make()
         at = fit_images(model, data, steps, 0.002, keep)
@@ -152,11 +153,13 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["moons", "digits", "converged", "gap"])
     parser.add_argument("--steps", type=int, default=1200, help="of converged")
+    parser.add_argument("--only", default="", help="flows of digits whose name begins so")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    {"moons": moons, "digits": digits, "converged": lambda: digits(asked.steps, True), "gap": gap}[
-        asked.what
-    ]()
+    ways = {"moons": moons, "gap": gap}
+    ways["digits"] = lambda: digits(only=asked.only)
+    ways["converged"] = lambda: digits(asked.steps, True, asked.only)
+    ways[asked.what]()
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 import math
 
+import hypothesis
 import pytest
 import torch
+from hypothesis import strategies as st
 
 from allometry.models import flows
 from allometry.models.flows import build
@@ -49,24 +51,27 @@ def made(name, dtype=torch.float64, seed=1, spread=0.3):
     return flow.to(dtype)
 
 
-def points(flow, n=64, dtype=torch.float64, scale=1.0):
-    z = scale * torch.randn(n, *flow.shape, generator=torch.Generator().manual_seed(2))
+def points(flow, n=64, dtype=torch.float64, scale=1.0, seed=2):
+    z = scale * torch.randn(n, *flow.shape, generator=torch.Generator().manual_seed(seed))
     return z.to(dtype)
 
 
-GENTLE = 0.2
-"""Spread of weights with which a grid on [-12, 12] holds all of the mass: at .3 a fortieth of the
-affine flow's lies beyond."""
+def grid(name, flow):
+    """Midpoints of cells, finer near 0 than far away, and their sizes; and the mass of each.
 
-
-def midpoints(name, flow):
-    """Midpoints of cells on [-12, 12]: a jump of a histogram falls between them."""
-    cells = 480
+    x = sinh(t) / 2 with even steps in t reaches half as far again as 4,000 samples do.
+    """
+    cells = 400
     if name.startswith("continuous"):
         # Smooth, so fewer cells do; and right to 1e-4 is enough for a mass within .005.
-        cells, field = 96, flow.transforms[1]
+        cells, field = 120, flow.transforms[1]
         field.tolerance, field.steps = 1e-4, field.steps and 8
-    return 12 * (2 * (torch.arange(cells) + 0.5) / cells - 1)
+    far = 1.5 * flow.sample(4000).abs().max() + 2
+    t = torch.asinh(2 * far) * (2 * (torch.arange(cells) + 0.5) / cells - 1)
+    axis, size = torch.sinh(t) / 2, torch.cosh(t) / 2 * (t[1] - t[0])
+    with torch.no_grad():
+        log_p = flow.log_prob(torch.cartesian_prod(axis, axis))
+    return log_p, log_p.exp() * torch.outer(size, size).flatten()
 
 
 def test_every_transform_is_covered():
@@ -76,22 +81,30 @@ def test_every_transform_is_covered():
     assert kinds - {flows.Transform} <= seen
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
-@pytest.mark.parametrize("name", MADE)
-def test_inverse_undoes_forward(name, dtype, tolerance):
-    flow = made(name, dtype)
-    if dtype == torch.float32 and name == "continuous":
-        # The solver's tolerance must be above what float32 can tell.
-        flow.transforms[1].tolerance = 1e-6
-    x = points(flow, dtype=dtype)
+def undone(name, dtype, seed):
+    """The largest error of the inverse of the forward map, relative to the data's size."""
+    flow = made(name, dtype, seed)
+    x = points(flow, dtype=dtype, seed=seed)
     if name in ("glow3", "splines"):
         # Their first layer has its bins on [0, 1], where pixels are.
         x = x.sigmoid()
     with torch.no_grad():
-        z, _ = flow(x)
-        back = flow.inverse(z)
-    # Errors of the last place grow with the slope of the inverse; relative to the data's size.
-    assert ((back - x).abs() / (1 + x.abs())).max().item() < tolerance
+        back = flow.inverse(flow(x)[0])
+    return ((back - x).abs() / (1 + x.abs())).max().item()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
+@pytest.mark.parametrize("name", MADE)
+def test_inverse_undoes_forward(name, dtype, tolerance):
+    """For any weights and points of these sizes, not for those of a lucky seed."""
+
+    # An equation to be solved takes far longer than any other layer.
+    @hypothesis.settings(max_examples=3 if name.startswith("continuous") else 15, deadline=None)
+    @hypothesis.given(st.integers(0, 2**63 - 1))
+    def holds(seed):
+        assert undone(name, dtype, seed) < tolerance
+
+    holds()
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -106,11 +119,8 @@ def test_logdet_is_the_dense_jacobian(name):
 
 @pytest.mark.parametrize("name", PLANE)
 def test_mass_is_one(name):
-    flow = made(name, spread=GENTLE)
-    axis = midpoints(name, flow)
-    with torch.no_grad():
-        p = flow.log_prob(torch.cartesian_prod(axis, axis)).exp()
-    assert p.sum().item() * (axis[1] - axis[0]).item() ** 2 == pytest.approx(1, abs=0.005)
+    _, mass = grid(name, made(name))
+    assert mass.sum().item() == pytest.approx(1, abs=0.005)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -154,13 +164,12 @@ def test_gradients_match_finite_differences(name):
 @pytest.mark.parametrize("name", PLANE)
 def test_samples_follow_log_prob(name):
     """The mean surprise of samples is the entropy, which a grid gives too."""
-    flow = made(name, spread=GENTLE)
+    flow = made(name)
     x = flow.sample(4000, rng=torch.Generator().manual_seed(5))
-    axis = midpoints(name, flow)
+    log_p, mass = grid(name, flow)
     with torch.no_grad():
         surprise = -flow.log_prob(x)
-        p = flow.log_prob(torch.cartesian_prod(axis, axis))
-    entropy = -(p.exp() * p).sum().item() * (axis[1] - axis[0]).item() ** 2
+    entropy = -(mass * log_p).sum().item()
     slack = 0.02  # the grid's share of the error
     assert abs(surprise.mean().item() - entropy) < 5 * surprise.std().item() / 63 + slack
 

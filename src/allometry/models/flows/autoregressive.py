@@ -10,8 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from allometry._core.errors import require
-from allometry.models.flows.coupling import STRETCH
-from allometry.models.flows.networks import MaskedMLP
+from allometry.models.flows.networks import REACH, MaskedMLP, log_scale, seen
 from allometry.models.flows.spline import spline, spline_inverse, spline_parameters
 from allometry.models.flows.transform import Context, LogDet, Transform
 
@@ -21,6 +20,8 @@ Points = Float[Tensor, "n d"]
 @final
 class MaskedAutoregressive(Transform):
     r"""$z_i = x_i\,e^{s_i(x_{<i})} + t_i(x_{<i})$, or a spline of $x_i$ with such parameters.
+
+    Differs from the paper: $s$ bends towards -1.5 and 3 and the network sees x cut to [-5, 5].
 
     One pass gives the density. The inverse is a fixed-point iteration over all coordinates at
     once: after k rounds the first k coordinates are exact, so d rounds always do, and a trained
@@ -58,18 +59,22 @@ class MaskedAutoregressive(Transform):
         each = spline_parameters(bins) if bins else 2
         self.network = MaskedMLP(dim, each, width, depth, context, rng)
 
+    def _raw(self, given: Points, context: Context) -> Float[Tensor, "n d o"]:
+        given = seen(given, self.bound if self.bins else REACH)
+        return self.network(given, context)
+
     def _move(self, x: Points, given: Points, context: Context) -> tuple[Tensor, Tensor]:
-        raw = self.network(given, context)
+        raw = self._raw(given, context)
         if self.bins:
             return spline(x, raw, self.bound)
-        s = STRETCH * torch.tanh(raw[..., 0] / STRETCH)
+        s = log_scale(raw[..., 0])
         return torch.addcmul(raw[..., 1], x, s.exp()), s
 
     def _move_back(self, z: Points, given: Points, context: Context) -> tuple[Tensor, Tensor]:
-        raw = self.network(given, context)
+        raw = self._raw(given, context)
         if self.bins:
             return spline_inverse(z, raw, self.bound)
-        s = STRETCH * torch.tanh(raw[..., 0] / STRETCH)
+        s = log_scale(raw[..., 0])
         return (z - raw[..., 1]) * (-s).exp(), s
 
     def forward(self, x: Points, context: Context = None) -> tuple[Points, LogDet]:

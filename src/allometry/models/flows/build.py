@@ -1,5 +1,6 @@
 """Whole flows by their paper's name, from plain numbers."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -196,15 +197,30 @@ def glow(
 
 
 def discrete(
-    dim: int, K: int, layers: int = 2, width: int = 64, depth: int = 2, rng: Rng = None
+    dim: int | Sequence[int],
+    K: int,
+    layers: int = 2,
+    width: int = 64,
+    depth: int = 2,
+    rng: Rng = None,
 ) -> DiscreteFlow:
-    """Modular autoregressive shifts on $\\mathbb Z_K^d$ in turning order.
+    r"""Modular autoregressive shifts on $\mathbb Z_K^d$ in turning order.
+
+    Args:
+        dim: d, or the shape of an image of d pixels.
+        K: Symbols.
+        layers: Shifts.
+        width: Of their networks.
+        depth: Hidden layers of each.
+        rng: Source of the initial weights; `None` means seed 0.
 
     References: `tran2019`.
-    """  # noqa: D301
+    """
     rng = _seeded(rng)
-    made = [ModularShift(dim, K, width, depth, i % 2 == 1, rng=rng) for i in range(layers)]
-    return DiscreteFlow(made, dim, K)
+    shape = (dim,) if isinstance(dim, int) else tuple(dim)
+    d = math.prod(shape)
+    made = [ModularShift(d, K, width, depth, i % 2 == 1, rng=rng) for i in range(layers)]
+    return DiscreteFlow(made, d, K, shape)
 
 
 def image_splines(

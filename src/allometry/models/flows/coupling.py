@@ -10,15 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from allometry._core.errors import require
-from allometry.models.flows.networks import MLP
+from allometry.models.flows.networks import MLP, log_scale, seen
 from allometry.models.flows.spline import spline, spline_inverse, spline_parameters
 from allometry.models.flows.transform import Context, LogDet, Transform
 
 Points = Float[Tensor, "n d"]
-
-STRETCH = 3.0
-"""Bound on the log scale of one affine layer: it bends towards it smoothly."""
-
 
 def _halves(dim: int, first: bool) -> tuple[int, int, bool]:
     """Sizes of the half that is seen and the half that is moved."""
@@ -31,8 +27,9 @@ def _halves(dim: int, first: bool) -> tuple[int, int, bool]:
 class AffineCoupling(Transform):
     r"""$z_A = x_A$, $z_B = x_B\,e^{s(x_A)} + t(x_A)$; with `scale=False` NICE's $x_B + t(x_A)$.
 
-    Differs from the paper: $s$ is $3 \tanh(\hat s / 3)$, so that one layer stretches by $e^3$ at
-    most and neither tails nor early steps overflow.
+    Differs from the paper: $s$ bends smoothly towards -1.5 and 3 and the network sees
+    $x_A$ cut to [-5, 5], so that neither tails nor early steps overflow and a stack of layers can be
+    undone in float32.
 
     Args:
         dim: d.
@@ -63,38 +60,41 @@ class AffineCoupling(Transform):
 
     def _parts(self, x: Points) -> tuple[Tensor, Tensor]:
         left = self.seen if self.first else self.moved
-        a, b = x[:, :left], x[:, left:]
+        a, b = x.split([left, x.shape[1] - left], 1)
         return (a, b) if self.first else (b, a)
 
-    def _join(self, seen: Tensor, moved: Tensor) -> Tensor:
-        return torch.cat([seen, moved] if self.first else [moved, seen], 1)
+    def _join(self, given: Tensor, moved: Tensor) -> Tensor:
+        return torch.cat([given, moved] if self.first else [moved, given], 1)
 
-    def _numbers(self, seen: Tensor, context: Context) -> tuple[Tensor | None, Tensor]:
-        given = seen if context is None else torch.cat([seen, context], 1)
-        raw = self.network(given)
+    def _numbers(self, given: Tensor, context: Context) -> tuple[Tensor | None, Tensor]:
+        given = seen(given)
+        raw = self.network(given if context is None else torch.cat([given, context], 1))
         if not self.scale:
             return None, raw
-        return STRETCH * torch.tanh(raw[:, : self.moved] / STRETCH), raw[:, self.moved :]
+        s, t = raw.split(self.moved, 1)
+        return log_scale(s), t
 
     def forward(self, x: Points, context: Context = None) -> tuple[Points, LogDet]:
         """Move one half by what the network says of the other."""
-        seen, moved = self._parts(x)
-        s, t = self._numbers(seen, context)
+        given, moved = self._parts(x)
+        s, t = self._numbers(given, context)
         if s is None:
-            return self._join(seen, moved + t), x.new_zeros(len(x))
-        return self._join(seen, torch.addcmul(t, moved, s.exp())), s.sum(1)
+            return self._join(given, moved + t), x.new_zeros(len(x))
+        return self._join(given, torch.addcmul(t, moved, s.exp())), s.sum(1)
 
     def inverse(self, z: Points, context: Context = None) -> Points:
         """Move it back."""
-        seen, moved = self._parts(z)
-        s, t = self._numbers(seen, context)
+        given, moved = self._parts(z)
+        s, t = self._numbers(given, context)
         moved = moved - t
-        return self._join(seen, moved if s is None else moved * (-s).exp())
+        return self._join(given, moved if s is None else moved * (-s).exp())
 
 
 @final
 class SplineCoupling(Transform):
-    """One half sees, each number of the other goes through its own rational-quadratic spline.
+    r"""One half sees, each number of the other goes through its own rational-quadratic spline.
+
+    Differs from the paper: the network sees $x_A$ cut to the interval of the splines.
 
     Args:
         dim: d.
@@ -127,14 +127,15 @@ class SplineCoupling(Transform):
         self.bound, self.each = bound, spline_parameters(bins)
         self.network = MLP(self.seen + context, self.moved * self.each, width, depth, rng)
 
-    def _raw(self, seen: Tensor, context: Context) -> Tensor:
-        given = seen if context is None else torch.cat([seen, context], 1)
+    def _raw(self, given: Tensor, context: Context) -> Tensor:
+        given = seen(given, self.bound)
+        given = given if context is None else torch.cat([given, context], 1)
         return self.network(given).unflatten(1, (self.moved, self.each))
 
     def forward(self, x: Points, context: Context = None) -> tuple[Points, LogDet]:
         """Each moved number through its spline."""
         left = self.seen if self.first else self.moved
-        a, b = x[:, :left], x[:, left:]
+        a, b = x.split([left, x.shape[1] - left], 1)
         if self.first:
             b, slopes = spline(b, self._raw(a, context), self.bound)
         else:

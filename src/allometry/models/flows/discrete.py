@@ -1,10 +1,12 @@
 """Discrete flows: bijections of Z_K^d, with no determinant to count.
 
-Letters: n points, d places, K symbols.
+Letters: n points, d places, K symbols; "*event" is d, or the shape of an image of d pixels.
 """
 
 from collections.abc import Sequence
 from typing import final
+
+import math
 
 import torch
 from jaxtyping import Float, Int
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 from allometry._core.errors import require
 from allometry.models.flows.networks import MaskedMLP
 
-Symbols = Int[Tensor, "n d"]
+Symbols = Int[Tensor, "n *event"]
 OneHot = Float[Tensor, "n d K"]
 
 
@@ -55,6 +57,8 @@ class ModularShift(nn.Module):
             # Not 0: an argmax over equal logits would have no gradient to break the tie.
             last: nn.Linear = self.network.layers[-1]  # pyright: ignore
             if last.weight.device.type != "meta":
+                # A preference for staying: what is shifted at random has lost its own law.
+                last.bias.view(dim, K)[:, 0] = 1.0
                 last.weight.normal_(0, 0.1, generator=rng or torch.Generator().manual_seed(1))
 
     def _amount(self, given: OneHot) -> OneHot:
@@ -65,10 +69,10 @@ class ModularShift(nn.Module):
         return hard + soft - soft.detach()
 
     def _turn(self, x: OneHot, amount: OneHot, sign: int) -> OneHot:
-        k = torch.arange(self.K, device=x.device)
-        # row[z] = sum_m amount[m] x[z - m]: a cyclic convolution.
-        index = (k[:, None] - sign * k[None]) % self.K
-        return (x[..., index] * amount[..., None, :]).sum(-1)
+        # row[z] = sum_m amount[m] x[z - m]: a cyclic convolution, so a product of transforms.
+        turns = torch.fft.rfft(amount)
+        turns = turns if sign == 1 else turns.conj()
+        return torch.fft.irfft(torch.fft.rfft(x) * turns, n=self.K)
 
     def forward(self, x: OneHot) -> OneHot:
         """Turn every place."""
@@ -93,12 +97,22 @@ class DiscreteFlow(nn.Module):
         layers: Modular shifts, from data to independent places.
         dim: d.
         K: Symbols.
+        shape: Of a point, where it is an image of d pixels.
 
     References: `tran2019` Eq. (3).
     """
 
-    def __init__(self, layers: Sequence[ModularShift], dim: int, K: int) -> None:
+    def __init__(
+        self,
+        layers: Sequence[ModularShift],
+        dim: int,
+        K: int,
+        shape: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
+        self.shape = (dim,) if shape is None else tuple(shape)
+        fits = math.prod(self.shape) == dim
+        require(fits, "DiscreteFlow.shape", f"have {dim} places", self.shape)
         self.layers = nn.ModuleList(layers)
         self.dim, self.K = dim, K
         # Under an even law no shift is better than another, and symbols that happen to share one
@@ -108,21 +122,33 @@ class DiscreteFlow(nn.Module):
         self.logits = nn.Parameter(start)
 
     def _hot(self, x: Symbols) -> OneHot:
-        return torch.nn.functional.one_hot(x, self.K).to(self.logits.dtype)
+        return torch.nn.functional.one_hot(x.flatten(1), self.K).to(self.logits.dtype)
+
+    @torch.no_grad()
+    def initialise(self, x: Symbols) -> None:
+        """Begin with the counts of what x becomes, plus one: a histogram of every place.
+
+        Places whose counts say nothing (all but a fiftieth of the greatest entropy) keep their
+        preference, without which no shift would be better than another.
+        """
+        counts = self._hot(self(x).flatten(1)).sum(0) + 1
+        p = counts / counts.sum(-1, keepdim=True)
+        telling = -(p * p.log()).sum(-1, keepdim=True) < 0.98 * math.log(self.K)
+        self.logits.copy_(torch.where(telling, p.log(), self.logits))
 
     def forward(self, x: Symbols) -> Symbols:
         """What x becomes."""
         z = self._hot(x)
         for layer in self.layers:
             z = layer(z)
-        return z.argmax(-1)
+        return z.argmax(-1).view(x.shape)
 
     def inverse(self, z: Symbols) -> Symbols:
         """What becomes z."""
         x = self._hot(z)
         for layer in reversed(self.layers):
             x = layer.inverse(x)  # pyright: ignore[reportCallIssue]
-        return x.argmax(-1)
+        return x.argmax(-1).view(z.shape)
 
     def log_prob(self, x: Symbols) -> Float[Tensor, " n"]:
         """Log probability in nats; its gradient goes straight through the shifts."""
@@ -138,4 +164,4 @@ class DiscreteFlow(nn.Module):
         rng = torch.Generator().manual_seed(0) if rng is None else rng
         p = self.logits.softmax(-1)
         z = torch.multinomial(p, n, replacement=True, generator=rng).T
-        return self.inverse(z.contiguous())
+        return self.inverse(z.reshape(n, *self.shape))

@@ -11,12 +11,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from allometry._core.errors import require
-from allometry.models.flows.coupling import STRETCH
 from allometry.models.flows.linear import ActNorm, InvertibleLinear
-from allometry.models.flows.networks import ConvNet
+from allometry.models.flows.networks import ConvNet, log_scale, seen
 from allometry.models.flows.transform import Context, LogDet, Transform
 
 Images = Float[Tensor, "n c h w"]
+
+
+def _wide(x: Images) -> Images:
+    # Apple's devices have no float64.
+    return x if x.device.type == "mps" else x.double()
+
+
+def _read(network: nn.Module, x: Images) -> Float[Tensor, "n o h w"]:
+    """What a network says of x, in its own precision."""
+    return network(seen(x).to(next(network.parameters()).dtype))
 
 
 @final
@@ -41,9 +50,10 @@ class Squeeze(Transform):
 class ImageCoupling(Transform):
     r"""Affine coupling between halves of the channels, with a convolutional network.
 
-    $z_A = x_A$, $z_B = x_B\,e^{s(x_A)} + t(x_A)$, $s = 3 \tanh(\hat s / 3)$.
+    $z_A = x_A$, $z_B = x_B\,e^{s(x_A)} + t(x_A)$.
 
-    Differs from the paper: its scale is $\sigma(\hat s + 2)$, which only shrinks.
+    Differs from the paper: its scale is $\sigma(\hat s + 2)$, which only shrinks; here $s$ bends
+    smoothly towards -1.5 and 3 and the network sees $x_A$ cut to [-5, 5].
 
     Args:
         channels: c.
@@ -59,21 +69,21 @@ class ImageCoupling(Transform):
         self.seen = channels - channels // 2
         self.network = ConvNet(self.seen, 2 * (channels // 2), width, rng)
 
-    def _numbers(self, seen: Tensor) -> tuple[Tensor, Tensor]:
-        s, t = self.network(seen).chunk(2, 1)
-        return STRETCH * torch.tanh(s / STRETCH), t
+    def _numbers(self, given: Tensor) -> tuple[Tensor, Tensor]:
+        s, t = _read(self.network, given).chunk(2, 1)
+        return log_scale(s), t
 
     def forward(self, x: Images, context: Context = None) -> tuple[Images, LogDet]:
         """Move the second half."""
-        seen, moved = x[:, : self.seen], x[:, self.seen :]
-        s, t = self._numbers(seen)
-        return torch.cat([seen, torch.addcmul(t, moved, s.exp())], 1), s.flatten(1).sum(1)
+        given, moved = x.split([self.seen, x.shape[1] - self.seen], 1)
+        s, t = self._numbers(given)
+        return torch.cat([given, torch.addcmul(t, moved, s.exp())], 1), s.flatten(1).sum(1)
 
     def inverse(self, z: Images, context: Context = None) -> Images:
         """Move it back."""
-        seen, moved = z[:, : self.seen], z[:, self.seen :]
-        s, t = self._numbers(seen)
-        return torch.cat([seen, (moved - t) * (-s).exp()], 1)
+        given, moved = z[:, : self.seen], z[:, self.seen :]
+        s, t = self._numbers(given)
+        return torch.cat([given, (moved - t) * (-s).exp()], 1)
 
 
 @final
@@ -83,6 +93,10 @@ class MultiScale(Transform):
     What leaves is normal with mean and scale that a network reads from what stays, so it is an
     affine layer like any other: $z_B = (x_B - \mu(x_A))\,e^{-\lambda(x_A)}$. The noise of all
     levels is laid out in the shape of the image.
+
+    Between its layers images are carried in float64, whatever the precision of the weights: that
+    costs little beside the convolutions, and rounding after each of so many layers is what would
+    keep the whole from being undone in float32.
 
     Args:
         levels: Transforms of each level, the squeeze first.
@@ -120,7 +134,8 @@ class MultiScale(Transform):
 
     def forward(self, x: Images, context: Context = None) -> tuple[Images, LogDet]:
         """Down the levels."""
-        shape = x.shape
+        shape, dtype = x.shape, x.dtype
+        x = _wide(x)
         total, gone = x.new_zeros(len(x)), []
         for i, level in enumerate(self.levels):
             for transform in level:  # pyright: ignore[reportGeneralTypeIssues]
@@ -128,19 +143,20 @@ class MultiScale(Transform):
                 total = total + logdet
             if i < len(self.readers):
                 x, leaving = x[:, : self.stay[i]], x[:, self.stay[i] :]
-                mean, log_sd = self._read(i, x)
+                mean, log_sd = self._leaving(i, x)
                 gone.append(((leaving - mean) * (-log_sd).exp()).flatten(1))
                 total = total - log_sd.flatten(1).sum(1)
-        return torch.cat([*gone, x.flatten(1)], 1).view(shape), total
+        return torch.cat([*gone, x.flatten(1)], 1).view(shape).to(dtype), total.to(dtype)
 
-    def _read(self, level: int, stays: Tensor) -> tuple[Tensor, Tensor]:
-        mean, raw = self.readers[level](stays).chunk(2, 1)
-        return mean, STRETCH * torch.tanh(raw / STRETCH)
+    def _leaving(self, level: int, stays: Tensor) -> tuple[Tensor, Tensor]:
+        mean, raw = _read(self.readers[level], stays).chunk(2, 1)
+        # It is divided by e to this, so the bounds are those of a layer turned round.
+        return mean, -log_scale(-raw)
 
     def inverse(self, z: Images, context: Context = None) -> Images:
         """Up the levels."""
         n, c, h, w = z.shape
-        flat, shapes = z.flatten(1), []
+        flat, shapes = _wide(z).flatten(1), []
         for i in range(len(self.levels)):
             c, h, w = 4 * c, h // 2, w // 2
             if i < len(self.readers):
@@ -151,12 +167,12 @@ class MultiScale(Transform):
         x = parts[-1].view(n, *shapes[-1])
         for i in reversed(range(len(self.levels))):
             if i < len(self.readers):
-                mean, log_sd = self._read(i, x)
+                mean, log_sd = self._leaving(i, x)
                 left = parts[i].view(n, *shapes[i]) * log_sd.exp() + mean
                 x = torch.cat([x, left], 1)
             for transform in reversed(list(self.levels[i])):  # pyright: ignore[reportArgumentType]
                 x = transform.inverse(x, context)
-        return x
+        return x.to(z.dtype)
 
 
 def glow_levels(

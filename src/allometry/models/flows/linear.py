@@ -59,55 +59,51 @@ class ActNorm(Transform):
 
 @final
 class InvertibleLinear(Transform):
-    r"""$z = P L (U + \mathrm{diag}(s))\,x$ over channels: for images a 1 x 1 convolution.
+    r"""$z = R L (U + \mathrm{diag}(s))\,x$ over channels: for images a 1 x 1 convolution.
 
-    P is a fixed permutation, L and U are triangular; it begins as a random rotation. The
-    determinant is that of s: $h w \sum \log |s|$.
+    R is a fixed random rotation, L and U are triangular and 1 at the start. The determinant is
+    that of s: $h w \sum \log s$.
+
+    Differs from the paper: there a permutation stands for R and L, U and s are the factors of the
+    rotation, whose small pivots make the matrix hard to undo as soon as they are moved apart.
 
     Args:
         channels: c.
-        rng: Source of the initial rotation; `None` means seed 0.
+        rng: Source of the rotation; `None` means seed 0.
 
     References: `kingma2018` section 3.2, Eq. (10).
     """
 
-    P: Tensor
-    sign: Tensor
+    R: Tensor
 
     def __init__(self, channels: int, rng: torch.Generator | None = None) -> None:
         super().__init__()
         require(channels >= 1, "InvertibleLinear.channels", "be at least 1", channels)
         if torch.get_default_device().type == "meta":
-            P = L = U = torch.zeros(channels, channels)
-            s = torch.zeros(channels)
+            R = torch.zeros(channels, channels)
         else:
             rng = torch.Generator().manual_seed(0) if rng is None else rng
-            rotation, _ = torch.linalg.qr(torch.randn(channels, channels, generator=rng))
-            P, L, U = torch.linalg.lu(rotation)
-            s = U.diagonal()
-        self.register_buffer("P", P)
-        self.register_buffer("sign", s.sign())
-        self.log_s = nn.Parameter(s.abs().log())
-        self.L = nn.Parameter(L.tril(-1))
-        self.U = nn.Parameter(U.triu(1))
+            R, _ = torch.linalg.qr(torch.randn(channels, channels, generator=rng))
+        self.register_buffer("R", R)
+        self.log_s = nn.Parameter(torch.zeros(channels))
+        self.L = nn.Parameter(torch.zeros(channels, channels))
+        self.U = nn.Parameter(torch.zeros(channels, channels))
 
-    def _triangles(self) -> tuple[Tensor, Tensor]:
-        eye = torch.eye(len(self.log_s), dtype=self.L.dtype, device=self.L.device)
-        return self.L.tril(-1) + eye, self.U.triu(1) + torch.diag(self.sign * self.log_s.exp())
+    def _matrix(self, dtype: torch.dtype) -> Float[Tensor, "c c"]:
+        eye = torch.eye(len(self.log_s), dtype=dtype, device=self.L.device)
+        L, U, R = (t.to(dtype) for t in (self.L, self.U, self.R))
+        return R @ (L.tril(-1) + eye) @ (U.triu(1) + torch.diag(self.log_s.to(dtype).exp()))
 
     def forward(self, x: Event, context: Context = None) -> tuple[Event, LogDet]:
         """The product."""
-        L, U = self._triangles()
-        W = self.P @ L @ U
+        W = self._matrix(x.dtype)
         z = F.linear(x, W) if x.ndim == 2 else F.conv2d(x, W[:, :, None, None])
         return z, (self.log_s.sum() * _pixels(x)).expand(len(x))
 
     def inverse(self, z: Event, context: Context = None) -> Event:
-        """Two triangular solves."""
-        L, U = self._triangles()
-        flat = z.transpose(0, 1).flatten(1)
-        half = torch.linalg.solve_triangular(L, self.P.T @ flat, upper=False, unitriangular=True)
-        x = torch.linalg.solve_triangular(U, half, upper=True)
+        """The solution, in double precision: the matrix is small and errors of a solve are not."""
+        flat = z.transpose(0, 1).flatten(1).double()
+        x = torch.linalg.solve(self._matrix(torch.float64), flat).to(z.dtype)
         return x.view(z.shape[1], len(z), *z.shape[2:]).transpose(0, 1)
 
 

@@ -4,6 +4,7 @@ Letters: n points, d dimensions, i inputs, o outputs, c size of the context.
 """
 
 import itertools
+import math
 from typing import cast, final
 
 import torch
@@ -14,8 +15,39 @@ from torch.nn import functional as F
 from allometry._core.errors import require
 
 
+SHRINK, STRETCH = 1.5, 3.0
+"""Bounds on the log scale of one affine layer, downwards and upwards."""
+
+REACH = 5.0
+"""How far from 0 a network still tells numbers apart."""
+
+_START = math.log(STRETCH / SHRINK)
+
+
+def log_scale(raw: Tensor) -> Tensor:
+    r"""$s = 4.5\,\sigma(\hat s - \log 2) - 1.5$: the identity near 0, between -1.5 and 3 everywhere.
+
+    What a layer shrinks is rounded more coarsely and can't be told apart again: in float32 a stack
+    that shrinks by more than about a hundred can't be undone to 1e-5. Stretching costs nothing.
+    """
+    return (SHRINK + STRETCH) * torch.sigmoid(raw - _START) - SHRINK
+
+
+def seen(x: Tensor, reach: float = REACH) -> Tensor:
+    """What a network is shown of x: far tails as if they were no farther than `reach`.
+
+    Shifts and scales that grew with the tails would drown the numbers that they move.
+    """
+    return x.clamp(-reach, reach)
+
+
 def draw(module: nn.Module, rng: torch.Generator | None) -> None:
-    """Draw matrices and kernels from N(0, 2 / fan-in), as rectified layers like; biases 0."""
+    """Draw matrices and kernels from N(0, 1 / fan-in); biases 0.
+
+    Rectified layers are often drawn twice as wide, to keep the size of what goes through them. A
+    layer of a flow adds to what it moves, so there is nothing to keep, and a stack of less steep
+    networks is undone with smaller errors.
+    """
     if next(module.parameters()).device.type == "meta":
         return
     rng = torch.Generator().manual_seed(0) if rng is None else rng
@@ -24,7 +56,7 @@ def draw(module: nn.Module, rng: torch.Generator | None) -> None:
             if p.ndim < 2:
                 p.zero_()
             else:
-                p.normal_(0.0, (2 / p[0].numel()) ** 0.5, generator=rng)
+                p.normal_(0.0, p[0].numel() ** -0.5, generator=rng)
 
 
 @final
@@ -99,8 +131,9 @@ class MaskedMLP(nn.Module):
         self.dim, self.outputs = dim, outputs
         places = torch.arange(1, dim + 1).repeat_interleave(each)
         inputs = torch.cat([torch.zeros(context), places])
-        # Degree 0 sees only the context; degree d would be of use to nobody.
-        hidden = torch.arange(width) % max(1, dim)
+        # Degree 0 sees only the context; degree d would be of use to nobody. Where there are fewer
+        # units than coordinates they are spread over all of them.
+        hidden = torch.arange(width) * dim // width
         last = torch.arange(dim).repeat_interleave(outputs)
         degrees = [inputs, *[hidden] * depth, last]
         self.layers = nn.ModuleList()

@@ -13,9 +13,12 @@ from torch.nn import functional as F
 from allometry._core.errors import require
 
 MIN_WIDTH = 2e-2
-"""Share of the interval that every bin has at least, in width and in height."""
+"""Share of the interval that every bin has at least in width."""
 
-MIN_SLOPE = 1e-2
+MIN_SLOPE = 0.2
+"""Of a bin from end to end, and at knots. What a layer flattens can't be told apart again in
+float32; what it steepens can."""
+
 _ONE = math.log(math.expm1(1 - MIN_SLOPE))
 """Softplus of this, plus the least slope, is 1: parameters 0 mean the identity."""
 
@@ -32,12 +35,16 @@ def spline_parameters(K: int) -> int:
 
 def _table(raw: Parameters, K: int, bound: float) -> Float[Tensor, "*b 3 knots"]:
     """Places, heights and slopes at the K + 1 knots."""
-    shares = raw[..., : 2 * K].unflatten(-1, (2, K)).softmax(-1)
-    steps = 2 * bound * (MIN_WIDTH + (1 - MIN_WIDTH * K) * shares)
+    sizes, tilts = raw.split([2 * K, K - 1], -1)
+    shares = sizes.unflatten(-1, (2, K)).softmax(-1)
+    widths = MIN_WIDTH + (1 - MIN_WIDTH * K) * shares[..., 0, :]
+    # Each bin is as high as the least slope over its width makes it, and shares the rest.
+    heights = torch.lerp(shares[..., 1, :], widths, MIN_SLOPE)
+    steps = 2 * bound * torch.stack([widths, heights], -2)
     # Only inner knots are sums; the outer ones are the bounds themselves, to the last bit.
     inner = steps[..., :-1].cumsum(-1) - bound
     knots = F.pad(F.pad(inner, (1, 0), value=-bound), (0, 1), value=bound)
-    slopes = F.pad(F.softplus(raw[..., 2 * K :] + _ONE) + MIN_SLOPE, (1, 1), value=1.0)
+    slopes = F.pad(F.softplus(tilts + _ONE) + MIN_SLOPE, (1, 1), value=1.0)
     return torch.cat([knots, slopes.unsqueeze(-2)], -2)
 
 
@@ -63,8 +70,8 @@ def spline(x: Values, raw: Parameters, bound: float) -> tuple[Values, Values]:
     $y = y_k + h_k [s_k \xi^2 + \delta_k \xi (1 - \xi)] / [s_k + (\delta_{k+1} + \delta_k - 2 s_k)
     \xi (1 - \xi)]$.
 
-    Differs from the paper: bins have a least width and height of a fiftieth of the interval and
-    slopes are at least 0.01, so that a layer can be undone in float32.
+    Differs from the paper: bins have a least width of a fiftieth of the interval, and a least slope
+    of 0.2 from end to end and at their knots, so that layers can be undone in float32.
 
     References: `durkan2019` Eqs. (4), (5).
     """

@@ -16,6 +16,7 @@ from allometry.study.recipes.flows import (
     affine_coupling,
     beta_vae,
     continuous,
+    discrete,
     glow,
     info_vae,
     inverse_autoregressive,
@@ -25,6 +26,7 @@ from allometry.study.recipes.flows import (
     radial,
     spline_coupling,
     vae,
+    variational_splines,
     vqvae,
 )
 from allometry.study.recipes.gan import gan
@@ -50,6 +52,7 @@ __all__ = [
     "convolutional_autoencoder",
     "cooled",
     "denoising_autoencoder",
+    "discrete",
     "domains",
     "gan",
     "glow",
@@ -76,5 +79,6 @@ __all__ = [
     "twins",
     "upstream",
     "vae",
+    "variational_splines",
     "vqvae",
 ]

@@ -136,6 +136,26 @@ glow = _recipe(
     """,
 )
 
+variational_splines = _recipe(
+    "variational_splines",
+    128,
+    0.002,
+    """spline couplings of images whose dequantisation is learnt: a tighter bound.
+
+    References: `durkan2019`; `ho2019`.
+    """,
+)
+
+discrete = _recipe(
+    "discrete",
+    128,
+    0.005,
+    """discrete flows: modular shifts of whole values, with no noise to fill gaps.
+
+    References: `tran2019`.
+    """,
+)
+
 vae = _recipe(
     "vae",
     128,
@@ -190,6 +210,8 @@ RECIPES = {
     "radial": radial,
     "continuous": continuous,
     "glow": glow,
+    "variational_splines": variational_splines,
+    "discrete": discrete,
     "vae": vae,
     "beta_vae": beta_vae,
     "info_vae": info_vae,

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from allometry.models import autoencoders as ae
+from allometry.models import flows
 from allometry.targets import Images, Points, Table
 from allometry.train.objectives import (
     info_vae,
@@ -28,7 +29,7 @@ def step_batch(
 
     def tensors(step: int) -> tuple[Tensor, ...]:
         x = target.batch(step, size=batch, seed=seed)
-        if not isinstance(target, Images):
+        if not isinstance(target, Images) or isinstance(model, flows.DiscreteFlow):
             return (x,)
         rng = torch.Generator().manual_seed(1_000_003 * seed + step)
         noise = model.draw_noise(x.shape, rng)  # pyright: ignore
