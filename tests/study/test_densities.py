@@ -12,7 +12,8 @@ from allometry.study import Study, jobs
 from allometry.study.densities import LAWS, density_study, vectors
 from allometry.study.recipes import baseline, gan, glow, spline_coupling, vae, vqvae
 from allometry.study.recipes.autoencoder import PLAIN
-from allometry.study.recipes.density import FAMILIES, OF_IMAGES, grow, loss_on, made
+from allometry.study.recipes.density import FAMILIES, OF_IMAGES, gap, grow, loss_on, made
+from allometry.study.recipes.flows import RECIPES
 from allometry.study.request import Place
 from allometry.targets import Images, Points, Table, points
 from allometry.train import count_parameters
@@ -58,6 +59,7 @@ def test_moons_are_studied_and_reported(tmp_path):
     assert text.count("data:image/png;base64,") == 3
     assert text.count("data:image/svg+xml;base64,") == 1
     assert study.tasks(tmp_path / "moons") == []
+    assert (flows["gap"] > -5 * flows["gap_se"]).all()
     assert {"energy_distance", "precision", "recall", "coverage"} <= set(runs.measures())
     assert flows["recall"].between(0, 1).all()
     assert "What the samples are worth" in text
@@ -87,6 +89,33 @@ def test_digits_are_studied_and_reported(tmp_path):
         assert samples.shape[1:] == (40, 1, 8, 8)
         assert samples.min() >= 0
         assert samples.max() <= 16
+
+
+@pytest.mark.parametrize("family", ["discrete", "variational_splines"])
+def test_flows_of_whole_values_train(family, tmp_path):
+    target = Images.digits()
+    (spec,) = RECIPES[family](target, [8000], tokens=[128 * 4], seeds=1)
+    (tmp_path / "weights").mkdir()
+    place = Place("key", tmp_path, watch=lambda progress: None, stop=lambda: False)
+    outcome = spec()(place)
+    start = target.histogram_bits("validation")
+    # Both begin near the histogram of each pixel; the discrete flow's loss is no bound.
+    assert outcome.columns["loss"] == pytest.approx(start, abs=0.15)
+    assert place.weights.exists()
+
+
+def test_the_gap_is_the_loss_less_the_truth(tmp_path):
+    """Against the same difference taken by hand, and above 0 for a wrong density."""
+    target = Points(points.eight_gaussians(), held_out=2000)
+    model = made("affine_coupling", [2], None, 2, 4).float()
+    found = gap(model, target)
+    rows = target.split("test")
+    true = -target.density.log_prob(rows.double()).mean().item()
+    by_hand = loss_on(model, target, "test").value - true
+    assert found.value == pytest.approx(by_hand, abs=1e-5)
+    assert found.value > 5 * found.se
+    # The entropy itself is known, and the truth scores it within its error.
+    assert true == pytest.approx(target.entropy.value, abs=5 * 1.0 / 2000**0.5)
 
 
 def test_jobs_are_found_by_name(tmp_path):

@@ -15,7 +15,7 @@ from torch import nn
 from allometry._core.spec import Spec
 from allometry.models import PixelCNN, flows
 from allometry.models.autoencoders import VAE
-from allometry.report import codes, raster, words
+from allometry.report import codes, evolution, raster, words
 from allometry.report.raster import Picture
 from allometry.report.runs import RunsLike, about, finished, table
 from allometry.study.recipes.density import made
@@ -99,6 +99,8 @@ def _of_run(
         drawn.append(_heat_maps(model, density, name))
         drawn.append(_stages(model, density, name))
         drawn.append(_grid(model, density, name))
+        field = evolution.field_of(model)
+        drawn += [] if field is None else [evolution.evolution(field, name)]
     seen = folder / "pictures" / f"{key}.npz"
     if seen.exists():
         with np.load(seen, allow_pickle=False) as data:

@@ -57,6 +57,14 @@ def heat(values: Float[ndarray, "h w"]) -> UInt8[ndarray, "h w 3"]:
     return mixed.round().astype(np.uint8)
 
 
+def signed(values: Float[ndarray, "h w"]) -> UInt8[ndarray, "h w 3"]:
+    """Values from -1 (one colour) through 0 (paper) to 1 (another) as pixels."""
+    v = np.clip(values, -1, 1)[..., None]
+    paper, up, down = (_hex(LIGHT[name]) for name in ("paper", "c1", "c2"))
+    full = np.where(v > 0, up, down)
+    return (paper + (full - paper) * np.sqrt(np.abs(v))).round().astype(np.uint8)
+
+
 def pixels(image: Float[ndarray, "c h w"]) -> UInt8[ndarray, "h w 3"]:
     """An image of values 0 to 1: its own colours where it has three, else shades of ours."""
     if image.shape[0] == 3:

@@ -86,8 +86,17 @@ class MLP(nn.Module):
         sizes = [inputs, *[width] * depth, outputs]
         pairs = itertools.pairwise(sizes)
         self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in pairs)
+        rng = torch.Generator().manual_seed(0) if rng is None else rng
         draw(self, rng)
-        nn.init.zeros_(self.layers[-1].weight)  # pyright: ignore[reportArgumentType]
+        first, last = self.layers[0], self.layers[-1]
+        nn.init.zeros_(last.weight)  # pyright: ignore[reportArgumentType]
+        if first.weight.device.type != "meta":
+            with torch.no_grad():
+                # Each unit bends at a place drawn as data are, not all of them at 0: of a single
+                # input a network could else tell nothing but the sign.
+                weight, bias = cast("Tensor", first.weight), cast("Tensor", first.bias)
+                places = torch.randn(weight.shape, generator=rng)
+                bias.copy_(-(weight * places).sum(1))
 
     def forward(self, x: Float[Tensor, "n i"]) -> Float[Tensor, "n o"]:
         """The outputs."""
