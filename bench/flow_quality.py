@@ -20,8 +20,8 @@ from torch import optim
 
 from allometry import laws
 from allometry.models import flows
-from allometry.study.recipes.density import gap as divergence
 from allometry.study.recipes.density import grow, made
+from allometry.study.recipes.judged import gap as divergence
 from allometry.targets import Images, points
 from allometry.train.objectives import negative_log_likelihood
 from allometry.train.packed import Packed
@@ -65,7 +65,7 @@ def moons():
         "4 spline couplings": lambda rng: flows.spline_coupling(2, 4, 64, rng=rng),
     }
     for name, make in families.items():
-        found = trained(make, target, rates, seeds, 1000, 256)
+        found = trained(make, target, rates, seeds, 1000, 256, fuse=True)
         held = [nats(m, target.split("validation")).mean().item() for m in found]
         means = np.array(held).reshape(len(rates), seeds).mean(1)
         best = int(means.argmin())

@@ -12,8 +12,9 @@ from allometry.study import Study, jobs
 from allometry.study.densities import LAWS, density_study, vectors
 from allometry.study.recipes import baseline, gan, glow, spline_coupling, vae, vqvae
 from allometry.study.recipes.autoencoder import PLAIN
-from allometry.study.recipes.density import FAMILIES, OF_IMAGES, gap, grow, loss_on, made
+from allometry.study.recipes.density import FAMILIES, OF_IMAGES, grow, loss_on, made
 from allometry.study.recipes.flows import RECIPES
+from allometry.study.recipes.judged import gap
 from allometry.study.request import Place
 from allometry.targets import Images, Points, Table, points
 from allometry.train import count_parameters

@@ -76,7 +76,7 @@ def evolution(field: flows.Continuous, name: str) -> Picture:
     return Picture(
         f"evolution-{name}",
         raster.address(raster.png(sheet), "image/png"),
-        f"The density that the {name} flow carries from data (left) to noise (right): the density, "
+        f"The density that the {name} flow carries from data (left) to noise (right): itself, "
         "how fast it grows or shrinks at each place, and what flows in less what flows out there. "
         f"By the continuity equation the last two rows are one; they differ by {share} % of the "
         "fastest change at most.",

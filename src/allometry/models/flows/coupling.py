@@ -16,6 +16,7 @@ from allometry.models.flows.transform import Context, LogDet, Transform
 
 Points = Float[Tensor, "n d"]
 
+
 def _halves(dim: int, first: bool) -> tuple[int, int, bool]:
     """Sizes of the half that is seen and the half that is moved."""
     require(dim >= 2, "coupling dim", "be at least 2", dim, "A single number has no halves.")
@@ -28,8 +29,8 @@ class AffineCoupling(Transform):
     r"""$z_A = x_A$, $z_B = x_B\,e^{s(x_A)} + t(x_A)$; with `scale=False` NICE's $x_B + t(x_A)$.
 
     Differs from the paper: $s$ bends smoothly towards -1.5 and 3 and the network sees
-    $x_A$ cut to [-5, 5], so that neither tails nor early steps overflow and a stack of layers can be
-    undone in float32.
+    $x_A$ cut to [-5, 5], so that neither tails nor early steps overflow and a stack of layers can
+    be undone in float32.
 
     Args:
         dim: d.

@@ -3,10 +3,9 @@
 Letters: n points, d places, K symbols; "*event" is d, or the shape of an image of d pixels.
 """
 
+import math
 from collections.abc import Sequence
 from typing import final
-
-import math
 
 import torch
 from jaxtyping import Float, Int

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from allometry._core.errors import require
 
-
 SHRINK, STRETCH = 1.5, 3.0
 """Bounds on the log scale of one affine layer, downwards and upwards."""
 
@@ -25,7 +24,7 @@ _START = math.log(STRETCH / SHRINK)
 
 
 def log_scale(raw: Tensor) -> Tensor:
-    r"""$s = 4.5\,\sigma(\hat s - \log 2) - 1.5$: the identity near 0, between -1.5 and 3 everywhere.
+    r"""$s = 4.5\,\sigma(\hat s - \log 2) - 1.5$: near 0 the identity, always between -1.5 and 3.
 
     What a layer shrinks is rounded more coarsely and can't be told apart again: in float32 a stack
     that shrinks by more than about a hundred can't be undone to 1e-5. Stretching costs nothing.

@@ -70,7 +70,7 @@ def spline(x: Values, raw: Parameters, bound: float) -> tuple[Values, Values]:
     $y = y_k + h_k [s_k \xi^2 + \delta_k \xi (1 - \xi)] / [s_k + (\delta_{k+1} + \delta_k - 2 s_k)
     \xi (1 - \xi)]$.
 
-    Differs from the paper: bins have a least width of a fiftieth of the interval, and a least slope
+    Differs from the paper: bins have a least width of a fiftieth of the interval and a least slope
     of 0.2 from end to end and at their knots, so that layers can be undone in float32.
 
     References: `durkan2019` Eqs. (4), (5).

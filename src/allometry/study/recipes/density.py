@@ -17,9 +17,9 @@ from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry._core.files import make_folder, replacing
 from allometry._core.spec import Spec
-from allometry.measure import energy_distance, prdc
 from allometry.models import autoencoders, flows
-from allometry.study.recipes.latent import code_measures, latent_pictures
+from allometry.study.recipes.judged import drawn, worth
+from allometry.study.recipes.latent import latent_pictures
 from allometry.study.recipes.losses import objective, step_batch
 from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Images, Points, Table
@@ -66,12 +66,6 @@ CODE = 16
 
 CODES, CODE_SIZE = 128, 8
 """Vectors in the codebook of a VQ-VAE, and numbers in each."""
-
-JUDGED, LEAST = 1000, 20
-"""Samples that are scored at most, and held-out rows below which nothing is."""
-
-DRAWN = 400
-"""Points that a picture of samples shows; images are a tenth of that."""
 
 
 @final
@@ -166,7 +160,7 @@ class FlowRun(TrainingRequest):
         seen: list[np.ndarray] = []
 
         def measure(model: nn.Module) -> Estimate:
-            seen.append(_drawn(model, self.seed))
+            seen.append(drawn(model, self.seed))
             return loss_on(model, target, "validation")
 
         return Training(
@@ -219,7 +213,7 @@ class FlowRun(TrainingRequest):
                 "flops": [t * each for t in trained.curve.tokens],
                 "loss": trained.curve.loss,
             },
-            measures=_worth(model, target, self.seed),
+            measures=worth(model, target, self.seed),
         )
 
 
@@ -305,42 +299,6 @@ def loss_on(model: nn.Module, target: Vectors, split: str, batch: int = 1000) ->
         losses = losses / (target.dim * math.log(2))
     se = losses.std().item() / len(losses) ** 0.5
     return Estimate(losses.mean().item(), se, n=len(losses), method="independent rows")
-
-
-@torch.no_grad()
-def _drawn(model: nn.Module, seed: int) -> np.ndarray:
-    """Samples for pictures, from the same noise every time."""
-    many = DRAWN if len(model.shape) == 1 else DRAWN // 10  # pyright: ignore
-    rng = torch.Generator().manual_seed(seed)
-    return model.sample(many, rng=rng).numpy().astype(np.float32)  # pyright: ignore
-
-
-def _worth(model: nn.Module, target: Vectors, seed: int) -> dict[str, Estimate]:
-    """What samples are worth beside as many held-out rows, in the rows' own coordinates."""
-    real = target.split("validation")[:JUDGED]
-    if len(real) < LEAST:
-        return {}
-    rng = torch.Generator().manual_seed(seed + 1)
-    made = model.sample(len(real), rng=rng)  # pyright: ignore
-    a, b = (torch.as_tensor(x).flatten(1).double() for x in (real, made))
-    found = {"energy_distance": energy_distance(a, b)} | prdc(a, b)
-    if isinstance(target, Points):
-        found["gap"] = gap(model, target)
-    return found | (code_measures(model, target, seed) if isinstance(target, Images) else {})
-
-
-@torch.no_grad()
-def gap(model: nn.Module, target: Points) -> Estimate:
-    r"""$\mathrm{KL}(p \| q)$ in nats: by how much the true density scores better on test points.
-
-    Both densities see the same points, so the chance of the draw, far larger than the difference,
-    falls out of it; the model's loss less the entropy would keep it.
-    """
-    rows = target.split("test")
-    own = torch.cat([model.log_prob(part) for part in rows.split(1000)])  # pyright: ignore
-    lost = target.density.log_prob(rows.double()) - own.double()
-    se = lost.std().item() / len(lost) ** 0.5
-    return Estimate(lost.mean().item(), se, n=len(lost), method="independent rows")
 
 
 @functools.cache
