@@ -59,7 +59,7 @@ class Traced:
             return losses.detach(), gradient
 
         graph = make_fx(step)(pack.flat.detach(), *arguments)
-        cleaned(graph)
+        cleaned(graph, fuse)
         self.kernels = sum(node.op == "call_function" for node in graph.graph.nodes)
         self._run: Callable[..., Any] = torch.compile(graph) if fuse else graph
 
@@ -71,8 +71,14 @@ class Traced:
         return self._run(self.pack.flat.detach(), *arguments)
 
 
-def cleaned(module: fx.GraphModule) -> None:
-    """Take out of a traced list what does nothing, and merge products with the sums after them."""
+def cleaned(module: fx.GraphModule, fuse: bool = False) -> None:
+    """Take out of a traced list what does nothing, and merge products with the sums after them.
+
+    Args:
+        module: The list, which is changed.
+        fuse: Whether it will be compiled. Then a product over an axis of length 2 is written out:
+            a compiler merges its sums with what comes after, which a kernel for products can't.
+    """
     graph = module.graph
     for node in list(graph.nodes):
         if node.op == "call_function" and _idle(node):
@@ -81,6 +87,8 @@ def cleaned(module: fx.GraphModule) -> None:
     for node in list(graph.nodes):
         if node.target == aten.bmm.default:
             _outer(graph, node)
+            if fuse and _shape(node.args[0])[-1] == 2:
+                _written_out(graph, node)
         if node.target == aten.add.Tensor and not node.kwargs:
             _biased(graph, node)
     graph.eliminate_dead_code()
@@ -114,6 +122,21 @@ def _outer(graph: fx.Graph, node: fx.Node) -> None:
     """A product over an axis of length 1 is a plain multiplication."""
     if _shape(node.args[0])[-1] == 1:
         _swap(graph, node, aten.mul.Tensor, node.args)
+
+
+def _written_out(graph: fx.Graph, node: fx.Node) -> None:
+    """A product over a short axis as a sum of plain multiplications."""
+    first, second = node.args
+    with graph.inserting_before(node):
+        terms = []
+        for k in range(_shape(first)[-1]):
+            a = graph.call_function(aten.slice.Tensor, (first, 2, k, k + 1))
+            b = graph.call_function(aten.slice.Tensor, (second, 1, k, k + 1))
+            terms.append(graph.call_function(aten.mul.Tensor, (a, b)))
+        total = terms[0]
+        for term in terms[1:]:
+            total = graph.call_function(aten.add.Tensor, (total, term))
+    node.replace_all_uses_with(total)
 
 
 def _biased(graph: fx.Graph, node: fx.Node) -> None:

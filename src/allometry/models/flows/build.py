@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -254,4 +254,8 @@ def image_splines(
         made.append(Permutation(dim, rng))
         made.append(SplineCoupling(dim, i % 2 == 0, width, depth, bins, rng=rng))
     noise = affine_coupling(dim, 2, width, 1, context=dim, rng=rng) if variational else None
+    if noise is not None:
+        with torch.no_grad():
+            # The sigmoid of a normal of this scale is nearly uniform: that is where it begins.
+            cast("ActNorm", noise.transforms[0]).log_scale.fill_(math.log(1.65))
     return Dequantised(Flow([*made, Flatten(shape, back=True)], shape), levels, noise)

@@ -23,14 +23,8 @@ from allometry._core.files import make_folder, replacing
 from allometry._core.spec import Spec
 from allometry.measure import energy_distance, prdc
 from allometry.models import PixelCNN
-from allometry.study.recipes.density import (
-    BASE_WIDTH,
-    DRAWN,
-    JUDGED,
-    LEAST,
-    Vectors,
-    nearest_width,
-)
+from allometry.study.recipes.density import BASE_WIDTH, Vectors, nearest_width
+from allometry.study.recipes.judged import DRAWN, JUDGED, LEAST
 from allometry.study.recipes.outcome import outcome
 from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Images
