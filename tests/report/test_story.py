@@ -267,3 +267,30 @@ def test_runs_of_others_need_few_columns():
 def test_hold_out_must_not_be_negative():
     with pytest.raises(InputError, match=r"tell\.hold_out must be at least 0; got -1"):
         tell(synthetic_runs(), hold_out=-1)
+
+
+def test_no_law_is_told_to_go_below_an_entropy_that_is_known():
+    runs = synthetic_runs(broken=False)
+    without = tell(runs).families[0]
+    floor = 1.16
+    below = [r for r in without.reaches if r.loss.value < floor]
+    assert below  # else there is nothing to test
+    known = dataclasses.replace(runs, table=runs.table.assign(floor=2 * floor, symbol_entropy=2.0))
+    (family,) = tell(known).families
+    for r in family.reaches:
+        assert r.loss.value >= floor
+        assert r.loss.interval[0] >= floor
+    assert family.frontier.lo.min() >= floor
+    assert family.best.loss == without.best.loss  # what was measured stays
+    assert any("No model can have less than 1.160" in note for note in family.notes)
+
+
+def test_domains_are_not_called_rivals():
+    runs = synthetic_runs(
+        sizes=(1_400, 4_600, 15_000), families=("text", "tunes"), ngram=None, broken=False
+    )
+    about = {"target": {"name": "domains", "unit": "of the entropy of a symbol"}}
+    told = tell(dataclasses.replace(runs, about=about))
+    assert told.headline.startswith("One transformer on two kinds of data")
+    assert told.headline.count("for text") == told.headline.count("for tunes") == 1
+    assert not any("n-gram" in note for note in told.notes)

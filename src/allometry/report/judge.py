@@ -1,5 +1,6 @@
 """What a family's law is worth and what it says: held-out sizes, crossings, larger budgets."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,6 +103,35 @@ class Frontier:
     lo: Float[ndarray, " n"]
     mid: Float[ndarray, " n"]
     hi: Float[ndarray, " n"]
+
+
+def least(done: pd.DataFrame) -> float | None:
+    """The loss that no model can go below, where the runs say so.
+
+    `floor` is the entropy of what is predicted, divided by `symbol_entropy` where there is one.
+    """
+    if "floor" not in done:
+        return None
+    floor = pd.to_numeric(done["floor"], errors="coerce")
+    if "symbol_entropy" in done:
+        floor = floor / pd.to_numeric(done["symbol_entropy"], errors="coerce")
+    return float(floor.min()) if floor.notna().any() else None
+
+
+def lifted(line: Frontier, floor: float) -> Frontier:
+    """A law's line and band, not below the floor."""
+    lo, mid, hi = (np.maximum(x, floor) for x in (line.lo, line.mid, line.hi))
+    return Frontier(line.C, lo, mid, hi)
+
+
+def bounded(reached: Reach, floor: float) -> Reach:
+    """What a larger budget would reach, not below the floor."""
+    loss, discounted = (
+        None if x is None else x.through(lambda v: max(v, floor), 1.0)
+        for x in (reached.loss, reached.discounted)
+    )
+    assert loss is not None
+    return dataclasses.replace(reached, loss=loss, discounted=discounted)
 
 
 def attempt(call: Callable[[], T]) -> tuple[T | None, str]:

@@ -70,8 +70,19 @@ def headline(story: "Story") -> str:
             f"{words.estimated(best.loss, words.loss, story.unit)}. No trained family has a "
             "finished run to set beside it."
         )
+    if story.target == "domains":
+        return _domains(story)
     family = story.families[0]
     return f"{_standing(story, family)} {_outlook(story, family)}".strip()
+
+
+def _domains(story: "Story") -> str:
+    """Domains are not rivals: what is left of each."""
+    each = [f"{words.loss(f.best.loss.value)} for {words.family(f.name)}" for f in story.families]
+    return (
+        f"One transformer on {words.small(len(each))} kinds of data: where counting single "
+        f"symbols has a loss of 1, the best of each has {words.listed(each)}."
+    )
 
 
 def _standing(story: "Story", family: "Family") -> str:

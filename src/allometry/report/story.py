@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MULTIPLES = (10, 100)
 ROUGH = 0.05
 """Relative error on held-out sizes above which a law is called rough."""
+_SELF_SCALED = ("of the entropy of a symbol", "nats per window")
+"""Units whose scale has what is simple in it: counting symbols, or guessing by chance."""
 
 
 @final
@@ -180,7 +182,7 @@ def tell(
         total=len(frame),
         waiting=len(set(about(runs).get("runs") or ()) - set(frame["key"])),
         unfinished=unfinished(frame),
-        notes=_missing(frame, done, trained, rivals),
+        notes=_missing(frame, done, trained, None if unit in _SELF_SCALED else rivals),
         characters=_characters(said),
         dimensions=_dimensions(said),
     )
@@ -236,7 +238,10 @@ def _unique(said: dict[str, Any], frame: pd.DataFrame) -> float | None:
 
 
 def _missing(
-    frame: pd.DataFrame, done: pd.DataFrame, trained: list[str], rivals: tuple[Any, ...]
+    frame: pd.DataFrame,
+    done: pd.DataFrame,
+    trained: list[str],
+    rivals: tuple[Configuration, ...] | None,
 ) -> tuple[str, ...]:
     if frame.empty:
         return ("The study has no runs yet.",)
@@ -245,7 +250,7 @@ def _missing(
     notes = []
     if not trained:
         notes.append("No trained family has a finished run, so there is no law to fit.")
-    if not rivals:
+    if rivals is not None and not rivals:
         notes.append(
             "No n-gram or other count model was run, so there is nothing simple to compare with."
         )
@@ -286,6 +291,16 @@ def _family(
         grid = np.geomspace(min(c.C for c in grown), top, 80)
         line, why = judge.attempt(lambda: judge.frontier(law, grid))
         notes += [why] if why else []
+    floor = judge.least(done)
+    if floor is not None and any(r.loss.value < floor for r in reaches):
+        notes.append(
+            f"No model can have less than {words.loss(floor)} here, by what is known of the "
+            "target; the law does not know it and goes below, so that larger budgets are told as "
+            "that at least."
+        )
+    if floor is not None:
+        reaches = tuple(judge.bounded(r, floor) for r in reaches)
+        line = None if line is None else judge.lifted(line, floor)
     return Family(
         name=best.family,
         configurations=tuple(grown),
