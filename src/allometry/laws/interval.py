@@ -225,7 +225,7 @@ TAU = np.exp(np.linspace(np.log(2e-4), np.log(0.2), 33))
 USUAL = (0.003, 0.6)
 """Median of tau before any backtest, and standard deviation of its log."""
 
-ALONG = (0.007, 0.9)
+ALONG = (0.015, 0.9)
 """The same for a learning curve: runs that differ in data alone, whose slope often breaks."""
 
 BETWEEN = 0.25
