@@ -1,8 +1,12 @@
+import math
+
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allometry._core.errors import StorageError
+from allometry.study import frame as frames
 from allometry.study.journal import Journal
 
 records = st.lists(
@@ -66,3 +70,36 @@ def test_not_a_number_never_enters(tmp_path):
     with pytest.raises(ValueError, match="Out of range float"):
         Journal(tmp_path / "j").append({"key": "a", "loss": float("nan")})
     assert Journal(tmp_path / "j").read() == []
+
+
+values = st.one_of(
+    st.none(), st.integers(-9, 9), st.floats(-9, 9), st.text(max_size=3), st.booleans()
+)
+lines = st.lists(
+    st.builds(
+        lambda key, rest: {"key": key} | rest,
+        st.sampled_from("abcdefgh"),
+        st.dictionaries(st.sampled_from(["N", "loss", "status", "error", "sample"]), values),
+    ),
+    max_size=12,
+)
+
+
+@given(written=lines, size=st.integers(1, 400))
+def test_a_frame_in_batches_is_the_frame_of_all_records_at_once(tmp_path_factory, written, size):
+    journal = Journal(tmp_path_factory.mktemp("j") / "journal.jsonl")
+    for record in written:
+        journal.append(record)
+    latest = list(journal.latest().values())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frames, "MANY", 3)
+        made = frames.frame(journal.batches(size), ["key", "loss"])
+    assert made["key"].tolist() == [record["key"] for record in latest]
+    for name in set(made.columns) - {"key"}:
+        expected = pd.Series([record.get(name, math.nan) for record in latest], dtype=object)
+        for got, wanted in zip(made[name].tolist(), expected.tolist(), strict=True):
+            if wanted is None or wanted != wanted:
+                assert pd.isna(got)
+            else:
+                assert got == wanted
+    assert not set(made.columns) & {"sample", "measures"}

@@ -1,6 +1,5 @@
 """A journal as a frame: batch by batch and column by column, so that a million runs fit."""
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy import ndarray
 
+from allometry.study.journal import undisturbed
+
 if TYPE_CHECKING:
     import pandas as pd
 
 LEFT_OUT = ("sample", "measures")
 """What a record has that is no column."""
+
+MANY = 20_000
+"""Rows whose values are kept as they came before they are made arrays of."""
 
 
 def frame(batches: Iterable[list[dict[str, Any]]], names: Iterable[str]) -> "pd.DataFrame":
@@ -24,18 +28,40 @@ def frame(batches: Iterable[list[dict[str, Any]]], names: Iterable[str]) -> "pd.
     """
     import pandas as pd
 
-    parts: dict[str, list[Any]] = {name: [] for name in names}
-    rows = 0
-    for records in batches:
-        there = _columns(records)
-        for name in there:
-            parts.setdefault(name, [np.full(rows, math.nan)] if rows else [])
-        missing = np.full(len(records), math.nan)
-        for name, column in parts.items():
-            column.append(_compact(there[name]) if name in there else missing)
-        rows += len(records)
+    with undisturbed():
+        parts, rows = _parts(batches, names)
     kept = _latest(parts["key"]) if rows else None
     return pd.DataFrame({name: _joined(column, kept) for name, column in parts.items()})
+
+
+def _parts(
+    batches: Iterable[list[dict[str, Any]]], names: Iterable[str]
+) -> tuple[dict[str, list[Any]], int]:
+    """For every column a piece from each batch; how many rows there are."""
+    parts: dict[str, list[Any]] = {name: [] for name in names}
+    values: dict[str, list[Any]] = {name: [] for name in parts}
+    rows = waiting = 0
+
+    def compact() -> None:
+        for name, column in values.items():
+            parts[name].append(_compact(column))
+            values[name] = []
+
+    for records in batches:
+        there, missing = _columns(records), [math.nan] * len(records)
+        for name in there:
+            if name not in parts:
+                parts[name] = [np.full(rows, math.nan)] if rows else []
+                values[name] = [math.nan] * waiting
+        for name, column in values.items():
+            column.extend(there.get(name, missing))
+        waiting += len(records)
+        if waiting >= MANY:
+            compact()
+            rows, waiting = rows + waiting, 0
+    if waiting:
+        compact()
+    return parts, rows + waiting
 
 
 def _columns(records: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
@@ -50,33 +76,35 @@ def _columns(records: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
     return {name: [record.get(name, math.nan) for record in records] for name in names}
 
 
-def _compact(values: Sequence[Any]) -> Any:
+def _compact(values: list[Any]) -> Any:
     """Numbers and words as arrays, which take a fraction of the room; other things as they are."""
     kinds = set(map(type, values))
     if kinds <= {int, float}:
         made = np.array(values)
-        return made if made.dtype.kind in "if" else list(values)
+        return made if made.dtype.kind in "if" else values
     if kinds == {str}:
         import pandas as pd
 
-        return pd.array(list(values), dtype="str")
-    kept, last = list(values), None
+        return pd.array(values, dtype="str")
     if dict in kinds:
         # Neighbours mostly say the same (versions): one object for all of them.
-        for i, value in enumerate(kept):
+        last = None
+        for i, value in enumerate(values):
             if value == last:
-                kept[i] = last
+                values[i] = last
             else:
                 last = value
-    return kept
+    return values
 
 
 def _latest(keys: list[Any]) -> ndarray | None:
     """Where the last record of each key is, in the order of the first ones; `None` for all."""
-    whole = list(itertools.chain.from_iterable(keys))
-    last = {key: i for i, key in enumerate(whole)}
-    if len(last) == len(whole):
+    import pandas as pd
+
+    whole = pd.Series(_joined(keys, None))
+    if whole.is_unique:
         return None
+    last = {key: i for i, key in enumerate(whole)}
     return np.fromiter(last.values(), dtype=np.int64, count=len(last))
 
 
