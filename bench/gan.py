@@ -2,8 +2,9 @@
 
 Run: python bench/gan.py [--rounds 5]
 
-Ours and the loops take turns in one process on one thread, least CPU seconds of each; then the
-same work on two cores: two processes of packed seeds against the loop at torch's two threads.
+Ours (packed, packed and traced, packed and compiled) and the loops take turns in one process on
+one thread, least CPU seconds of each; then the same work on two cores: two processes of compiled
+packed seeds, and of packed seeds as they are, against the loop at torch's two threads.
 """
 
 import argparse
@@ -59,10 +60,18 @@ def loop(seeds):
     return step
 
 
-def packed(seeds):
+def packed(seeds, traced=False):
     G, D = zip(*(pair(seed) for seed in range(seeds)), strict=True)
-    game = Contest(Packed(G), Packed(D), torch.randn(10_000, 2), Rules(batch=BATCH))
-    return game.step
+    rules = Rules(batch=BATCH)
+    return Contest(Packed(G), Packed(D), torch.randn(10_000, 2), rules, traced=traced).step
+
+
+KINDS = {
+    "packed": packed,
+    "traced": lambda seeds: packed(seeds, True),
+    "fused": lambda seeds: packed(seeds, "fused"),
+    "loop": loop,
+}
 
 
 def seconds(step, times, clock=time.process_time):
@@ -75,7 +84,7 @@ def seconds(step, times, clock=time.process_time):
 def alone(kind, seeds, times, threads):
     """Seconds of `times` steps in this process, printed when done."""
     torch.set_num_threads(threads)
-    step = (packed if kind == "packed" else loop)(seeds)
+    step = KINDS[kind](seeds)
     for _ in range(3):
         step()
     print("ready", flush=True)
@@ -84,7 +93,7 @@ def alone(kind, seeds, times, threads):
 
 
 def two_cores(times):
-    """Wall seconds: the loop at two threads, then two processes of half the seeds each, packed."""
+    """Wall seconds: the loop at two threads, and two processes of half the seeds each, by kind."""
 
     def run(kind, seeds, threads, processes):
         command = [sys.executable, __file__, "--alone", kind, "--seeds", str(seeds)]
@@ -105,13 +114,15 @@ def two_cores(times):
             p.communicate()
         return spent
 
-    return run("loop", SEEDS, 2, 1), run("packed", SEEDS // 2, 1, 2)
+    ours = {kind: run(kind, SEEDS // 2, 1, 2) for kind in ("packed", "fused")}
+    # The loop may like one thread better than two: the quicker counts.
+    return min(run("loop", SEEDS, threads, 1) for threads in (1, 2)), ours
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--alone", choices=["packed", "loop"])
+    parser.add_argument("--alone", choices=list(KINDS))
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--times", type=int, default=150)
     parser.add_argument("--threads", type=int, default=1)
@@ -120,19 +131,31 @@ def main():
         alone(a.alone, a.seeds, a.times, a.threads)
         return
     torch.set_num_threads(1)
-    ours, theirs, one, bare = packed(SEEDS), loop(SEEDS), packed(1), loop(1)
-    times = {"ours": [], "theirs": [], "one": [], "bare": []}
+    steps = {
+        "packed": (packed(SEEDS), 30),
+        "traced": (packed(SEEDS, traced=True), 30),
+        "fused": (packed(SEEDS, traced="fused"), 30),
+        "loop": (loop(SEEDS), 10),
+        "one": (packed(1), 60),
+        "one traced": (packed(1, traced=True), 60),
+        "bare": (loop(1), 60),
+    }
+    for step, _ in steps.values():
+        step()
+    times = {name: [] for name in steps}
     for _ in range(a.rounds):
-        for name, step, n in (
-            ("ours", ours, 30), ("theirs", theirs, 10), ("one", one, 60), ("bare", bare, 60),
-        ):  # fmt: skip
+        for name, (step, n) in steps.items():
             times[name].append(seconds(step, n))
     best = {name: 1e3 * min(found) for name, found in times.items()}
     print("CPU ms a step, one thread:", {k: round(v, 2) for k, v in best.items()})
-    print(f"{SEEDS} seeds packed against the loop: {best['theirs'] / best['ours']:.2f}x")
-    print(f"one seed against a bare loop: {best['one'] / best['bare']:.2f} of its time")
+    for kind in ("packed", "traced", "fused"):
+        print(f"{SEEDS} seeds, {kind}, against the loop: {best['loop'] / best[kind]:.2f}x")
+    for kind in ("one", "one traced"):
+        print(f"{kind}, against a bare loop: {best[kind] / best['bare']:.2f} of its time")
     slow, fast = two_cores(a.times)
-    print(f"two cores: loop {slow:.1f} s, two packed processes {fast:.1f} s: {slow / fast:.2f}x")
+    for kind, spent in fast.items():
+        print(f"two cores: loop {slow:.1f} s, two {kind} processes {spent:.1f} s: "
+              f"{slow / spent:.2f}x")  # fmt: skip
 
 
 if __name__ == "__main__":
