@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from allometry.models.cache import Cache
-from allometry.models.linear import linear
+from allometry.models.linear import NARROW, linear
 from allometry.models.positions import rotate
 from allometry.models.running import running
 from allometry.models.sight import seen
@@ -141,15 +141,18 @@ class Attention(nn.Module):
             fetched = self._one_query(x, causal)
             if fetched is not None:
                 return linear(fetched.transpose(1, 2).flatten(2), self.output, self.output_bias)
-        q = self._split(linear(x, self.query, self.query_bias))
-        if memory is not None and cache is not None:
-            kept = cache.cross[layer]
-            k, v = self._keys_values(memory) if kept is None else kept
-            cache.cross[layer] = (k, v)
+        if memory is None and self._joins(x):
+            q, k, v = self._joined(x, turn)
         else:
-            k, v = self._keys_values(x if memory is None else memory)
-        if turn is not None:
-            q, k = rotate(q, turn), rotate(k, turn)
+            q = self._split(linear(x, self.query, self.query_bias))
+            if memory is not None and cache is not None:
+                kept = cache.cross[layer]
+                k, v = self._keys_values(memory) if kept is None else kept
+                cache.cross[layer] = (k, v)
+            else:
+                k, v = self._keys_values(x if memory is None else memory)
+            if turn is not None:
+                q, k = rotate(q, turn), rotate(k, turn)
         if memory is None and cache is not None:
             k, v = cache.extend(layer, k, v)
         if self.sight is not None:
@@ -157,6 +160,26 @@ class Attention(nn.Module):
             causal = False
         fetched = self._fetch(q, k, v, mask, causal)
         return linear(fetched.transpose(1, 2).flatten(2), self.output, self.output_bias)
+
+    def _joins(self, x: Float[Tensor, "b n d"]) -> bool:
+        """Whether one product for queries, keys and values is worth laying weights together."""
+        biases = (self.query_bias, self.key_bias, self.value_bias)
+        alike = all(b is None for b in biases) or all(b is not None for b in biases)
+        return alike and max(self.query.shape) > NARROW and x.shape[0] * x.shape[1] >= 128
+
+    def _joined(
+        self, x: Float[Tensor, "b n d"], turn: Float[Tensor, "2 #b 1 n half"] | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values by one product; queries and keys turned together."""
+        weight = torch.cat([self.query, self.key, self.value])
+        biases = (self.query_bias, self.key_bias, self.value_bias)
+        there = [b for b in biases if b is not None]
+        y = F.linear(x, weight, torch.cat(there) if there else None)
+        y = y.unflatten(-1, (3 * self.heads, self.size))
+        both, v = y.split([2 * self.heads, self.heads], 2)
+        both = both if turn is None else rotate(both, turn.transpose(2, 3))
+        q, k = both.split(self.heads, 2)
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def _one_query(self, x: Float[Tensor, "b n d"], causal: bool) -> Tensor | None:
         """The short way of hard attention where all slots ask alike, which no gradient follows."""

@@ -60,16 +60,21 @@ def rotations(context: int, size: int) -> Float[Tensor, "2 c half"]:
 
 
 def rotate(
-    x: Float[Tensor, "b h n m"], turn: Float[Tensor, "2 #b 1 n half"]
-) -> Float[Tensor, "b h n m"]:
+    x: Float[Tensor, "b p q m"], turn: Float[Tensor, "2 #b #p #q half"]
+) -> Float[Tensor, "b p q m"]:
     """`x` with coordinate pairs (i, i + m/2) turned, the pairing of GPT-NeoX and Llama.
 
     Differs from the paper: it pairs neighbours (2i, 2i + 1), which is the same up to a fixed
     permutation of the rows of the query and key weights.
+
+    Args:
+        x: Queries or keys; positions may be the second axis or the third.
+        turn: Cosines and sines from `rotations`, their positions along the same axis.
     """
     cos, sin = turn[0], turn[1]
-    first, second = x.chunk(2, -1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+    # Whole rows at a time: half rows of a few numbers each would be worked one by one.
+    swapped = x.roll(x.shape[-1] // 2, -1)
+    return torch.addcmul(x * torch.cat([cos, cos], -1), swapped, torch.cat([-sin, sin], -1))
 
 
 def indices(

@@ -253,9 +253,12 @@ class Transformer(nn.Module):
         x = x[:, -new:] if cache is not None else x
         x = x if self.final_norm is None else self.final_norm(x)
         weight = self.table if self.tied else self.readout
+        # Tokens are narrower than logits, so the scale goes in front where a bias lets it.
+        early = self.readout_bias is None
+        x = self.readout_scale * x if early and self.readout_scale != 1 else x
         if weight is not None:
             x = F.linear(x, weight, self.readout_bias)
-        x = x if self.readout_scale == 1 else self.readout_scale * x
+        x = x if early or self.readout_scale == 1 else self.readout_scale * x
         return x.mT if self.columns else x
 
     def states(
