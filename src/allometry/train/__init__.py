@@ -5,6 +5,7 @@ from allometry.train.crowd import Crowd, Ended
 from allometry.train.device import On
 from allometry.train.evaluate import evaluate, token_losses
 from allometry.train.group import Group
+from allometry.train.judge import Judge
 from allometry.train.loop import Curve, Progress, Trained, descend, train
 from allometry.train.objectives import negative_log_likelihood, next_token, squared_error
 from allometry.train.optimiser import adamw, parameter_groups, proportional
@@ -19,6 +20,7 @@ __all__ = [
     "Curve",
     "Ended",
     "Group",
+    "Judge",
     "On",
     "Packed",
     "Progress",

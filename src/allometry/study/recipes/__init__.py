@@ -37,15 +37,18 @@ from allometry.study.recipes.retried import retried
 from allometry.study.recipes.sequence import convolution, gru, lstm, mlp, rnn
 from allometry.study.recipes.transduction import transduction
 from allometry.study.recipes.transformer import transformer
+from allometry.study.recipes.tuned import at_rate, carried, tuned
 from allometry.study.recipes.universal import built, learner
 from allometry.study.recipes.upstream import upstream
 
 __all__ = [
     "affine_coupling",
+    "at_rate",
     "autoencoder",
     "baseline",
     "beta_vae",
     "built",
+    "carried",
     "continuous",
     "contractive_autoencoder",
     "convolution",
@@ -76,6 +79,7 @@ __all__ = [
     "spline_coupling",
     "transduction",
     "transformer",
+    "tuned",
     "twins",
     "upstream",
     "vae",
