@@ -1,14 +1,18 @@
 """A ladder of transformers beside the loop a person would write, on two cores.
 
-Run: python bench/ladder.py [overhead] [tokens] [schedule] [law]
+Run: python bench/ladder.py [overhead] [compile] [tokens] [points] [schedule] [rates] [law]
 
-`overhead`: our loop beside a bare one, same model, one thread. `tokens`: tokens a second of a
-nanoGPT-style loop at torch's defaults beside our processes of one thread, and the share of the
-measured matmul peak. `schedule`: losses of runs with shared trunks beside cosine runs of the same
-lengths. `law`: wall time from nothing to all final losses, three sizes and numbers of tokens: the
-loop tries three rates at each size, ours carries one rate and shares trunks.
+`overhead`: our loop beside a bare one, same model, one thread, CPU seconds. `compile`: fills
+torch's cache on disk for `tokens`, as a schedule does before it starts. `tokens`: tokens a second
+of a nanoGPT-style loop at torch's defaults beside our processes of one thread, eager and compiled,
+and the share of the measured matmul peak. `points`: eight packed seeds of 2-D models beside a loop
+over the seeds. `schedule`: losses of runs with shared trunks beside cosine runs of the same
+lengths. `rates`: both schedules at several rates, one size. `law`: wall time from nothing to all
+final losses, three sizes and numbers of tokens: the loop tries three rates at each; ours tries
+them at the smallest size, stops hopeless ones, carries the best to the others and shares trunks.
 """
 
+import dataclasses
 import json
 import math
 import subprocess
@@ -24,6 +28,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import allometry as al
+from allometry.models import autoencoders
 from allometry.study.executors import available_cores
 from allometry.study.recipes.transformer import decoder, grow
 from allometry.study.within import flops
@@ -110,33 +115,30 @@ def ours(shape, seed=0):
     return decoder(V, *shape, CONTEXT, torch.Generator().manual_seed(seed))
 
 
-def overhead(rounds=7, steps=60):
+def overhead(rounds=30, steps=20):
     torch.set_num_threads(1)
     shape = grow(3.1e4)
+    model = ours(shape)
+    optimiser = al.train.adamw(model, lr=0.004, width=shape[0], base_width=64)
+
+    def loss(step):
+        return al.train.next_token(model, TEXT.batch(step, size=8, context=CONTEXT, seed=0))
 
     def bare():
-        model = ours(shape)
-        optimiser = al.train.adamw(model, lr=0.004, width=shape[0], base_width=64)
         for step in range(steps):
             for group in optimiser.param_groups:
                 group["lr"] = group["peak_lr"] * 0.5
-            loss = al.train.next_token(model, TEXT.batch(step, size=8, context=CONTEXT, seed=0))
+            value = loss(step)
             optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            value.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            loss.item()
+            value.item()
             optimiser.step()
 
     def engine():
-        model = ours(shape)
-        optimiser = al.train.adamw(model, lr=0.004, width=shape[0], base_width=64)
         with tempfile.TemporaryDirectory() as folder:
             al.train.descend(
-                model,
-                optimiser,
-                lambda step: al.train.next_token(
-                    model, TEXT.batch(step, size=8, context=CONTEXT, seed=0)
-                ),
+                *(model, optimiser, loss),
                 lambda: al.Estimate(0.0),  # measuring is a study's wish, not the loop's price
                 steps=steps,
                 seen=8 * CONTEXT,
@@ -146,39 +148,66 @@ def overhead(rounds=7, steps=60):
             )
 
     bare(), engine()
-    pairs = [(timed(bare), timed(engine)) for _ in range(rounds)]
-    ratios = sorted(b / a for a, b in pairs)
+    # Each round takes both, in turn first: what else the machine does hits them alike.
+    pairs = []
+    for i in range(rounds):
+        both = {run: cpu(run) for run in ((bare, engine) if i % 2 else (engine, bare))}
+        pairs.append((both[bare], both[engine]))
+    ratios = np.array([b / a for a, b in pairs])
+    rng = np.random.default_rng(0)
+    medians = np.median(rng.choice(ratios, (2000, rounds)), axis=1)
+    low, high = np.quantile(medians, [0.025, 0.975])
     print(
-        f"our loop / bare loop: median {median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})"
+        f"our loop / bare loop, CPU seconds: median {np.median(ratios):.3f} of {rounds} rounds "
+        f"(95 % interval {low:.3f} to {high:.3f})"
     )
+
+
+def cpu(run):
+    started = time.process_time()
+    run()
+    return time.process_time() - started
+
+
+def text_training(shape, batch, seed=0):
+    """Ours as a study would have it, without an end."""
+    model = ours(shape, seed)
+    return al.train.Training(
+        model=model,
+        optimiser=al.train.adamw(model, lr=0.004, width=shape[0], base_width=64, weight_decay=0.1),
+        objective=al.train.next_token,
+        batch=lambda step: (TEXT.batch(step, size=batch, context=CONTEXT, seed=seed),),
+        measure=lambda model: al.Estimate(0.0),
+        steps=10**6,
+        seen=batch * CONTEXT,
+    )
+
+
+def stepping(trainings, way):
+    """A function that takes so many steps of all `trainings`, packed in one of our ways."""
+    named = {str(i): training for i, training in enumerate(trainings)}
+    crowd = al.train.Crowd(
+        named, size=len(named), compiled=way == "compiled", traced=way == "traced"
+    )
+
+    def run(steps):
+        for step in range(steps):
+            crowd.packs[0].step(step)
+
+    return run
 
 
 def worker(kind, size, steps, batch):
     """One process of `tokens`: prints tokens a second after a warm-up."""
-    width, depth, heads = grow(size)
+    shape = grow(size)
     if kind == "loop":
-        model = GPT(width, depth, heads)
-        loop(model, 3, batch, 1e-3)
-        seconds = timed(lambda: loop(model, steps, batch, 1e-3))
+        model = GPT(*shape)
+        run = lambda steps: loop(model, steps, batch, 1e-3)  # noqa: E731
     else:
         torch.set_num_threads(1)
-        model = ours((width, depth, heads))
-        optimiser = al.train.adamw(model, lr=0.004, width=width, base_width=64)
-
-        def run(steps):
-            al.train.descend(
-                model,
-                optimiser,
-                lambda step: al.train.next_token(
-                    model, TEXT.batch(step, size=batch, context=CONTEXT, seed=0)
-                ),
-                lambda: al.Estimate(0.0),
-                steps=steps,
-                seen=batch * CONTEXT,
-            )
-
-        run(3)
-        seconds = timed(lambda: run(steps))
+        run = stepping([text_training(shape, batch)], kind)
+    run(3)
+    seconds = timed(lambda: run(steps))
     print(json.dumps(steps * batch * CONTEXT / seconds))
 
 
@@ -195,24 +224,97 @@ def peak():
     return 2 * 1024**3 / seconds
 
 
+SIZES = ((1e3, 60), (3.1e4, 40), (1e5, 20), (8.1e5, 6))
+
+
+def compile_all():
+    for size, _ in SIZES:
+        seconds = timed(lambda size=size: at_once("compiled", 1, size, 1, 32))
+        print(f"size about {size:,.0f}: ready after {seconds:.0f} s", flush=True)
+
+
 def tokens(rounds=3):
     cores = available_cores()
     torch.set_num_threads(cores)
     top = peak()
     print(f"matmul peak {top / 1e9:.0f} GFLOP/s on {torch.get_num_threads()} threads")
-    for size, steps in ((1e3, 60), (3.1e4, 40), (1e5, 20), (8.1e5, 6)):
+    kinds = {"loop": 1, "eager": cores, "compiled": cores}
+    for size, steps in SIZES:
         found = [
-            (at_once("loop", 1, size, steps, 32), at_once("ours", cores, size, steps, 32))
+            [at_once(kind, number, size, steps, 32) for kind, number in kinds.items()]
             for _ in range(rounds)
         ]
-        theirs, mine = (median(x) for x in zip(*found, strict=True))
+        theirs, eager, fused = (median(x) for x in zip(*found, strict=True))
         model = ours(grow(size))
         N, _ = al.train.count_parameters(model)
         each = al.train.count_training_flops(model, vocabulary=V, context=CONTEXT, tokens=1)
         print(
-            f"N = {N:,}: loop {theirs / 1e3:.1f}k tokens/s, ours {mine / 1e3:.1f}k: "
-            f"{mine / theirs:.2f}x; {mine * each / top:.1%} of the peak",
+            f"N = {N:,}: loop {theirs / 1e3:.1f}k tokens/s ({theirs * each / top:.1%} of peak), "
+            f"ours eager {eager / 1e3:.1f}k: {eager / theirs:.2f}x ({eager * each / top:.1%}), "
+            f"compiled {fused / 1e3:.1f}k: {fused / theirs:.2f}x ({fused * each / top:.1%})",
             flush=True,
+        )
+
+
+def points_training(family, seed):
+    """A model of points as a study would have it."""
+    moons = al.targets.points.Points(al.targets.points.TwoMoons(), held_out=10)
+    if family == "flow":
+        (spec,) = al.study.recipes.affine_coupling(moons, [5e3], tokens=[1e9], seeds=1)
+        return dataclasses.replace(spec(), seed=seed).training()
+    rng = torch.Generator().manual_seed(seed)
+    model = autoencoders.dense_vae((2,), 2, autoencoders.Gaussian(), (64, 64), rng).float()
+
+    def batch(step):
+        noise = torch.Generator().manual_seed(seed + 7919 * step)
+        x = moons.batch(step, size=256, seed=seed).float()
+        return x, torch.randn(256, 2, generator=noise)
+
+    return al.train.Training(
+        model=model,
+        optimiser=al.train.adamw(model, lr=1e-3),
+        objective=al.train.negative_log_likelihood,
+        batch=batch,
+        measure=lambda model: al.Estimate(0.0),
+        steps=10**6,
+        seen=256,
+    )
+
+
+def points(rounds=5, steps=20, seeds=8):
+    """CPU seconds of a step of eight seeds: one after another, and packed in each way."""
+    torch.set_num_threads(1)
+    for family in ("flow", "vae"):
+        alone = [points_training(family, seed) for seed in range(seeds)]
+
+        def bare(steps, alone=alone):
+            for training in alone:
+                for step in range(steps):
+                    loss = training.objective(training.model, *training.batch(step))
+                    training.optimiser.zero_grad(set_to_none=True)
+                    loss.backward()
+                    nn.utils.clip_grad_norm_(training.model.parameters(), training.clip)
+                    loss.item()
+                    training.optimiser.step()
+
+        ways = {"loop": bare}
+        ready = {}
+        for way in ("mapped", "traced", "compiled"):
+            made = [points_training(family, seed) for seed in range(seeds)]
+            ways[way] = run = stepping(made, way)
+            ready[way] = cpu(lambda run=run: run(2))
+        bare(2)
+        spent = {way: [] for way in ways}
+        for _ in range(rounds):
+            for way, run in ways.items():
+                spent[way].append(cpu(lambda run=run: run(steps)) / steps)
+        base = median(spent["loop"])
+        told = ", ".join(
+            f"{way} {base / median(spent[way]):.2f}x (ready after {ready[way]:.1f} s)"
+            for way in ready
+        )
+        print(
+            f"{family}, {seeds} seeds: loop {base * 1e3:.1f} ms a step of all; {told}", flush=True
         )
 
 
@@ -243,32 +345,84 @@ def schedule(seeds=3):
         )
 
 
+def rates(size=3e4, D=1.6e5, seeds=3):
+    """Each schedule at its own best rate."""
+    tried = [0.002, 0.004, 0.008, 0.016, 0.032]
+    for name, recipe in (
+        ("cosine", al.study.recipes.transformer),
+        ("wsd", al.study.recipes.cooled(al.study.recipes.transformer)),
+    ):
+        recipes = [al.study.recipes.at_rate(recipe, {"transformer": lr}) for lr in tried]
+        study = al.study.Study(TEXT, recipes, [size], seeds=seeds, tokens=D)
+        inner = {s.key: s.arguments.get("run", s).arguments["lr"] for s in study.specs()}
+        with tempfile.TemporaryDirectory() as folder:
+            frame = study.run(folder).frame()
+        groups = frame.groupby(frame["key"].map(inner))["loss"]
+        told = ", ".join(
+            f"{lr:g}: {x.mean():.4f} (se {x.std() / math.sqrt(len(x)):.4f})" for lr, x in groups
+        )
+        print(f"{name}, N about {size:,.0f}, D {D:,.0f}: {told}", flush=True)
+
+
+def bare_training(size, D, lr, batch=8):
+    """Our model as a person would train it: AdamW as torch gives it, a cosine, one process."""
+    width, depth, _ = shape = grow(size)
+    model = ours(shape)
+    scaled = lr / math.sqrt(depth)
+    groups = al.train.parameter_groups(
+        model, lr=scaled, width=width, base_width=64, weight_decay=0.1
+    )
+    peaks = [group["lr"] for group in groups]
+    optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.95))
+    steps = max(1, round(D / (batch * CONTEXT)))
+    for step in range(steps):
+        factor = al.train.warmup_decay(step, steps=steps, warmup=max(1, steps // 20))
+        for group, peak in zip(optimiser.param_groups, peaks, strict=True):
+            group["lr"] = peak * factor
+        x = TEXT.batch(step, size=batch, context=CONTEXT, seed=0)
+        loss = F.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+    return al.train.evaluate(model, TEXT, "validation", context=CONTEXT).value
+
+
 def law():
-    sizes, D, rates, batch = [1e4, 3.1e4, 1e5], [1e5, 2e5, 4e5], (1e-3, 3e-3, 1e-2), 8
+    sizes, D, tried = [1e4, 3.1e4, 1e5], [1e5, 2e5, 4e5], (0.004, 0.008, 0.016)
     started = time.perf_counter()
-    theirs = {}
-    for size in sizes:
-        width, depth, heads = grow(size)
-        for tokens in D:
-            losses = []
-            for lr in rates:
-                torch.manual_seed(0)
-                model = GPT(width, depth, heads)
-                loop(model, round(tokens / (batch * CONTEXT)), batch, lr)
-                losses.append(al.train.evaluate(model, TEXT, "validation", context=CONTEXT).value)
-            theirs[size, tokens] = min(losses)
+    theirs = {
+        (size, tokens): min(bare_training(size, tokens, lr) for lr in tried)
+        for size in sizes
+        for tokens in D
+    }
     slow = time.perf_counter() - started
+    print(f"loop: {slow:.1f} s", flush=True)
     started = time.perf_counter()
     recipe = al.study.recipes.cooled(al.study.recipes.transformer)
     study = al.study.Study(TEXT, [recipe], sizes, seeds=1, tokens=D)
+    each = sum(spec().budget().C for spec in study.specs())
     with tempfile.TemporaryDirectory() as folder:
-        frame = study.run(folder, schedule=study.schedule(folder)).frame()
+        trials = Path(folder) / "rates"
+        study = al.study.recipes.carried(study, trials, tried)
+        trial = al.study.Runs(trials).frame().iloc[0]
+        chosen = time.perf_counter() - started
+        main = Path(folder) / "law"
+        frame = study.run(main, schedule=study.schedule(main)).frame()
     quick = time.perf_counter() - started
+    gaps = []
     for (size, tokens), loss in theirs.items():
         near = frame.iloc[(frame["D"] - tokens).abs().argsort()]
-        rung = sizes.index(size)
-        mine = near[near["rung"] == rung].iloc[0]["loss"]
+        mine = near[near["rung"] == sizes.index(size)].iloc[0]["loss"]
+        gaps.append(mine - loss)
         print(f"N about {size:,.0f}, D {tokens:,.0f}: loop {loss:.3f}, ours {mine:.3f}")
+    se = np.std(gaps, ddof=1) / math.sqrt(len(gaps))
+    print(f"ours - loop: mean {np.mean(gaps):+.4f} (se {se:.4f}), at most {max(gaps):+.4f}")
+    spent = flops(study) + trial["C_tuning"]
+    print(
+        f"rate {trial['lr']:g} chosen in {chosen:.1f} s, of {trial['rates']}; FLOPs: loop "
+        f"{len(tried) * each:.3g}, ours {spent:.3g}: {len(tried) * each / spent:.2f}x less"
+    )
     print(f"wall time: loop {slow:.1f} s, ours {quick:.1f} s: {slow / quick:.2f}x")
 
 
@@ -277,7 +431,8 @@ def main():
         kind, size, steps, batch = sys.argv[2:]
         worker(kind, float(size), int(steps), int(batch))
         return
-    parts = {"overhead": overhead, "tokens": tokens, "schedule": schedule, "law": law}
+    parts = {"overhead": overhead, "compile": compile_all, "tokens": tokens, "points": points}
+    parts |= {"schedule": schedule, "rates": rates, "law": law}
     for name in sys.argv[1:] or parts:
         print(f"## {name}", flush=True)
         parts[name]()

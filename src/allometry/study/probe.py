@@ -26,18 +26,20 @@ class Price:
         packed: One update of so many models stepped as one; empty where that could not pay.
         measure: One measurement of the curve.
         finish: What comes after the last step; `None` where it was not tried.
+        traced: Share of a packed step's time that it takes once traced.
     """
 
     step: float
     packed: dict[int, float]
     measure: float
     finish: float | None = None
+    traced: float = 1.0
 
 
 @final
 @dataclass(frozen=True)
 class Compiled:
-    """Seconds of one update eager and compiled, and of the compiling."""
+    """Seconds of one update eager and compiled, and until a worker finds what is compiled."""
 
     eager: float
     compiled: float
@@ -55,7 +57,7 @@ def probe(shapes: Sequence[Sequence[Spec]], workers: int, threads: int) -> list[
         threads: Threads of each.
     """
     found = []
-    for prices in _answers(shapes, workers, threads, compiled=False):
+    for prices in _answers(shapes, workers, threads):
         if not prices:
             found.append(None)
             continue
@@ -63,22 +65,27 @@ def probe(shapes: Sequence[Sequence[Spec]], workers: int, threads: int) -> list[
         step, measure = (_mean(p[name] for p in prices) for name in ("step", "measure"))
         tried = [p["finish"] for p in prices if p["finish"] is not None]
         finish = _mean(tried) if tried else None
-        found.append(Price(step, {m: t for m, t in packed.items() if t > 0}, measure, finish))
+        packed = {m: t for m, t in packed.items() if t > 0}
+        traced = _mean(p["traced"] for p in prices)
+        found.append(Price(step, packed, measure, finish, traced))
     return found
 
 
 def probe_compiled(
     packs: Sequence[Sequence[Spec]], workers: int, threads: int
 ) -> list[Compiled | None]:
-    """As `probe`, of whole packs and compiled. It takes as long as compiling does.
+    """What compiling whole packs is worth. It takes as long as compiling does.
 
-    What is compiled stays on the disk, where workers find it.
+    Each pack is compiled by one process; what is compiled stays on the disk, where workers find
+    it within seconds.
     """
-    found = []
-    for prices in _answers(packs, workers, threads, compiled=True):
-        names = ("eager", "compiled", "once")
-        values = {name: _mean(p[name] for p in prices) for name in names} if prices else None
-        found.append(Compiled(**values) if values else None)
+    workers = min(workers, 2 * available_cores(), len(packs))
+    shares = [list(range(i, len(packs), workers)) for i in range(workers)]
+    asked = [[packs[i] for i in share] for share in shares]
+    found: list[Compiled | None] = [None] * len(packs)
+    for share, prices in zip(shares, _ask(asked, threads, compiled=True), strict=True):
+        for i, price in zip(share, prices, strict=True):
+            found[i] = None if price is None else Compiled(**price)
     return found
 
 
@@ -89,11 +96,19 @@ def _mean(values: Iterable[float | None]) -> float:
 
 
 def _answers(
-    shapes: Sequence[Sequence[Spec]], workers: int, threads: int, *, compiled: bool
+    shapes: Sequence[Sequence[Spec]], workers: int, threads: int
 ) -> list[list[dict[str, Any]]]:
-    """What the processes say of each shape."""
-    asked = {"shapes": [[spec.to_dict() for spec in specs] for specs in shapes]}
-    words = json.dumps(asked | {"compiled": compiled}).encode()
+    """What several processes at once say of each shape."""
+    # A cluster may have room for more than this machine has.
+    number = min(workers, 2 * available_cores())
+    answers = [a for a in _ask([shapes] * number, threads, compiled=False) if a]
+    return [[a[i] for a in answers if a[i] is not None] for i in range(len(shapes))]
+
+
+def _ask(
+    asked: Sequence[Sequence[Sequence[Spec]]], threads: int, *, compiled: bool
+) -> list[list[dict[str, Any] | None]]:
+    """What processes that work at once say of the shapes that each is given."""
     environment = os.environ | {
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
@@ -106,18 +121,17 @@ def _answers(
             stdout=subprocess.PIPE,
             env=environment,
         )
-        # A cluster may have room for more than this machine has.
-        for _ in range(min(workers, 2 * available_cores()))
+        for _ in asked
     ]
-    for process in processes:
+    for process, shapes in zip(processes, asked, strict=True):
+        plain = [[spec.to_dict() for spec in specs] for specs in shapes]
         assert process.stdin is not None
-        process.stdin.write(words)
+        process.stdin.write(json.dumps({"shapes": plain, "compiled": compiled}).encode())
         process.stdin.close()
     answers = []
-    for process in processes:
+    for process, shapes in zip(processes, asked, strict=True):
         assert process.stdout is not None
         said = process.stdout.read()
         process.stdout.close()
-        if process.wait() == 0:
-            answers.append(json.loads(said))
-    return [[a[i] for a in answers if a[i] is not None] for i in range(len(shapes))]
+        answers.append(json.loads(said) if process.wait() == 0 else [None] * len(shapes))
+    return answers

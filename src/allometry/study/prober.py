@@ -22,6 +22,9 @@ from allometry.train.training import Training
 ENOUGH = 0.04
 """Seconds after which a measurement of at least two steps is good enough."""
 
+TRACED = 1000
+"""Steps of a training from which on tracing is tried."""
+
 
 def price(specs: Sequence[Spec], *, cheapest: float, finishing: bool) -> dict[str, Any]:
     """What the first of `specs` costs by itself, and packed with the others.
@@ -43,19 +46,30 @@ def price(specs: Sequence[Spec], *, cheapest: float, finishing: bool) -> dict[st
             for rows in sorted({2, 4, len(trainings)} - {1}):
                 if rows <= len(trainings):
                     packed[rows] = _seconds(_pack(trainings[:rows]).step)
+    traced = 1.0
+    if packed and first.steps >= TRACED and min(t / m for m, t in packed.items()) < step:
+        # Only where packing pays as it is: tracing takes a second.
+        last = max(packed)
+        traced = min(1.0, _seconds(_pack(trainings[:last], traced=True).step) / packed[last])
     started = time.perf_counter()
     loss = first.measure(first.model)
     measure = time.perf_counter() - started
     finish = None
     if finishing:
         finish = _finish(requests[0], first, Trained(Curve([1], [1], [loss.value]), loss, 0.0))
-    return {"step": step, "packed": packed, "measure": measure, "finish": finish}
+    return {"step": step, "packed": packed, "measure": measure, "finish": finish,
+            "traced": traced}  # fmt: skip
 
 
 def compiled_price(specs: Sequence[Spec]) -> dict[str, Any]:
-    """What a step of all `specs` packed costs eager and compiled, and what compiling costs."""
+    """What a step of all `specs` packed costs eager and compiled, and how soon that is found."""
+    import torch
+
     trainings: list[Training] = [spec().training() for spec in specs]
     eager = _seconds(_pack(trainings).step)
+    _pack(trainings, compiled=True).step(0)
+    # Once more, as a worker will: from the disk.
+    torch.compiler.reset()
     pack = _pack(trainings, compiled=True)
     started = time.perf_counter()
     pack.step(0)
@@ -63,10 +77,10 @@ def compiled_price(specs: Sequence[Spec]) -> dict[str, Any]:
     return {"eager": eager, "compiled": _seconds(pack.step), "once": once}
 
 
-def _pack(trainings: Sequence[Training], *, compiled: bool = False) -> Any:
+def _pack(trainings: Sequence[Training], *, compiled: bool = False, traced: bool = False) -> Any:
     # What is packed is copied: the trainings themselves stay as they are.
     named = {str(i): training for i, training in enumerate(trainings)}
-    return Crowd(named, size=len(trainings), compiled=compiled).packs[0]
+    return Crowd(named, size=len(trainings), compiled=compiled, traced=traced).packs[0]
 
 
 def _finish(request: TrainingRequest, training: Training, trained: Trained) -> float:

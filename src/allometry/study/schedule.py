@@ -4,9 +4,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import os
-import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
@@ -19,6 +17,7 @@ from allometry.study.probe import Price, probe, probe_compiled
 from allometry.study.request import Request, TrainingRequest
 from allometry.study.tasks import Bundle, How, Task, alone
 from allometry.train.schedule import branch_step, log_spaced
+from allometry.train.traced import compiler
 
 LARGEST_PACK = 8
 """Models stepped as one at most."""
@@ -29,8 +28,14 @@ START = 2.5
 CURVE = 12
 """Measurements along a training."""
 
-LONG = 1800.0
-"""Seconds of a bundle from which on compiling it is tried, which takes up to a minute when new."""
+LONG = 600.0
+"""Seconds of all bundles of one shape from which on compiling is tried.
+
+Trying takes 10 to 30 s a shape on a core, and what is compiled takes a fifth to a third less.
+"""
+
+PAYS = 0.9
+"""Share of a packed step's time below which it is traced."""
 
 PROBED = 4
 """Shapes of a family that are tried; the others lie between them."""
@@ -93,7 +98,14 @@ def bundles(tasks: Iterable[Task], folder: Path) -> list[Bundle]:
     return found + [alone(task) for task in wanted.values()]
 
 
-def schedule(tasks: Sequence[Task], folder: Path, *, workers: int, threads: int) -> Schedule:
+def schedule(
+    tasks: Sequence[Task],
+    folder: Path,
+    *,
+    workers: int,
+    threads: int,
+    tell: Callable[[str], None] | None = None,
+) -> Schedule:
     """Decide for all `tasks` that the folder has not decided before; see `choose`.
 
     Args:
@@ -101,11 +113,12 @@ def schedule(tasks: Sequence[Task], folder: Path, *, workers: int, threads: int)
         folder: The study's; need not be there.
         workers: Processes at once.
         threads: Of each.
+        tell: Told what takes long.
     """
     known = {key for about in read(folder).values() for key in about["keys"]}
     fresh = [task for task in tasks if task.key not in known]
     old = bundles([task for task in tasks if task.key in known], folder)
-    chosen = choose(fresh, workers=workers, threads=threads)
+    chosen = choose(fresh, workers=workers, threads=threads, tell=tell)
     both = (*old, *chosen)
     return Schedule(both, workers, span(both, workers))
 
@@ -118,7 +131,13 @@ def span(chosen: Sequence[Bundle], workers: int) -> float:
     return max(ends) if chosen else 0.0
 
 
-def choose(tasks: Sequence[Task], *, workers: int, threads: int) -> list[Bundle]:
+def choose(
+    tasks: Sequence[Task],
+    *,
+    workers: int,
+    threads: int,
+    tell: Callable[[str], None] | None = None,
+) -> list[Bundle]:
     """Pack what is cheaper packed, by prices tried on this machine.
 
     A step of M models packed is tried for M = 2, 4 and the most there are, at a few sizes of each
@@ -129,6 +148,7 @@ def choose(tasks: Sequence[Task], *, workers: int, threads: int) -> list[Bundle]
         tasks: Runs.
         workers: Processes at once.
         threads: Of each.
+        tell: Told what takes long.
     """
     requests = {task.key: task.spec() for task in tasks}
     shapes: dict[str, list[Task]] = {}
@@ -142,7 +162,7 @@ def choose(tasks: Sequence[Task], *, workers: int, threads: int) -> list[Bundle]
         if name in prices
     ]
     found = [bundle for bundles in _quickest(options, workers) for bundle in bundles]
-    found = _compile(found, workers, threads)
+    found = _compile(found, workers, threads, tell)
     if sum(len(bundle.tasks) for bundle in found) == len(tasks):
         # Runs that are no trainings would wait for threads that a long training has taken.
         found = _spread(found, workers, threads)
@@ -154,22 +174,29 @@ def choose(tasks: Sequence[Task], *, workers: int, threads: int) -> list[Bundle]
     return found + rest
 
 
-def _compile(found: list[Bundle], workers: int, threads: int) -> list[Bundle]:
-    """Compile where a bundle is so long that compiling could pay, and trying says that it does."""
-    long = [bundle for bundle in found if bundle.work > LONG]
-    if not long or shutil.which(os.environ.get("CXX", "c++")) is None:
+def _compile(
+    found: list[Bundle], workers: int, threads: int, tell: Callable[[str], None] | None
+) -> list[Bundle]:
+    """Compile where a shape takes so long that it could pay, and trying says that it does."""
+    shapes: dict[str, list[Bundle]] = {}
+    for bundle in found:
+        shapes.setdefault(_pack(bundle), []).append(bundle)
+    work = {name: sum(bundle.work for bundle in some) for name, some in shapes.items()}
+    long = [name for name in shapes if work[name] > LONG]
+    if not long or compiler() is None:
         return found
-    packs = {_pack(bundle): [task.spec for task in bundle.tasks] for bundle in long}
-    heads = [specs[: _rows_of(name)] for name, specs in packs.items()]
-    answers = dict(
-        zip(packs, probe_compiled(heads, min(workers, len(long)), threads), strict=True)
-    )
+    if tell is not None:
+        tell(f"Compiling {len(long)} shapes for this processor, up to half a minute each ...")
+    heads = [[t.spec for t in shapes[name][0].tasks][: _rows_of(name)] for name in long]
+    answers = dict(zip(long, probe_compiled(heads, workers, threads), strict=True))
     made = []
     for bundle in found:
-        price = answers.get(_pack(bundle)) if bundle in long else None
+        name = _pack(bundle)
+        price = answers.get(name)
         if price is not None:
             share = price.compiled / price.eager
-            if bundle.work * (1 - share) > price.once:
+            # Every worker that meets the shape loads it once.
+            if work[name] * (1 - share) > price.once * min(workers, len(shapes[name])):
                 how = dataclasses.replace(bundle.how, compiled=True)
                 bundle = _renamed(bundle, how, share)
         made.append(bundle)
@@ -289,7 +316,8 @@ def _between(cost: float, tried: list[tuple[float, Price]]) -> Price:
     # Finishing is one more measurement and things that hardly depend on the size.
     rest = [p.finish - p.measure for _, p in tried if p.finish is not None]
     finish = measure + (max(0.0, rest[0]) if rest else 0.0)
-    return Price(at([p.step for _, p in tried]), packed, measure, finish)
+    shares = [p.traced for _, p in tried]
+    return Price(at([p.step for _, p in tried]), packed, measure, finish, at(shares))
 
 
 def _options(tasks: list[Task], requests: dict[str, Request], price: Price) -> list[list[Bundle]]:
@@ -312,14 +340,15 @@ def _bundle(units: list[list[Task]], requests: dict[str, Request], price: Price)
     tasks = [task for unit in units for task in unit]
     after = {t.key: _after(_asked(requests, t).steps, price) for t in tasks}
     lengths = [[_asked(requests, task).steps for task in unit] for unit in units]
-    together = stepping(lengths, price)
+    traced = len(units) > 1 and price.traced < PAYS
+    together = stepping(lengths, price) * (price.traced if traced else 1.0)
     whole = sum(map(sum, lengths))
     worked = tuple(
         Task(t.spec, together * _asked(requests, t).steps / whole + after[t.key]) for t in tasks
     )
     if len(tasks) == 1:
         return alone(worked[0])
-    return Bundle(_name(worked), worked, How(size=len(units)))
+    return Bundle(_name(worked), worked, How(size=len(units), traced=traced))
 
 
 def _asked(requests: dict[str, Request], task: Task) -> TrainingRequest:

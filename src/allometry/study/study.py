@@ -101,7 +101,12 @@ class Study:
         return [Task(spec, spec().work()) for spec in self.specs() if spec.key not in settled]
 
     def schedule(
-        self, folder: Path | str, *, workers: int | None = None, threads: int | None = None
+        self,
+        folder: Path | str,
+        *,
+        workers: int | None = None,
+        threads: int | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> Schedule:
         """What is left to do in `folder`, packed as is quickest here, and how long it will take.
 
@@ -112,10 +117,11 @@ class Study:
             folder: As for `run`; need not be there.
             workers: As for `local`.
             threads: As for `local`.
+            tell: Told what takes long.
         """
         place = local(workers, threads)
         sizes = {"workers": place.workers, "threads": place.threads}
-        return schedule(self.tasks(folder), Path(folder), **sizes)
+        return schedule(self.tasks(folder), Path(folder), **sizes, tell=tell)
 
     def run(
         self,

@@ -28,12 +28,14 @@ class How:
 
     Args:
         size: Models stepped as one; 1 means one after another.
-        compiled: Whether torch compiles the loss.
+        compiled: Whether torch compiles losses and gradients.
+        traced: Whether these are one list of kernels (see `train.Traced`); what is compiled is.
         threads: Threads of the process; the executor's own number if not given.
     """
 
     size: int = 1
     compiled: bool = False
+    traced: bool = False
     threads: int | None = None
 
 

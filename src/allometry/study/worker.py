@@ -123,7 +123,8 @@ class Worker:
         trainings = {key: request.training() for key, request in asked.items()}
         trunks = {key: r.trunk for key, r in asked.items() if r.trunk is not None}
         how = order["how"]
-        crowd = Crowd(trainings, trunks=trunks, size=how["size"], compiled=how["compiled"])
+        ways = {name: how.get(name, False) for name in ("compiled", "traced")}
+        crowd = Crowd(trainings, trunks=trunks, size=how["size"], **ways)
         folder = Path(order["folder"])
         for end in crowd(
             save_to=folder / "checkpoints" / f"{order['name']}.safetensors",

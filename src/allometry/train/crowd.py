@@ -12,20 +12,23 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from allometry._core.errors import DivergedError, StorageError, require
 from allometry._core.estimate import Estimate
 from allometry.train import checkpoint
+from allometry.train.abreast import Adam, Lists
 from allometry.train.loop import Curve, Progress, Stopped, Trained, diverged
 from allometry.train.packed import Packed
 from allometry.train.schedule import branch_step, log_spaced
 from allometry.train.training import Training
+
+LONG = 1000
+"""Steps of a training from which on a pack of several rows is traced."""
 
 
 @final
@@ -68,7 +71,10 @@ class Crowd:
         trainings: By name. Those of the same trunk differ in nothing but their length.
         trunks: Which trunk a training belongs to; a training of its own if not named.
         size: Rows stepped as one; the rest come after, in packs of their own.
-        compiled: Whether torch compiles the loss.
+        compiled: Whether torch compiles the losses and their gradients; where there is no
+            compiler they are carried out as they are.
+        traced: Whether they are traced to one list of kernels (see `Traced`), which takes a second
+            or so; if not given, packs of several rows are, in long trainings.
     """
 
     def __init__(
@@ -78,10 +84,14 @@ class Crowd:
         trunks: dict[str, str] | None = None,
         size: int = 8,
         compiled: bool = False,
+        traced: bool | None = None,
     ) -> None:
         require(len(trainings) >= 1, "Crowd.trainings", "have at least one", len(trainings))
         require(size >= 1, "Crowd.size", "be at least 1", size)
-        self.trainings, self.size, self.compiled = trainings, size, compiled
+        self.trainings, self.size = trainings, size
+        # The longest is there until the end, so a resumed crowd decides as the first one did.
+        longest = max(training.steps for training in trainings.values())
+        self.lists = Lists(fuse=compiled, trace=longest >= LONG if traced is None else traced)
         self.logs = {name: _Log() for name in trainings}
         self.step = 0
         rows: dict[str, list[str]] = {}
@@ -151,7 +161,7 @@ class Crowd:
 
     def _regroup(self, rows: list[_Row]) -> None:
         chunks = [rows[i : i + self.size] for i in range(0, len(rows), self.size)]
-        self.packs = [_Pack(chunk, self.trainings, self.compiled) for chunk in chunks]
+        self.packs = [_Pack(chunk, self.trainings, self.lists) for chunk in chunks]
 
     def _rows(self) -> list[_Row]:
         return [row for pack in self.packs for row in pack.rows()]
@@ -287,100 +297,33 @@ def _marks(training: Training) -> list[int]:
 class _Pack:
     """Rows stepped as one."""
 
-    def __init__(self, rows: list[_Row], trainings: dict[str, Training], compiled: bool) -> None:
+    def __init__(self, rows: list[_Row], trainings: dict[str, Training], lists: Lists) -> None:
         self.names = [row.names for row in rows]
         self.pack = Packed([row.model for row in rows])
-        self.first = torch.stack([row.first for row in rows])
-        self.second = torch.stack([row.second for row in rows])
         self.leaders = [trainings[names[0]] for names in self.names]
-        columns = [_columns(training) for training in self.leaders]
-        self.rates = torch.stack([rate for rate, _ in columns])
-        self.decays = torch.stack([decay for _, decay in columns])
-        settings: dict[str, Any] = self.leaders[0].optimiser.param_groups[0]
-        self.betas, self.eps = settings["betas"], settings["eps"]
-        objective = self.leaders[0].objective
-        self.losses = (
-            compiled_losses(self.pack, objective)
-            if compiled
-            else lambda *batch: self.pack.map(objective, *batch)
+        self.adam = Adam(
+            self.pack,
+            self.leaders,
+            torch.stack([row.first for row in rows]),
+            torch.stack([row.second for row in rows]),
         )
+        self.lists = lists
 
     def rows(self) -> list[_Row]:
         """Copies, one for each row."""
+        first, second = self.adam.first, self.adam.second
         return [
-            _Row(list(names), self.pack.member(i), self.first[i].clone(), self.second[i].clone())
+            _Row(list(names), self.pack.member(i), first[i].clone(), second[i].clone())
             for i, names in enumerate(self.names)
         ]
 
     def step(self, step: int) -> tuple[list[float], list[float]]:
-        """One update of every row: losses and gradient norms before it.
-
-        AdamW on all rows' parameters laid end to end (`loshchilov2019` Algorithm 2), each row with
-        its own rate, clipped by its own norm. Rows do not touch one another.
-        """
+        """One update of every row: losses and gradient norms before it."""
         batches = [leader.batch(step) for leader in self.leaders]
         batch = [torch.stack(parts) for parts in zip(*batches, strict=True)]
-        losses = self.losses(*batch)
-        (gradient,) = torch.autograd.grad(losses.sum(), self.pack.flat)
-        norms = gradient.norm(dim=1)
-        clips = torch.tensor([leader.clip for leader in self.leaders], dtype=norms.dtype)
-        gradient = gradient * (clips / (norms + 1e-6)).clamp(max=1.0)[:, None]
+        losses, gradient = self.lists(self.pack, self.leaders[0].objective, batch)
+        norms = gradient.norm(dim=1).tolist()
+        clips = [leader.clip for leader in self.leaders]
         factors = [leader.factor(step) for leader in self.leaders]
-        lr = self.rates * torch.tensor(factors, dtype=self.rates.dtype)[:, None]
-        b1, b2 = self.betas
-        with torch.no_grad():
-            self.first.lerp_(gradient, 1 - b1)
-            self.second.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
-            deviation = self.second.sqrt().div_(math.sqrt(1 - b2 ** (step + 1))).add_(self.eps)
-            self.pack.flat.mul_(1 - lr * self.decays)
-            self.pack.flat.sub_(lr.div_(1 - b1 ** (step + 1)).mul_(self.first).div_(deviation))
-        return losses.tolist(), norms.tolist()
-
-
-def _columns(training: Training) -> tuple[Float[Tensor, " P"], Float[Tensor, " P"]]:
-    """Peak rate and weight decay of every parameter; zero for those the optimiser leaves alone."""
-    owners = {id(p): group for group in training.optimiser.param_groups for p in group["params"]}
-    found: list[list[Tensor]] = [[], []]
-    for parameter in training.model.parameters():
-        group = owners.get(id(parameter), {"peak_lr": 0.0, "weight_decay": 0.0})
-        for part, name in zip(found, ("peak_lr", "weight_decay"), strict=True):
-            part.append(parameter.new_full((parameter.numel(),), group[name], requires_grad=False))
-    rates, decays = (torch.cat(part).detach() for part in found)
-    return rates, decays
-
-
-@final
-class _Loss(nn.Module):
-    """A model together with its objective, so that calling it gives the loss."""
-
-    def __init__(self, model: nn.Module, objective: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.model, self.objective = model, objective
-
-    def forward(self, *batch: Tensor) -> Tensor:
-        return self.objective(self.model, *batch)
-
-
-def compiled_losses(
-    pack: Packed, objective: Callable[..., Tensor]
-) -> Callable[..., Float[Tensor, " M"]]:
-    """The losses of all rows as a function of their batch, compiled; torch keeps it on disk."""
-    whole = _Loss(pack.skeleton, objective)
-
-    def one(flat: Tensor, buffers: dict[str, Tensor], *batch: Tensor) -> Tensor:
-        parts = flat.split(pack.sizes)
-        named = zip(pack.names, parts, pack.shapes, strict=True)
-        own = {f"model.{name}": part.view(shape) for name, part, shape in named}
-        own |= {f"model.{name}": value for name, value in buffers.items()}
-        return torch.func.functional_call(whole, own, batch)
-
-    def losses(flat: Tensor, buffers: dict[str, Tensor], *batch: Tensor) -> Tensor:
-        if len(flat) == 1:
-            held = {k: v[0] for k, v in buffers.items()}
-            return one(flat[0], held, *(b[0] for b in batch))[None]
-        # Fused attention has no batching rule on a CPU and would be looped over the rows.
-        with sdpa_kernel(SDPBackend.MATH):
-            return torch.func.vmap(one)(flat, buffers, *batch)
-
-    run = torch.compile(losses, dynamic=False)
-    return lambda *batch: run(pack.flat, pack.buffers, *batch)
+        self.adam.step(gradient, norms, clips, factors, step)
+        return losses.tolist(), norms

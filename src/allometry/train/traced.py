@@ -5,7 +5,12 @@ arithmetic: it is dispatching each operation, batching it and recording it for t
 whose shapes never change can have all of that done once.
 """
 
+import copy
+import os
+import shutil
+import sysconfig
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast, final
 
 import torch
@@ -52,23 +57,67 @@ class Traced:
         self.pack = pack
         self.shapes = [a.shape for a in arguments]
 
+        names = list(pack.buffers)
+
         def step(flat: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
             leaf = flat.detach().requires_grad_(True)
-            losses = together(function, [(pack, leaf)], *rest)
+            # Buffers come in from outside, so that another pack's can take their place.
+            own, pack.buffers = pack.buffers, dict(zip(names, rest, strict=False))
+            try:
+                losses = together(function, [(pack, leaf)], *rest[len(names) :])
+            finally:
+                pack.buffers = own
             (gradient,) = torch.autograd.grad(losses.sum(), leaf)
             return losses.detach(), gradient
 
-        graph = make_fx(step)(pack.flat.detach(), *arguments)
+        graph = make_fx(step)(pack.flat.detach(), *pack.buffers.values(), *arguments)
+        self.changes = any(_changes(node) for node in graph.graph.nodes)
+        """Whether a step writes into what it is given, as norms do that keep running means."""
         cleaned(graph, fuse)
         self.kernels = sum(node.op == "call_function" for node in graph.graph.nodes)
-        self._run: Callable[..., Any] = torch.compile(graph) if fuse else graph
+        self._run: Callable[..., Any] = _fused(graph) if fuse else graph
+
+    def of(self, pack: Packed) -> "Traced":
+        """The same list for another pack of as many members of the same shape."""
+        fits = (pack.flat.shape, list(pack.buffers)) == (
+            self.pack.flat.shape,
+            list(self.pack.buffers),
+        )
+        require(fits, "Traced.of pack", f"have parameters {tuple(self.pack.flat.shape)}", pack)
+        other = copy.copy(self)
+        other.pack = pack
+        return other
 
     @torch.no_grad()
     def __call__(self, *arguments: Tensor) -> tuple[Losses, Flat]:
         """Losses at the pack's present parameters, and their gradients."""
         shapes = [a.shape for a in arguments]
         require(shapes == self.shapes, "Traced arguments", f"have shapes {self.shapes}", shapes)
-        return self._run(self.pack.flat.detach(), *arguments)
+        return self._run(self.pack.flat.detach(), *self.pack.buffers.values(), *arguments)
+
+
+def compiler() -> str | None:
+    """The C++ compiler that fusing needs, beside Python's headers; `None` where either is missing.
+
+    Asked before anything is tried: torch would find out only after seconds of work.
+    """
+    there = Path(sysconfig.get_paths()["include"], "Python.h").exists()
+    names = [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "c++", "clang++"]
+    found = [name for name in names if shutil.which(name)]
+    return found[0] if there and found else None
+
+
+def _fused(graph: fx.GraphModule) -> Callable[..., Any]:
+    from torch._inductor import config
+
+    # Its helper processes would import torch again each; a step is one file to compile.
+    config.compile_threads = 1
+    return torch.compile(graph, dynamic=False)
+
+
+def _changes(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and schema is not None and bool(schema.is_mutable)
 
 
 def cleaned(module: fx.GraphModule, fuse: bool = False) -> None:
