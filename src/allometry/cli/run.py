@@ -13,6 +13,9 @@ from allometry.cli.output import duration, err, out, say, write_json
 if TYPE_CHECKING:
     from allometry.study import Executor, Study
 
+REPORT = 15.0
+"""Seconds that laws, their intervals and the page take after the last run."""
+
 
 def run(
     job: Annotated[
@@ -54,6 +57,13 @@ def run(
         bool,
         typer.Option("--shared", help="One training of a model gives all numbers of tokens."),
     ] = False,
+    rates: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Learning rates to try at the smallest size; the best is carried to all. Give it "
+            "again for several."
+        ),
+    ] = None,
     budget: Annotated[
         str | None, typer.Option(help="Time to spend, as 10min: decides the largest size.")
     ] = None,
@@ -91,7 +101,7 @@ def run(
     The same folder again resumes, or extends the study that is there.
     """
     from allometry.report import words
-    from allometry.study import jobs, named
+    from allometry.study import jobs, named, recipes
     from allometry.study.within import seconds_of, within
     from allometry.train import On
 
@@ -116,6 +126,9 @@ def run(
         sizes = f"{words.count(study.ladder[0])} to {words.count(study.ladder[-1])} parameters"
         say(f"The budget allows {sizes}, {words.count(study.tokens[-1])} tokens at most.")
     folder = folder or Path("runs") / study.target.name
+    if rates and not dry_run:
+        say(f"Trying {len(rates)} learning rates at {words.count(study.ladder[0])} parameters ...")
+        study = recipes.carried(study, folder / "rates", rates, executor=place)
     carry_out(study, folder, place, dry_run=dry_run, json=json, tensorboard=tensorboard)
 
 
@@ -144,7 +157,8 @@ def carry_out(
     when = ""
     if executor.packs:
         schedule = study.schedule(folder, workers=executor.workers, threads=executor.threads)
-        tasks, when = schedule.tasks, f": about {duration(schedule.seconds)}"
+        whole = duration(schedule.seconds + REPORT)
+        tasks, when = schedule.tasks, f": about {whole} with the report"
     if tasks:
         on = f"{len(tasks)} runs on {study.target.name} with {executor.workers} workers"
         say(f"{on}{when}. Results go to {folder}.")

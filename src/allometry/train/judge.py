@@ -1,5 +1,6 @@
 """Who need not train on: members whose extrapolated end lies above that of the best."""
 
+import itertools
 from collections.abc import Sequence
 from typing import final
 
@@ -79,7 +80,7 @@ class Judge:
         edges = np.unique(np.geomspace(first, len(losses), POINTS + 1).round().astype(int))
         if len(edges) < 6:
             return None
-        pairs = list(zip(edges[:-1], edges[1:], strict=True))
+        pairs = list(itertools.pairwise(edges))
         x = np.array([np.sqrt((a + 1) * b) for a, b in pairs])
         y = np.array([losses[a:b].mean() for a, b in pairs])
         if not (np.isfinite(y).all() and np.ptp(y) > 0):
