@@ -115,7 +115,7 @@ def ours(shape, seed=0):
     return decoder(V, *shape, CONTEXT, torch.Generator().manual_seed(seed))
 
 
-def overhead(rounds=30, steps=20):
+def overhead(rounds=20, steps=50):
     torch.set_num_threads(1)
     shape = grow(3.1e4)
     model = ours(shape)
@@ -135,17 +135,18 @@ def overhead(rounds=30, steps=20):
             value.item()
             optimiser.step()
 
+    folder = tempfile.mkdtemp()
+
     def engine():
-        with tempfile.TemporaryDirectory() as folder:
-            al.train.descend(
-                *(model, optimiser, loss),
-                lambda: al.Estimate(0.0),  # measuring is a study's wish, not the loop's price
-                steps=steps,
-                seen=8 * CONTEXT,
-                save_to=Path(folder) / "c.safetensors",
-                watch=lambda progress: None,
-                stop=lambda: False,
-            )
+        al.train.descend(
+            *(model, optimiser, loss),
+            lambda: al.Estimate(0.0),  # measuring is a study's wish, not the loop's price
+            steps=steps,
+            seen=8 * CONTEXT,
+            save_to=Path(folder) / "c.safetensors",
+            watch=lambda progress: None,
+            stop=lambda: False,
+        )
 
     bare(), engine()
     # Each round takes both, in turn first: what else the machine does hits them alike.
@@ -388,8 +389,7 @@ def bare_training(size, D, lr, batch=8):
     return al.train.evaluate(model, TEXT, "validation", context=CONTEXT).value
 
 
-def law():
-    sizes, D, tried = [1e4, 3.1e4, 1e5], [1e5, 2e5, 4e5], (0.004, 0.008, 0.016)
+def law(sizes=(1e4, 3.1e4, 1e5), D=(1e5, 2e5, 4e5), tried=(0.004, 0.008, 0.016)):
     started = time.perf_counter()
     theirs = {
         (size, tokens): min(bare_training(size, tokens, lr) for lr in tried)
@@ -400,7 +400,7 @@ def law():
     print(f"loop: {slow:.1f} s", flush=True)
     started = time.perf_counter()
     recipe = al.study.recipes.cooled(al.study.recipes.transformer)
-    study = al.study.Study(TEXT, [recipe], sizes, seeds=1, tokens=D)
+    study = al.study.Study(TEXT, [recipe], sizes, seeds=1, tokens=list(D))
     each = sum(spec().budget().C for spec in study.specs())
     with tempfile.TemporaryDirectory() as folder:
         trials = Path(folder) / "rates"
@@ -413,7 +413,7 @@ def law():
     gaps = []
     for (size, tokens), loss in theirs.items():
         near = frame.iloc[(frame["D"] - tokens).abs().argsort()]
-        mine = near[near["rung"] == sizes.index(size)].iloc[0]["loss"]
+        mine = near[near["rung"] == list(sizes).index(size)].iloc[0]["loss"]
         gaps.append(mine - loss)
         print(f"N about {size:,.0f}, D {tokens:,.0f}: loop {loss:.3f}, ours {mine:.3f}")
     se = np.std(gaps, ddof=1) / math.sqrt(len(gaps))

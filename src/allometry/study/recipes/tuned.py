@@ -172,7 +172,7 @@ def _at(spec: Spec, lr: float) -> Spec:
 def carried(study: Study, folder: Path | str, rates: Sequence[float], **options: Any) -> Study:
     """The study at the rates that are best at its smallest size.
 
-    Every family that has a rate tries `rates` at the smallest size and the largest number of
+    Every family that has a rate tries `rates` at the smallest size and the middle number of
     tokens, once; the recipes scale rates with size, so the best one is carried to all sizes.
 
     Args:
@@ -186,7 +186,7 @@ def carried(study: Study, folder: Path | str, rates: Sequence[float], **options:
         [tuned(recipe, rates) for recipe in study.recipes],
         study.ladder[:1],
         seeds=1,
-        tokens=max(study.tokens),
+        tokens=sorted(study.tokens)[len(study.tokens) // 2],
         unit=study.unit,
     )
     asked = [spec for spec in trial.specs() if isinstance(spec(), TunedRun)]
