@@ -13,7 +13,7 @@ from allometry.cli.output import duration, err, out, say, write_json
 if TYPE_CHECKING:
     from allometry.study import Executor, Study
 
-REPORT = 15.0
+REPORT = 5.0
 """Seconds that laws, their intervals and the page take after the last run."""
 
 
@@ -156,7 +156,10 @@ def carry_out(
     schedule, tasks = None, study.tasks(folder)
     when = ""
     if executor.packs:
-        schedule = study.schedule(folder, workers=executor.workers, threads=executor.threads)
+        sizes = {"workers": executor.workers, "threads": executor.threads}
+        # On a terminal alone, and gone when it is done: no screen should stand still for a minute.
+        with err.status("Trying how long steps take here ...") as status:
+            schedule = study.schedule(folder, **sizes, tell=status.update)
         whole = duration(schedule.seconds + REPORT)
         tasks, when = schedule.tasks, f": about {whole} with the report"
     if tasks:

@@ -173,7 +173,7 @@ class Attention(nn.Module):
         """Queries, keys and values by one product; queries and keys turned together."""
         weight = torch.cat([self.query, self.key, self.value])
         biases = (self.query_bias, self.key_bias, self.value_bias)
-        there = [b for b in biases if b is not None]
+        there: list[Tensor] = [b for b in biases if b is not None]
         y = F.linear(x, weight, torch.cat(there) if there else None)
         y = y.unflatten(-1, (3 * self.heads, self.size))
         both, v = y.split([2 * self.heads, self.heads], 2)

@@ -102,7 +102,8 @@ def _answers(
     # A cluster may have room for more than this machine has.
     number = min(workers, 2 * available_cores())
     answers = [a for a in _ask([shapes] * number, threads, compiled=False) if a]
-    return [[a[i] for a in answers if a[i] is not None] for i in range(len(shapes))]
+    columns = ([a[i] for a in answers] for i in range(len(shapes)))
+    return [[found for found in column if found is not None] for column in columns]
 
 
 def _ask(

@@ -28,7 +28,7 @@ START = 2.5
 CURVE = 12
 """Measurements along a training."""
 
-LONG = 600.0
+LONG = 1800.0
 """Seconds of all bundles of one shape from which on compiling is tried.
 
 Trying takes 10 to 30 s a shape on a core, and what is compiled takes a fifth to a third less.

@@ -1,7 +1,7 @@
 """Who need not train on: members whose extrapolated end lies above that of the best."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -61,7 +61,7 @@ class Judge:
         self.losses.setdefault(name, []).append(progress.loss)
         self.steps[name] = progress.steps
 
-    def __call__(self, step: int, curves: dict[str, Curve | None]) -> Sequence[str]:
+    def __call__(self, step: int, curves: Mapping[str, Curve | None]) -> Sequence[str]:
         """Who shall leave, of those who are there; pass it to the crowd as `judge`."""
         there = [n for n in curves if n in self.steps and step >= self.begin * self.steps[n]]
         for name in there:

@@ -194,6 +194,6 @@ def carried(study: Study, folder: Path | str, rates: Sequence[float], **options:
         raise InputError("rates must be of families that have one; none of this study's has.")
     frame = trial.run(folder, **options).frame()
     done = frame[(frame["status"] == "done") & frame["lr"].notna()]
-    best = done.groupby("family")["lr"].first().to_dict()
+    best = {str(row["family"]): float(row["lr"]) for _, row in done.iterrows()}
     recipes = [at_rate(recipe, best) for recipe in study.recipes]
     return Study(study.target, recipes, study.ladder, study.seeds, study.tokens, study.unit)
