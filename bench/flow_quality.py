@@ -131,7 +131,7 @@ def digits(steps=400, keep=False, only=""):
 def gap(steps):
     target = points.Points(points.eight_gaussians(), held_out=50_000)
     N, found = [], []
-    for size in np.geomspace(250, 6_000, 6):
+    for size in np.geomspace(250, 4_000, 5):
         layers, width = grow("spline_coupling", (2,), None, size)
         families = lambda rng, w=width, k=layers: made("spline_coupling", (2,), None, k, w, rng)  # noqa: E731
         for model in trained(families, target, (0.005,), 4, steps, 256, fuse=True):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import allometry as al
 from allometry.study.importers import load, number
+from allometry.study.importers.columns import recognise
 
 
 def test_columns_are_recognised_by_name_and_unit(tmp_path):
@@ -228,3 +229,11 @@ def test_bytes_are_told_and_separators_are_a_bad_row(tmp_path):
         load(path)
     path.write_text("params,tokens,loss\n1e6,2e7,3\n,,\n\n2e6,4e7,2.8\n")
     assert [bad.line for bad in load(path).bad] == [3]
+
+
+def test_a_measure_named_as_the_loss_brings_its_own_error():
+    names = ["N", "loss", "loss_se", "gap", "gap_se"]
+    found = recognise(names, {"loss": "gap"})
+    assert found["loss"][0] == "gap"
+    assert found["loss_se"][0] == "gap_se"
+    assert recognise(names, {"loss": None})["loss_se"][0] == "loss_se"

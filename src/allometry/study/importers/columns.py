@@ -157,6 +157,11 @@ def recognise(names: Sequence[str], chosen: dict[str, str | None]) -> dict[str, 
             )
         found[quantity] = (column, plain(column)[1])
         taken.add(column)
+    error = f"{chosen.get('loss')}_se"
+    if error in names and "loss_se" not in found:
+        # A measure named as the loss brings its own error, not that of the loss.
+        found["loss_se"] = (error, 1.0)
+        taken.add(error)
     for quantity, known in NAMES.items():
         if quantity in found:
             continue
