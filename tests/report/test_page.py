@@ -237,3 +237,8 @@ def test_a_real_study_can_be_reported_while_it_runs(tmp_path):
     journal.write_bytes(journal.read_bytes()[:-40])
     read = Reader(write(tmp_path / "report.html", runs).read_text())
     assert "On notes, the best n-gram of order" in read.text
+
+
+def test_what_several_families_are_warned_of_is_said_once():
+    said = ["Too far (40 times): no.", "Other (a).", "Too far (50 times): no.", "Other (a)."]
+    assert page._once(said) == ["Too far: no.", "Other (a)."]

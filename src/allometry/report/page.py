@@ -205,7 +205,15 @@ def _reach_warnings(story: Story) -> list[str]:
     for family in story.families:
         known = set(family.law.warnings) if family.law is not None else set()
         said += [w for r in family.reaches for w in r.warnings if w not in known]
-    return list(dict.fromkeys(said))
+    return _once(said)
+
+
+def _once(said: list[str]) -> list[str]:
+    """Each sentence once; of those that differ only in what stands in brackets, none of that."""
+    alike: dict[str, set[str]] = {}
+    for sentence in said:
+        alike.setdefault(re.sub(r" \([^)]*\)", "", sentence), set()).add(sentence)
+    return [next(iter(full)) if len(full) == 1 else bare for bare, full in alike.items()]
 
 
 def _subtitle(story: Story) -> str:
