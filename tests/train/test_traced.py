@@ -58,6 +58,15 @@ def test_cleaning_merges_products_with_their_biases():
     assert "aten.detach.default" not in used
 
 
+def test_what_writes_into_buffers_is_told_from_what_writes_into_its_own():
+    """Running means are written into what is given; a flow's sums into what was just made."""
+    x = torch.randn(3, 5, 2)
+    norm = seeded(lambda rng: nn.BatchNorm1d(2))
+    assert Traced(norm, lambda model, x: model(x).square().mean(), x).changes
+    flow = seeded(CASES["affine"][0])
+    assert not Traced(flow, objectives.negative_log_likelihood, x).changes
+
+
 def test_other_shapes_are_refused():
     pack = seeded(lambda rng: nn.Linear(2, 1))
     traced = Traced(pack, lambda model, x: model(x).square().mean(), torch.randn(3, 5, 2))

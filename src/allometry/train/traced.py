@@ -116,8 +116,30 @@ def _fused(graph: fx.GraphModule) -> Callable[..., Any]:
 
 
 def _changes(node: fx.Node) -> bool:
+    """Whether a kernel writes into what the list was given; what it made itself does not count."""
     schema = getattr(node.target, "_schema", None)
-    return node.op == "call_function" and schema is not None and bool(schema.is_mutable)
+    if node.op != "call_function" or schema is None or not schema.is_mutable:
+        return False
+    written = [
+        given
+        for about, given in zip(schema.arguments, node.args, strict=False)
+        if about.alias_info is not None and about.alias_info.is_write
+    ]
+    return any(_origin(given).op == "placeholder" for given in written if _is_node(given))
+
+
+def _is_node(given: Any) -> bool:
+    return isinstance(given, fx.Node)
+
+
+def _origin(node: Any) -> fx.Node:
+    """Whose memory a node is: views and what is written in place have that of their first."""
+    while node.op == "call_function" and node.args and _is_node(node.args[0]):
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None and schema.arguments[0].alias_info is None:
+            break
+        node = node.args[0]
+    return node
 
 
 def cleaned(module: fx.GraphModule, fuse: bool = False) -> None:
