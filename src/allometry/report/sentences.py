@@ -185,6 +185,8 @@ def trust(family: "Family", name_it: bool = False) -> str:
     if name_it:
         return of_family(family, trust(family))
     held = family.held_out
+    if family.law is None:
+        return "No law was fitted, so nothing was predicted."
     if not held or family.error is None:
         return "No size was held out, so the law is untested beyond the runs it was fitted to."
     inside, whole = sum(h.covered for h in held), len(held)
