@@ -10,7 +10,6 @@ Run: `OMP_NUM_THREADS=1 python bench/fit.py [--parts bootstrap,point,curves,file
 """
 
 import argparse
-import os
 import resource
 import statistics
 import subprocess
@@ -25,6 +24,7 @@ import pandas as pd
 from scipy import optimize
 
 import allometry as al
+from allometry._core.cores import available_cores
 
 START = np.array([6.0073404, 6.0179186, 0.5267228, 0.33917084, 0.2849083])
 
@@ -139,7 +139,7 @@ def curves(goes):
     fitted = sum(isinstance(law, al.laws.Law) for laws in found for law in laws.values())
     print(
         f"curves: {len(sets)} curves ({points} points) x {len(forms)} forms x 200 bootstraps, "
-        f"with backtests, {fitted} laws, {seconds:.1f} s on {len(os.sched_getaffinity(0))} cores "
+        f"with backtests, {fitted} laws, {seconds:.1f} s on {available_cores()} cores "
         f"({work:.1f} CPU s)"
     )
 

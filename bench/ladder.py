@@ -28,8 +28,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import allometry as al
+from allometry._core.cores import available_cores
 from allometry.models import autoencoders
-from allometry.study.executors import available_cores
 from allometry.study.recipes.transformer import decoder, grow
 from allometry.study.within import flops
 

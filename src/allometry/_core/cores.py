@@ -3,7 +3,7 @@
 import os
 
 
-def cores() -> int:
+def available_cores() -> int:
     """Cores this process may run on, which a container or `taskset` may have made fewer."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -53,7 +53,7 @@ def _watch(runs: "Runs", every: float) -> None:
 
 
 def _state(runs: "Runs") -> dict[str, Any]:
-    from allometry.study.executors import available_cores
+    from allometry._core.cores import available_cores
     from allometry.study.lock import holder
 
     at_work = holder(runs.folder)

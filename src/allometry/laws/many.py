@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
-from allometry._core.cores import cores
+from allometry._core.cores import available_cores
 from allometry._core.errors import InputError, require
 from allometry.laws.fitting import fit
 from allometry.laws.forms import Form
@@ -57,7 +57,7 @@ def fit_many(
     names = [_called(form) for form in forms]
     require(len(set(names)) == len(names), "fit_many.forms", "differ from one another", names)
     jobs = [(table, form, options) for table in tables for form in forms]
-    count = min(workers or cores(), len(jobs))
+    count = min(workers or available_cores(), len(jobs))
     if count <= 1:
         found = [_one(job) for job in jobs]
     else:

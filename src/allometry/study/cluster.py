@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+from allometry._core.cores import available_cores
 from allometry._core.errors import WorkerError, require, require_extra
 from allometry._core.files import replacing, storage
 from allometry._core.spec import Spec
 from allometry.study.crew import Crew, Member, order
 from allometry.study.drive import Event, drive
-from allometry.study.executors import Executor, available_cores, longest_first
+from allometry.study.executors import Executor, longest_first
 from allometry.study.request import Target
 from allometry.study.tasks import Bundle, Task
 from allometry.train.device import On

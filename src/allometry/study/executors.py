@@ -1,12 +1,12 @@
 """Who carries the runs out. `local()` does it in processes on this machine."""
 
-import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import final
 
+from allometry._core.cores import available_cores
 from allometry._core.errors import require
 from allometry.study.drive import Event, drive
 from allometry.study.pool import Pool
@@ -83,10 +83,3 @@ def longest_first(tasks: Iterable[Task | Bundle]) -> deque[Bundle]:
     """Bundles in the order in which they should be begun."""
     bundles = [alone(task) if isinstance(task, Task) else task for task in tasks]
     return deque(sorted(bundles, key=lambda bundle: -bundle.work))
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    return (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )

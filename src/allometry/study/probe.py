@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from allometry._core.cores import available_cores
 from allometry._core.spec import Spec
-from allometry.study.executors import available_cores
 
 
 @final

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import final
 
+from allometry._core.cores import available_cores
 from allometry._core.errors import require
 from allometry.study.drive import Event, drive
-from allometry.study.executors import Executor, available_cores, longest_first
+from allometry.study.executors import Executor, longest_first
 from allometry.study.pool import Pool
 from allometry.study.tasks import Bundle, Task, alone
 from allometry.train.device import On
