@@ -242,3 +242,13 @@ def test_a_real_study_can_be_reported_while_it_runs(tmp_path):
 def test_what_several_families_are_warned_of_is_said_once():
     said = ["Too far (40 times): no.", "Other (a).", "Too far (50 times): no.", "Other (a)."]
     assert page._once(said) == ["Too far: no.", "Other (a)."]
+
+
+def test_a_target_of_several_names_each(tmp_path):
+    runs = synthetic_runs()
+    parts = [
+        {"name": n, "rows": {"train": 90}, "fingerprint": n[0] * 64} for n in ("text", "digits")
+    ]
+    about = runs.about | {"target": {"target": "domains", "domains": parts}}
+    text = write(tmp_path / "r.html", dataclasses.replace(runs, about=about)).read_text()
+    assert "text (tttttttt), digits (dddddddd)" in Reader(text).text

@@ -242,9 +242,18 @@ def _whose(story: Story) -> str:
 
 
 def _told(name: str, value: Any) -> str:
-    """A property of the target: where files lie is nobody's business, and hashes are long."""
+    """A property of the target: where files lie is nobody's business, and hashes are long.
+
+    Of a target made of several, each goes by its name and the first of its fingerprint.
+    """
     if name == "paths" and isinstance(value, list):
         return ", ".join(Path(str(p)).name for p in value)
+    if isinstance(value, list) and value and all(isinstance(part, dict) for part in value):
+        return ", ".join(
+            f"{part.get('name', part.get('target', 'unnamed'))} "
+            f"({str(part.get('fingerprint', 'no fingerprint'))[:8]})"
+            for part in value
+        )
     return str(value)[:16] if name == "fingerprint" else _plainly(value)
 
 
