@@ -14,7 +14,7 @@ Constants of the intervals and of the averaging of forms were chosen on the hold
 `holdouts.half` calls "tuning", by a hash of the family's or curve's name, and on made-up ladders
 of seeds below 1,000; the others judge them.
 
-Run: `python bench/coverage.py [--draws 300] [--only grid,ladder] [--json FILE]`
+Run: `python bench/coverage.py [--draws 300] [--only grid,ladder] [--efficient] [--json FILE]`
 """
 
 import argparse
@@ -89,6 +89,7 @@ def main():
     parser.add_argument("--draws", type=int, default=300)
     parser.add_argument("--made-up", type=int, default=100)
     parser.add_argument("--only", default="")
+    parser.add_argument("--efficient", action="store_true", help="as `fit(efficient=True)`")
     parser.add_argument("--json")
     options = parser.parse_args()
     rng = np.random.default_rng(0)
@@ -99,7 +100,7 @@ def main():
         if options.only and name.split()[0] not in options.only.split(","):
             continue
         truth = large.loss.to_numpy(float)
-        law = al.laws.fit(small, bootstrap=options.draws)
+        law = al.laws.fit(small, bootstrap=options.draws, efficient=options.efficient)
         points = {k: large[k].to_numpy(float) for k in ("N", "D", "C") if k in large}
         row = {
             "name": name,

@@ -218,3 +218,20 @@ def test_parts_searched_together_are_fitted_as_each_alone(name):
         assert part.objective == pytest.approx(alone.objective, rel=1e-3)
         value, expected = (form.value(m.theta[None], m.at(at)) for m in (part, alone))
         assert value == pytest.approx(expected, abs=2e-3)
+
+
+def test_a_run_far_from_the_efficient_ones_is_not_felt_where_those_are_asked_for():
+    N, D, loss = ladder(0)
+    wasted = {"N": [*N, N.max()], "D": [*D, D.max()], "loss": [*loss, 3 * loss.max()]}
+    plain = {"N": N, "D": D, "loss": loss}
+    options = {"form": "chinchilla", "bootstrap": 0, "delta": np.inf}
+    at = {"N": 3e6, "D": 1e8}
+    felt = {}
+    for efficient in (False, True):
+        without, with_it = (
+            float(al.laws.fit(runs, efficient=efficient, **options)(**at))
+            for runs in (plain, wasted)
+        )
+        felt[efficient] = abs(with_it / without - 1)
+    assert felt[True] < 1e-6
+    assert felt[False] > 0.05

@@ -20,7 +20,7 @@ from allometry.laws.identify import doubts
 from allometry.laws.interval import Resample
 from allometry.laws.law import Law, Starts
 from allometry.laws.member import Member, draw, fit_member, thinned
-from allometry.laws.objective import FORECAST, PLAIN, Objective
+from allometry.laws.objective import EFFICIENT, FORECAST, PLAIN, Objective
 from allometry.laws.select import SPARE, Choice, choose, one_variable
 from allometry.laws.table import VARIABLES, Table, read
 
@@ -37,6 +37,7 @@ def fit(
     delta: float | None = None,
     weighted: bool = False,
     raw: bool = False,
+    efficient: bool = False,
     starts: int = 32,
 ) -> Law:
     r"""The law of some runs, with intervals and with what the runs can't tell.
@@ -58,6 +59,9 @@ def fit(
             (a Laplace likelihood), infinity for least squares.
         weighted: Weigh each run by the inverse square of its `loss_se`.
         raw: Meet the losses themselves rather than their logs.
+        efficient: Weigh runs by how near they lie to the efficient ones, those that no run of less
+            compute beats: better for predicting compute-optimal runs where size and data both
+            vary, worse for runs as far off as the small ones were.
         starts: Starting points tried.
 
     Raises:
@@ -91,6 +95,8 @@ def fit(
         objective = replace(objective, delta=delta)
     if raw:
         objective = replace(objective, raw=True)
+    if efficient:
+        objective = replace(objective, frontier=EFFICIENT)
     if weighted:
         require(
             table.se is not None, "fit.weighted", "have a positive loss_se for every run", None

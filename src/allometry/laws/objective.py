@@ -28,8 +28,8 @@ class Objective:
             a form that is wrong, whose residuals are alike from run to run. 0 for no habits.
         recency: A run with a share c of the largest compute weighs $c^\mathrm{recency}$.
         frontier: Where size and data both vary, a run whose log loss lies h above the least that
-            no more compute has reached weighs $e^{-h/\mathrm{frontier}}$: the forms are at their
-            worst far from the efficient runs, and nobody means to go there. 0 for no such weight.
+            no more compute has reached weighs $e^{-h/\mathrm{frontier}}$: forms can't be right
+            both there and near the efficient runs. 0 for no such weight.
         measured: Weigh by the inverse square of the runs' own standard errors.
         raw: Residuals of the loss itself, not of its log.
     """
@@ -87,6 +87,8 @@ SIGMA = (0.003, 0.03)
 PLAIN = Objective()
 """The published practice: Huber's loss with delta 1e-3 on the log, all runs alike, no habits."""
 
-FORECAST = Objective(delta=0.03, shrink=3.0, recency=0.4, frontier=0.015)
-"""For predictions of larger runs: large and efficient runs weigh more, and weak habits steady few
-runs."""
+FORECAST = Objective(delta=0.03, shrink=3.0, recency=0.4)
+"""For predictions of larger runs: the large runs weigh more, and weak habits steady few runs."""
+
+EFFICIENT = 0.015
+"""`frontier` where efficient runs are what is asked for."""
