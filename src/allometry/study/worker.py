@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from queue import SimpleQueue
@@ -87,7 +88,7 @@ class Worker:
             places = {
                 key: Place(key, folder, tell[key], self.stopping.is_set, on=on) for key in left
             }
-            with on.repeatable(int(order["name"], 16)):
+            with on.repeatable(zlib.crc32(order["name"].encode())):
                 if order["plain"]:
                     ((key, request),) = requests.items()
                     self._alone(request, places[key], ended)
