@@ -46,8 +46,9 @@ class Flow(nn.Module):
 
     def forward(self, x: Event, context: Context = None) -> tuple[Event, LogDet]:
         """The noise that x comes from, and the log-determinant."""
-        total = x.new_zeros(len(x))
-        for transform in self.transforms:
+        first, *rest = self.transforms
+        x, total = first(x, context)
+        for transform in rest:
             x, logdet = transform(x, context)
             total = total + logdet
         return x, total

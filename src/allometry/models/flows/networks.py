@@ -29,7 +29,8 @@ def log_scale(raw: Tensor) -> Tensor:
     What a layer shrinks is rounded more coarsely and can't be told apart again: in float32 a stack
     that shrinks by more than about a hundred can't be undone to 1e-5. Stretching costs nothing.
     """
-    return (SHRINK + STRETCH) * torch.sigmoid(raw - _START) - SHRINK
+    # As 3 - 4.5 sigma(log 2 - s), which is the same in one call less each way.
+    return torch.rsub(torch.sigmoid(torch.rsub(raw, _START)), STRETCH, alpha=SHRINK + STRETCH)
 
 
 def seen(x: Tensor, reach: float = REACH) -> Tensor:
@@ -99,10 +100,10 @@ class MLP(nn.Module):
 
     def forward(self, x: Float[Tensor, "n i"]) -> Float[Tensor, "n o"]:
         """The outputs."""
-        *hidden, last = self.layers
-        for layer in hidden:
-            x = F.relu(layer(x))
-        return last(x)
+        for i, layer in enumerate(self.layers):
+            weight, bias = cast("Tensor", layer.weight), cast("Tensor", layer.bias)
+            x = F.linear(F.relu(x) if i else x, weight, bias)
+        return x
 
 
 @final
