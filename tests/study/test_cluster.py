@@ -55,6 +55,7 @@ def test_it_listens_to_this_machine_only():
     assert set(found) <= loopback
 
 
+@pytest.mark.slow
 def test_every_task_ends_whatever_the_others_do(tmp_path):
     work = tasks("good", "raises", "diverges", "dies", "prints")
     told = ends(ray(workers=1)(work, tmp_path))
@@ -122,6 +123,7 @@ def test_closing_lets_the_run_at_hand_leave(tmp_path):
     assert time.monotonic() - started < 8
 
 
+@pytest.mark.slow
 def test_weights_come_back_where_the_folder_is_not_shared(tmp_path, monkeypatch):
     """A node that does not see the driver's folder: the file by which it would know is gone.
 

@@ -79,6 +79,7 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch, jump):
     assert 0 < jumped.seconds < 600
 
 
+@pytest.mark.slow
 def test_told_to_leave_a_training_goes_on_from_its_checkpoint_and_its_log_is_whole(tmp_path):
     """Twice, with SIGTERM; what TensorBoard is shown of it is read back by our own importer."""
     asked = Study(TEXT, [recipes.transformer], [900], seeds=1, tokens=[8e4])
@@ -152,6 +153,7 @@ def test_a_full_disk_stops_the_study_and_the_same_command_goes_on(tmp_path):
     assert sorted(frame["status"]) == ["done", "done"]
 
 
+@pytest.mark.slow
 def test_deterministic_runs_do_not_depend_on_what_ran_before_them(tmp_path):
     def losses(folder, on, *names):
         specs = [Spec(Tossed, name=name) for name in names]

@@ -81,6 +81,7 @@ def test_two_copies_reach_the_loss_of_one_process_though_one_is_killed(undisturb
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_two_shares_reach_it_too_though_they_are_told_to_leave(undisturbed, tmp_path):
     """Told to leave, the group writes one checkpoint of whole tensors and the next goes on."""
     events = []
