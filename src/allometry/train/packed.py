@@ -85,8 +85,11 @@ class Packed:
         As `torch.func.functional_call`, at a fraction of its price, and any method can be called.
         """
         parts = flat.split(self.sizes)
-        own = {k: p.view(s) for k, p, s in zip(self.names, parts, self.shapes, strict=True)}
-        own |= buffers
+        # A bias is a row already: each view costs as much as a small kernel, there and back.
+        own = {
+            k: p if len(s) == 1 else p.view(s)
+            for k, p, s in zip(self.names, parts, self.shapes, strict=True)
+        } | buffers
         kept = [
             (place, key, place[key]) for places in self._homes.values() for place, key in places
         ]
@@ -143,7 +146,10 @@ def together(
         # One member needs no batching rules: a plain call costs what a bare loop does.
         own = [{k: v[0] for k, v in b.items()} for b in buffers]
         rest = [a[0] if isinstance(a, Tensor) else a for a in arguments]
-        return tree_map(lambda t: t[None], one([f[0] for f in flats], own, *rest))
+        found = one([f[0] for f in flats], own, *rest)
+        if isinstance(found, Tensor):
+            return found.unsqueeze(0)
+        return tree_map(lambda t: t.unsqueeze(0), found)
     axes = tuple(0 if isinstance(a, Tensor) else None for a in arguments)
     # Fused attention has no batching rule on a CPU and would be looped over the members.
     with sdpa_kernel(SDPBackend.MATH):
@@ -206,11 +212,15 @@ class Stepper:
         norms = gradient.norm(dim=1)
         if clip is not None:
             gradient = gradient * (clip / (norms + 1e-6)).clamp(max=1.0)[:, None]
+        self.follow(gradient)
+        return norms.detach()
+
+    def follow(self, gradient: Flat) -> None:
+        """The same for who needs neither clipping nor norms."""
         parts = [gradient] if len(self.rows) == 1 else list(gradient)
         for row, part in zip(self.rows, parts, strict=True):
             row.grad = part.detach().contiguous()
         self.inner.step()
-        return norms.detach()
 
     def descend(
         self, losses: Float[Tensor, " M"], *, clip: float | None = None

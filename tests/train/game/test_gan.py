@@ -10,7 +10,7 @@ from allometry._core.errors import DivergedError, InputError
 from allometry.models.gan import Discriminator, Generator, MinibatchDiscrimination
 from allometry.train.adversarial import WASSERSTEIN
 from allometry.train.game.gan import Contest, Rules, adam_ahead, play
-from allometry.train.packed import Packed
+from allometry.train.packed import Packed, together
 
 DATA = torch.randn(1000, 2, generator=torch.Generator().manual_seed(0)).float()
 
@@ -31,17 +31,17 @@ def contest(M, rules=None, seeds=None, **settings):
 def test_a_packed_pair_equals_the_same_pair_alone():
     rules, M = Rules(batch=24, lr=1e-3), 3
     G, D = players(M)
-    together = Contest(Packed(G), Packed(D), DATA, rules, [5, 6, 7])
+    abreast = Contest(Packed(G), Packed(D), DATA, rules, [5, 6, 7])
     alone = [
         Contest(Packed([copy.deepcopy(G[i])]), Packed([copy.deepcopy(D[i])]), DATA, rules, [5 + i])
         for i in range(M)
     ]
     costs = []
     for _ in range(200):
-        together.step()
+        abreast.step()
         for one in alone:
             one.step()
-        costs.append((together.cost_G, torch.cat([one.cost_G for one in alone])))
+        costs.append((abreast.cost_G, torch.cat([one.cost_G for one in alone])))
     ours, theirs = (torch.stack(c) for c in zip(*costs, strict=True))
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
@@ -88,7 +88,8 @@ def test_unrolling_changes_the_generators_slope_and_leaves_the_discriminator_whe
     before = looking.D.flat.detach().clone()
     z = looking.draws.latents()
     leaf = looking.G.flat.detach().requires_grad_(True)
-    ahead = looking._ahead(leaf, looking.D.flat, z, *looking._foresight())
+    made = together(lambda model, noise: model(noise), [(looking.G, leaf)], z)
+    ahead = looking._ahead(made, looking.D.flat, *looking._foresight())
     assert ahead.requires_grad
     torch.testing.assert_close(looking.D.flat.detach(), before)
     assert float((ahead - before).detach().abs().max()) > 1e-4
@@ -162,26 +163,51 @@ def test_broken_games_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("settings", "more"), [({}, {}), ({"pack": 3}, {}), ({}, {"unroll": 2})],
-    ids=["plain", "packed", "unrolled"],
-)  # fmt: skip
-def test_traced_turns_are_the_games_own(settings, more):
+    ("settings", "more", "M"),
+    [
+        ({}, {}, 3),
+        ({"pack": 3}, {}, 3),
+        ({}, {"unroll": 2}, 3),
+        ({}, {"unroll": 2}, 1),
+        ({"pieces": 1}, {"costs": WASSERSTEIN, "penalty": 0.1, "turns": 2}, 1),
+    ],
+    ids=["plain", "packed", "unrolled", "unrolled alone", "penalised alone"],
+)
+def test_traced_turns_are_the_games_own(settings, more, M):
     def made(traced):
-        rng = [torch.Generator().manual_seed(i) for i in range(3)]
+        rng = [torch.Generator().manual_seed(i) for i in range(M)]
         G = [Generator(2, 16, 2, running=False, rng=g) for g in rng]
-        D = [Discriminator(2, 8, 2, pieces=2, rng=g, **settings) for g in rng]
+        D = [Discriminator(2, 8, 2, **{"pieces": 2, **settings}, rng=g) for g in rng]
         rules = Rules(batch=24, lr=1e-3, decay=20, hold=0.5, **more)
         return Contest(Packed(G), Packed(D), DATA.double(), rules, traced=traced)
 
     plain, traced = made(traced=False), made(traced=True)
-    for _ in range(20):
-        plain.step()
-        traced.step()
+    for step in range(20):
+        for game in (plain, traced):
+            torch.manual_seed(step)  # of the points between, where a slope is penalised
+            game.step()
         torch.testing.assert_close(traced.cost_D, plain.cost_D, rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(traced.cost_G, plain.cost_G, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(traced.samples(50), plain.samples(50), rtol=1e-7, atol=1e-9)
     # Held for ten steps, then falling to a tenth of the way at the last.
     assert plain.step_G.param_groups[0]["lr"] == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"unroll": -1}, "Rules.unroll must be at least 0; got -1"),
+        ({"batch": 0}, "Rules.batch must be at least 1"),
+        ({"turns": 0}, "Rules.turns must be at least 1"),
+        ({"lr": 0.0}, "Rules.lr must be above 0"),
+        ({"clip": -1.0}, "Rules.clip must be above 0"),
+        ({"decay": 0}, "Rules.decay must be above 0"),
+        ({"hold": 1.0}, "Rules.hold must be at least 0 and below 1"),
+    ],
+)
+def test_rules_that_cannot_be_played_are_refused(settings, said):
+    with pytest.raises(InputError, match=said):
+        Rules(**settings)
 
 
 def test_games_that_cannot_be_traced_are_refused():

@@ -55,6 +55,16 @@ class Rules:
     decay: int | None = None
     hold: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Refuse what could not be played, before anything is built."""
+        for name, least in (("batch", 1), ("turns", 1), ("unroll", 0), ("penalty", 0)):
+            value = getattr(self, name)
+            require(value >= least, f"Rules.{name}", f"be at least {least}", value)
+        for name in ("lr", "lr_discriminator", "clip", "decay"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"Rules.{name}", "be above 0", value)
+        require(0 <= self.hold < 1, "Rules.hold", "be at least 0 and below 1", self.hold)
+
 
 @final
 @dataclass
@@ -170,14 +180,14 @@ class Contest:
         z, flats = self.draws.latents(), (self.G.flat.detach(), self.D.flat.detach())
         more = self._foresight() if self.rules.unroll else ()
         self.cost_G, slope = self._make(*flats, z, *more)
-        self.step_G.step(slope)
+        self.step_G.follow(slope)
         self.taken += 1
 
     def step_judge(self) -> None:
         """One turn of the discriminators."""
         x, z = self.draws.real(), self.draws.latents()
         self.cost_D, slope = self._judge(self.D.flat.detach(), self.G.flat.detach(), x, z)
-        self.step_D.step(slope)
+        self.step_D.follow(slope)
         if self.rules.clip is not None:
             with torch.no_grad():
                 self.D.flat.clamp_(-self.rules.clip, self.rules.clip)
@@ -193,8 +203,9 @@ class Contest:
     def _made(self, G: Tensor, D: Tensor, z: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:
         """Costs of generators with parameters G, and their slopes."""
         leaf = G.detach().requires_grad_(True)
-        ahead = self._ahead(leaf, D, z, *more) if self.rules.unroll else D
-        costs = together(self._generator_cost, [(self.G, leaf), (self.D, ahead)], z)
+        made = together(lambda model, noise: model(noise), [(self.G, leaf)], z)
+        ahead = self._ahead(made, D, *more) if self.rules.unroll else D
+        costs = together(self._generator_cost, [(self.D, ahead)], made)
         return costs.detach(), torch.autograd.grad(costs.sum(), leaf)[0]
 
     def _trace(self, *, fuse: bool) -> None:
@@ -220,8 +231,8 @@ class Contest:
             cost = cost + self.rules.penalty * gradient_penalty(D, x, made)
         return cost
 
-    def _generator_cost(self, G: nn.Module, D: nn.Module, z: Tensor) -> Tensor:
-        return self.rules.costs.generator(D(G(z)))
+    def _generator_cost(self, D: nn.Module, made: Tensor) -> Tensor:
+        return self.rules.costs.generator(D(made))
 
     def _foresight(self) -> tuple[Tensor, ...]:
         """For steps ahead: data, the discriminators' present rate, moments and clock."""
@@ -230,16 +241,15 @@ class Contest:
         return self.draws.real(), rate, *moments_of(self.step_D, flat)
 
     def _ahead(
-        self, G: Tensor, D: Tensor, z: Tensor, x: Tensor, rate: Tensor, *moments: Tensor
+        self, made: Tensor, D: Tensor, x: Tensor, rate: Tensor, *moments: Tensor
     ) -> Float[Tensor, "M P"]:
-        """Where the discriminators will be after `unroll` of their steps, as a function of G."""
+        """Where the discriminators will be after `unroll` of their steps, as a function of `made`.
 
-        def cost(maker: nn.Module, D: nn.Module, points: Tensor, noise: Tensor) -> Tensor:
-            return self._discriminator_cost(D, points, maker(noise))
-
+        All steps are on one batch, so the generator's way is gone only once, there and back.
+        """
         theta, state = D.detach().requires_grad_(True), cast("Moments", moments)
         for _ in range(self.rules.unroll):
-            loss = together(cost, [(self.G, G), (self.D, theta)], x, z)
+            loss = together(self._discriminator_cost, [(self.D, theta)], x, made)
             (slope,) = torch.autograd.grad(loss.sum(), theta, create_graph=True)
             theta, state = adam_ahead(theta, slope, state, rate, self.rules.betas)
         return theta
