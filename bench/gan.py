@@ -3,8 +3,9 @@
 Run: python bench/gan.py [--rounds 5]
 
 Ours (packed, packed and traced, packed and compiled) and the loops take turns in one process on
-one thread, least CPU seconds of each; then the same work on two cores: two processes of compiled
-packed seeds, and of packed seeds as they are, against the loop at torch's two threads.
+one thread, least CPU seconds of each; one game also traced, as studies play long ones. Then the
+same work on two cores: two processes of compiled packed seeds, and of packed seeds as they are,
+against the loop at torch's two threads.
 """
 
 import argparse

@@ -1,19 +1,22 @@
 """Modes found on a ring of 8 and a grid of 25 Gaussians, by method, beside PacGAN's table.
 
 Run: python bench/pacgan.py [--target grid] [--only GAN,PacGAN2] [--seeds 10] [--first 0] [--full]
+     python bench/pacgan.py --compare pacgan.jsonl
 
 Data and definitions are PacGAN's: 2,500 samples judged, high quality within 3 standard deviations
 of the nearest mode, a mode found by one such sample; a packing discriminator sees as many packs in
 a step as another sees points. The bounded setting has narrower networks, higher rates that fall at
 the end and fewer steps; all seeds are packed and their turns compiled: minutes on one core.
 `--full` has the paper's networks, rate and length (400,000 steps): hours a method; `--steps`
-cuts it short. Each method's line goes to standard output and, as JSON, to `--out`.
+cuts it short. Each method's line goes to standard output and, as JSON, to `--out`; `--compare`
+sets the lines of such a file beside the plain game's of the same law, seeds, rates and steps.
 """
 
 import argparse
 import json
 import math
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +90,9 @@ def rules(arguments, steps, pack, unroll, wasserstein):
 
 
 def interval(values):
-    """Mean and the half-width of Student's 95 % interval over seeds."""
+    """Mean and the half-width of Student's 95 % interval over seeds; `None` for a single one."""
+    if len(values) == 1:
+        return float(values[0]), None
     se = float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return float(np.mean(values)), float(stats.t.ppf(0.975, len(values) - 1)) * se
 
@@ -116,6 +121,7 @@ def trial(arguments, name, pack=1, unroll=0, wasserstein=False):
             "target": arguments.target,
             "method": name,
             "step": contest.taken,
+            "steps": steps,
             "seeds": list(seeds(arguments)),
             "full": arguments.full,
             "lr": arguments.lr,
@@ -163,14 +169,45 @@ def resume(path, contest):
             stream.set_state(torch.from_numpy(state))
 
 
+SHOWN = (("modes", 1, 1), ("high_quality", 100, 1), ("reverse_kl", 1, 2))
+
+
 def tell(row):
-    said = [
-        f"{scale * row[key][0]:.{d}f} ± {scale * row[key][1]:.{d}f}"
-        for key, scale, d in (("modes", 1, 1), ("high_quality", 100, 1), ("reverse_kl", 1, 2))
-    ]
+    said = []
+    for key, scale, d in SHOWN:
+        value, half = row[key]
+        within = "" if half is None else f" ± {scale * half:.{d}f}"
+        said.append(f"{scale * value:.{d}f}{within}")
     paper = PAPER.get((row["target"], row["method"]), "")
     line = f"| {row['target']} | {row['method']} | {' | '.join(said)} | {paper} |"
     print(line, f"({row['step']} steps, {row['seconds']:.0f} CPU s)", flush=True)
+
+
+def compare(path):
+    """What every method adds to the plain game, with Welch's 95 % intervals and p."""
+    last = {}
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if row["step"] == row["steps"]:
+            last[_setting(row), row["method"], row["batch"]] = row
+    for (setting, method, batch), row in last.items():
+        plain = last.get((setting, "GAN", 96))
+        if plain is None or plain is row:
+            continue
+        said = []
+        for key, scale, d in SHOWN:
+            new, old = (scale * np.array(r[f"{key}_each"]) for r in (row, plain))
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+                # Where all seeds find all modes, there is no spread to speak of.
+                test = stats.ttest_ind(new, old, equal_var=False)
+            low, high = test.confidence_interval()
+            gain = new.mean() - old.mean()
+            said.append(f"{gain:+.{d}f} ({low:.{d}f} to {high:.{d}f}; p = {test.pvalue:.2g})")
+        print(f"| {row['target']} | {method} | {batch} | {row['step']} | {' | '.join(said)} |")
+
+
+def _setting(row):
+    return row["target"], row["full"], row["lr"], row["faster"], row["step"], tuple(row["seeds"])
 
 
 def main():
@@ -190,9 +227,13 @@ def main():
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--all", action="store_true", help="print every part")
     parser.add_argument("--out", default="pacgan.jsonl")
+    parser.add_argument("--compare", help="a file of rows to set beside the plain game's")
     parser.add_argument("--keep", default="", help="start of a file to keep after every part and "
                         "go on from; parts must be of whole hundreds of steps")  # fmt: skip
     arguments = parser.parse_args()
+    if arguments.compare:
+        compare(arguments.compare)
+        return
     torch.set_num_threads(1)
     print("| law | method | modes | high quality, % | reverse KL | PacGAN's table |")
     print("|---|---|---|---|---|---|")
