@@ -1,5 +1,6 @@
 """Flows through the same study, journal and report as texts."""
 
+import importlib
 import json
 import math
 
@@ -10,11 +11,13 @@ import torch
 from allometry import InputError, report
 from allometry.study import Study, jobs
 from allometry.study.densities import LAWS, density_study, vectors
-from allometry.study.recipes import baseline, gan, glow, spline_coupling, vae, vqvae
+from allometry.study.recipes import baseline, gan, glow, moments, spline_coupling, vae, vqvae
 from allometry.study.recipes.autoencoder import PLAIN
 from allometry.study.recipes.density import FAMILIES, OF_IMAGES, grow, loss_on, made
 from allometry.study.recipes.flows import RECIPES
+from allometry.study.recipes.imitated import training_rows
 from allometry.study.recipes.judged import gap
+from allometry.study.recipes.moments import gaussian_samples
 from allometry.study.request import Place
 from allometry.targets import Images, Points, Table, points
 from allometry.train import count_parameters
@@ -132,14 +135,70 @@ def test_jobs_are_found_by_name(tmp_path):
     with pytest.raises(InputError, match="family must be one of"):
         density_study(Points(points.Banana()), families=["gin"])
     played = jobs.study("digits", families=["gan", "pacgan2", "wgan"], rungs=2, seeds=1)
-    assert {row["family"] for row in played.grid()} == {"GAN", "PacGAN2", "WGAN-GP"}
-    assert {row["family"] for row in jobs.study("grid").grid()} == {"GAN", "PacGAN2"}
+    assert {row["family"] for row in played.grid()} == {"GAN", "PacGAN2", "WGAN-GP", "gaussian"}
+    assert {row["family"] for row in jobs.study("grid").grid()} == {"GAN", "PacGAN2", "gaussian"}
     with pytest.raises(InputError, match="points or images"):
         jobs.study(str(tmp_path / "t.csv"), families=["gan"])
 
 
+@pytest.mark.parametrize(
+    ("job", "families", "said"),
+    [
+        ("ring", ["transformer"], "family must be one of .* wgan; got 'transformer'"),
+        ("ring", ["gan", "spline_coupling"], "got 'spline_coupling'. Families with another loss"),
+        ("digits", ["spline_coupling", "gan"], "have the loss of spline_coupling; got 'gan'"),
+        ("digits", ["quantiser", "gan"], "got 'gan'. Families with another loss"),
+        ("rnig", ["gan"], "Did you mean ring"),
+        ("embedded", ["gan"], "for a text; got 'gan'"),
+    ],
+)
+def test_families_that_do_not_fit_are_refused(job, families, said):
+    with pytest.raises(InputError, match=said):
+        jobs.study(job, families=families)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"pack": 5}, "gan.batch must be a multiple of the pack 5; got 96"),
+        ({"pack": 0}, "gan.pack must be at least 1"),
+        ({"batch": 0}, "gan.batch must be at least 1"),
+        ({"unroll": -1}, "gan.unroll must be at least 0; got -1"),
+        ({"depth": 1}, "gan.depth must be at least 2"),
+        ({"lr": -1.0}, "gan.lr must be above 0"),
+    ],
+)
+def test_games_that_cannot_be_played_are_refused_before_they_begin(settings, said):
+    with pytest.raises(InputError, match=said):
+        gan(Points(points.ring()), [500.0], tokens=[960], seeds=1, **settings)
+
+
+def test_games_are_not_asked_for_upside_down():
+    with pytest.raises(InputError, match="smallest must be at most the largest, 1000"):
+        jobs.study("ring", smallest=1e6, largest=1e3)
+
+
+def test_long_games_are_traced_and_score_as_short_ones_do(monkeypatch):
+    (spec,) = gan(Points(points.ring()), [500.0], tokens=[960], seeds=1)
+    run = spec()
+    data = training_rows(run.target, 0)[:200]
+    torch.set_default_dtype(torch.float32)
+    plain = run.contest(data)
+    # The room's `gan` is the recipe, which hides the module of that name.
+    monkeypatch.setattr(importlib.import_module("allometry.study.recipes.gan"), "TRACED", 1)
+    traced = run.contest(data)
+    assert plain._judge == plain._judged
+    assert traced._judge != traced._judged
+    for _ in range(10):
+        plain.step()
+        traced.step()
+    # Single precision over ten steps of Adam.
+    torch.testing.assert_close(traced.samples(50), plain.samples(50), rtol=1e-3, atol=1e-5)
+
+
 def test_games_of_digits_are_reported(tmp_path):
-    study = Study(Images.digits(), [gan], ladder=[3000], seeds=1, tokens=[960], unit="distance")
+    recipes = [gan, moments]
+    study = Study(Images.digits(), recipes, ladder=[3000], seeds=1, tokens=[960], unit="distance")
     runs = study.run(tmp_path / "digits")
     assert set(runs.frame()["status"]) == {"done"}, runs.frame()["error"].tolist()
     text = report.write(tmp_path / "report.html", runs).read_text()
@@ -147,6 +206,20 @@ def test_games_of_digits_are_reported(tmp_path):
     for said in ("Classes found, of 10", "Cost of each player", "Number of the class",
                  "the smallest game there is"):  # fmt: skip
         assert said in text
+    assert "nothing simple to compare with" not in text
+    assert "the built gaussian" in text
+
+
+def test_moments_are_the_datas():
+    rng = torch.Generator().manual_seed(0)
+    data = torch.randn(5000, 3, generator=rng) @ torch.tensor([[2.0, 0, 0], [1, 1, 0], [0, 0, 0]])
+    made = gaussian_samples(data + 4, 20_000, seed=1)
+    se = data.std(0) / 20_000**0.5
+    assert bool(((made.mean(0) - (data + 4).mean(0)).abs() <= 5 * se + 1e-6).all())
+    # An entry of a Gaussian's covariance has the variance (s_ii s_jj + s_ij^2) / n.
+    S = torch.cov(data.T)
+    spread = ((S.diag()[:, None] * S.diag() + S**2) / 20_000).sqrt()
+    assert bool(((torch.cov(made.T) - S).abs() <= 5 * spread + 1e-6).all())
 
 
 def test_a_tables_loss_is_in_its_own_units(tmp_path):

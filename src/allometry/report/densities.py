@@ -243,6 +243,6 @@ def _image_samples(samples: ndarray, steps: ndarray, levels: int, name: str) -> 
     said = words.listed([f"{int(steps[i]):,}" for i in _marks(steps)])
     return Picture(
         f"samples-{name}",
-        raster.address(raster.png(raster.side_by_side(panels, 8)), "image/png"),
+        raster.address(raster.png(raster.side_by_side(panels, 24)), "image/png"),
         f"Samples of the {name} along training, after {said} steps, from the same noise.",
     )

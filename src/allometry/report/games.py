@@ -110,13 +110,15 @@ def modes_over_time(
     k = shares.shape[1]
     edges = np.concatenate([[2 * looks[0] - looks[1]] if len(looks) > 1 else [0], looks])
     when, which = np.meshgrid(np.arange(len(looks)), np.arange(k), indexing="ij")
+    # Classes have the numbers that their labels have, modes are counted.
+    first = 1 if noun == "mode" else 0
     data = pd.DataFrame({"x": edges[when.ravel()], "x2": edges[when.ravel() + 1],
-                         "y": which.ravel() + 0.5, "y2": which.ravel() + 1.5,
+                         "y": which.ravel() + first - 0.5, "y2": which.ravel() + first + 0.5,
                          "share": np.minimum(shares.ravel() * k, 2.0)})  # fmt: skip
     x = _axis("x", float(max(0, edges[0])), float(edges[-1]), "Steps of the generator")
     every = max(1, -(-k // 10))
-    y = _axis("y", 0.5, k + 0.5) | {
-        "axis": {"title": None, "grid": False, "values": list(range(1, k + 1, every))}
+    y = _axis("y", first - 0.5, first + k - 0.5) | {
+        "axis": {"title": None, "grid": False, "values": list(range(first, first + k, every))}
     }
     colour = {
         "field": "share",
@@ -126,7 +128,7 @@ def modes_over_time(
             "domain": [0, 2],
             "interpolate": "rgb",
         },
-        "legend": {"title": "share x k", "values": [0, 1, 2]},
+        "legend": {"title": "share over an even one", "values": [0, 1, 2]},
     }
     tiles = layer(data, "rect", {"aria": False, "clip": True}, x=x, y=y, color=colour)
     tiles["encoding"] |= {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
@@ -226,7 +228,7 @@ def portrait(
     step = min(box[1] - box[0], box[3] - box[2]) / arrows
     ends = at.numpy() + 0.9 * step * slope / longest
     data = pd.DataFrame({"x": at[:, 0], "y": at[:, 1], "x2": ends[:, 0], "y2": ends[:, 1]})
-    x, y = _axis("x", *box[:2], "first player"), _axis("y", *box[2:])
+    x, y = _axis("x", *box[:2], "First player's parameter"), _axis("y", *box[2:])
     field = layer(data, "rule", {"color": LIGHT["muted"], "aria": False}, x=x, y=y)
     field["encoding"] |= {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
     heads = layer(data.drop(columns=["x", "y"]).rename(columns={"x2": "x", "y2": "y"}), "point",

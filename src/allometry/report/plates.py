@@ -154,12 +154,13 @@ def _game(made: Plates, runs: RunsLike, story: Story) -> None:
         (
             "modes-along-training",
             lambda w: games.modes_along(curve, most, w, noun) if most else None,
-            f"{'Modes' if first.plane else 'Classes'} with at least one sample of high quality.",
+            f"{'Modes' if first.plane else 'Classes'} with at least one sample of high quality, "
+            f"of the best run ({whose}).",
         ),
         (
             "players-costs",
             lambda w: games.costs(curve, w),
-            "What each player pays: neither falls for long in a game that goes well.",
+            "What each player of that run pays: neither falls for long in a game that goes well.",
         ),
     ]
     if first.plane:

@@ -11,6 +11,7 @@ from allometry.study.recipes.baseline import baseline
 from allometry.study.recipes.density import Vectors
 from allometry.study.recipes.flows import RECIPES
 from allometry.study.recipes.gan import gan
+from allometry.study.recipes.moments import moments
 from allometry.study.recipes.pixels import pixelcnn
 from allometry.study.recipes.quantiser import UNIT, quantiser
 from allometry.study.study import Recipe, Study
@@ -45,6 +46,8 @@ PLAYING: dict[str, Recipe] = {
 }
 """Families that play against a discriminator: their loss is a distance of samples."""
 
+
+APART = "Families with another loss need a study of their own."
 
 COPYING = {"quantiser": quantiser, **PLAIN}
 """Families whose loss is the squared error of a copy, apart from those with a likelihood."""
@@ -100,6 +103,8 @@ def density_study(
         ["spline_coupling"] if images else ["affine_coupling", "spline_coupling"]
     )
     for family in chosen:
+        alone = family in COPYING or family in PLAYING
+        require(not alone, "family", f"have the loss of {chosen[0]}", family, APART)
         known = f"be one of {', '.join(LIKELY)}; or, with none of these, of {', '.join(COPYING)}"
         known += f"; or of {', '.join(PLAYING)}"
         require(family in LIKELY, "family", known, family)
@@ -132,7 +137,7 @@ def copy_study(
         examples: Training examples D; three numbers up to 32,000 unless told.
     """
     for family in families:
-        require(family in COPYING, "family", f"be one of {', '.join(COPYING)}", family)
+        require(family in COPYING, "family", f"be one of {', '.join(COPYING)}", family, APART)
     return Study(
         target,
         recipes=[COPYING[family] for family in families],
@@ -153,7 +158,7 @@ def game_study(
     seeds: int = 2,
     examples: Sequence[float] | None = None,
 ) -> Study:
-    """Generators of growing size against their discriminators, by remedy.
+    """Generators of growing size against their discriminators, by remedy, and a fitted Gaussian.
 
     Args:
         target: Points or images.
@@ -167,14 +172,15 @@ def game_study(
     fix = "Flows learn tables."
     require(isinstance(target, Points | Images), "game", "be of points or images", target, fix)
     for family in families:
-        require(family in PLAYING, "family", f"be one of {', '.join(PLAYING)}", family)
+        require(family in PLAYING, "family", f"be one of {', '.join(PLAYING)}", family, APART)
+    require(smallest <= largest, "smallest", f"be at most the largest, {largest:g}", smallest)
     # A generator is small: the command line's ladder for text is cut to what it needs.
     least = max(300.0, 40.0 * target.dim)
     most = max(3e4, 400.0 * target.dim)
     low = min(max(smallest, least), most / 3)
     return Study(
         target,
-        recipes=[PLAYING[family] for family in families],
+        recipes=[*(PLAYING[family] for family in families), moments],
         ladder=ladder(low, max(low, min(largest, most)), min(rungs, 4)),
         seeds=seeds,
         tokens=examples or [1e5, 3e5],

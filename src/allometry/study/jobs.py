@@ -95,6 +95,8 @@ def study(
     if density is not None:
         sizes = {"smallest": smallest, "largest": largest, "rungs": rungs, "seeds": seeds}
         return density_study(density, families=families, examples=tokens, **sizes)  # pyright: ignore
+    if not texts and job != "embedded":
+        _not_misspelt(job)
     recipes = [_text_recipe(name, context) for name in families or ("transformer", "ngram")]
     recipes = [cooled(r) if shared and r is not ngram else r for r in recipes]
     if texts:
@@ -102,7 +104,6 @@ def study(
     elif job == "embedded":
         target = Text.embedded(vocabulary=vocabulary)
     else:
-        _not_misspelt(job)
         target = Text(job, vocabulary=vocabulary)
     return Study(
         target,

@@ -30,6 +30,7 @@ from allometry.study.recipes.flows import (
     vqvae,
 )
 from allometry.study.recipes.gan import gan
+from allometry.study.recipes.moments import moments
 from allometry.study.recipes.ngram import ngram
 from allometry.study.recipes.pixels import pixelcnn
 from allometry.study.recipes.quantiser import quantiser
@@ -67,6 +68,7 @@ __all__ = [
     "lstm",
     "masked_autoregressive",
     "mlp",
+    "moments",
     "ngram",
     "nice",
     "pixelcnn",

@@ -21,6 +21,7 @@ from allometry._core.spec import Spec
 from allometry.measure import sliced_wasserstein
 from allometry.models.gan import Discriminator, Generator
 from allometry.study.recipes.imitated import (
+    JUDGED,
     Imitated,
     as_images,
     measures,
@@ -41,9 +42,6 @@ from allometry.train.loop import Progress, Stopped
 from allometry.train.packed import Packed
 from allometry.train.schedule import log_spaced
 
-JUDGED = 2500
-"""Samples that are scored, as PacGAN has it."""
-
 SHOWN = 500
 """Samples kept at each mark for the report."""
 
@@ -52,6 +50,9 @@ PICTURED = 64
 
 LOOKS = 48
 """Even steps at which the modes are looked at: cycling among them is quicker than learning."""
+
+TRACED = 4000
+"""Passes through the discriminator from which on tracing, which takes a second or two, pays."""
 
 
 @final
@@ -130,7 +131,9 @@ class GanRun(Request):
             decay=self.steps,
         )
         G, D = Generator(**made), Discriminator(**judge)
-        return Contest(Packed([G]), Packed([D]), data, rules, [self.seed])
+        # The costs are functions of tensors alone and nothing keeps statistics: all can be traced.
+        long = self.steps * (rules.turns + rules.unroll) >= TRACED
+        return Contest(Packed([G]), Packed([D]), data, rules, [self.seed], traced=long)
 
     def budget(self) -> Budget:
         """N is the generator's; C counts both players."""
@@ -345,6 +348,10 @@ def gan(
     References: `goodfellow2014`; `lin2018` for packing; `metz2017` for unrolling;
         `gulrajani2017` for the penalty.
     """
+    least = {"batch": (batch, 1), "pack": (pack, 1), "unroll": (unroll, 0), "depth": (depth, 2)}
+    for name, (value, bound) in least.items():
+        require(value >= bound, f"gan.{name}", f"be at least {bound}", value)
+    require(lr > 0, "gan.lr", "be above 0", lr)
     require(batch % pack == 0, "gan.batch", f"be a multiple of the pack {pack}", batch)
     return [
         Spec(

@@ -19,6 +19,9 @@ from allometry.targets.points import Modal, Points
 DATA = 100_000
 """Training points, as PacGAN has it, where the target does not say."""
 
+JUDGED = 2500
+"""Samples that are scored, as PacGAN has it."""
+
 Imitated = Points | Images
 """Targets that generators are grown on."""
 
