@@ -199,6 +199,53 @@ def test_misuse_is_one_line_exit_two_and_nothing_written(tmp_path, typed, name):
     assert after == before
 
 
+GAMES = """
+from functools import partial
+
+from allometry.study import Study
+from allometry.study.recipes import gan
+from allometry.targets import Points, points
+
+
+def study(**settings):
+    recipe = partial(gan, **settings)
+    return Study(Points(points.ring()), [recipe], ladder=[500], seeds=1, tokens=[960])
+
+
+def odd_pack():
+    return study(pack=5)
+
+
+def backwards():
+    return study(unroll=-1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ring", "--family", "transformer"], "got 'transformer'"),
+        (["digits", "--family", "gan", "--family", "vae"], "got 'vae'. Families with another"),
+        (["table.csv", "--family", "gan"], "must be of points or images"),
+        (["junk.npy", "--family", "gan"], "must be a .npy array of numbers"),
+        (["rnig", "--family", "gan"], "Did you mean ring?"),
+        (["games.py:odd_pack"], "must be a multiple of the pack 5; got 96"),
+        (["games.py:backwards"], "unroll must be at least 0; got -1"),
+    ],
+)
+def test_games_that_cannot_be_played_are_misuse(tmp_path, typed, arguments, words):
+    (tmp_path / "games.py").write_text(GAMES)
+    (tmp_path / "junk.npy").write_text("junk")
+    rows = "\n".join(f"{i % 7},{i % 5}" for i in range(60))
+    (tmp_path / "table.csv").write_text(f"a,b\n{rows}")
+    done = typed("run", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert words in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.fixture
 def tiny_disk(tmp_path):
     """A file system of 400 KB."""

@@ -9,6 +9,11 @@ from allometry import InputError
 from allometry.targets import Images, Table
 
 
+def _junk(path):
+    path.write_text("junk")
+    return str(path)
+
+
 def test_digits_are_split_without_overlap_or_loss():
     digits = Images.digits()
     assert [len(digits.split(s)) for s in ("train", "validation", "test")] == [1437, 180, 180]
@@ -71,7 +76,11 @@ def test_a_table_is_standardised_by_its_training_rows(tmp_path):
         (lambda p: Images(np.full((9, 2, 2), 5), levels=3), "at least 6"),
         (lambda p: Images(np.zeros((3, 2, 2), dtype=int)), "no split empty"),
         (lambda p: Images.folder(str(p)), "hold images"),
+        (lambda p: Images(np.full((5, 2, 2), np.nan)), "whole numbers from 0; got nan"),
+        (lambda p: Images(np.array([[[0, -3]]] * 5)), "whole numbers from 0; got -3"),
+        (lambda p: Images(np.full((5, 2, 2), "a")), "must be numbers"),
         (lambda p: Images.array(str(p / "none.npy")), "no such file"),
+        (lambda p: Images.array(_junk(p / "junk.npy")), "another kind of file"),
         (lambda p: Images(np.zeros((50, 2, 2), dtype=int)).spec, "come from a file"),
     ],
 )

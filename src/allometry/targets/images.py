@@ -100,8 +100,9 @@ class Images:
         with storage("read", place):
             try:
                 pixels = np.load(place, allow_pickle=False)
-            except ValueError as error:
-                raise InputError(f"{path} must be a .npy array of numbers; {error}.") from None
+            except (ValueError, EOFError):
+                said = f"{path} must be a .npy array of numbers; got another kind of file."
+                raise InputError(said) from None
         made = Images(pixels, levels, name=place.stem, splits=splits, seed=seed)
         arguments = {"path": str(place), "levels": levels, "splits": list(splits), "seed": seed}
         return made._from(Images.array, arguments)
@@ -218,8 +219,10 @@ def _whole(pixels: Shaped[ndarray, "n ..."]) -> Shaped[ndarray, "n c h w"]:
         pixels = pixels[:, None]
     elif pixels.shape[3] in (1, 3) and pixels.shape[1] not in (1, 3):
         pixels = pixels.transpose(0, 3, 1, 2)
-    whole = pixels.astype(np.int64)
-    fine = bool(np.isfinite(pixels).all() and (whole == pixels).all() and whole.min() >= 0)
+    require(pixels.dtype.kind in "biuf", "Images.pixels", "be numbers", str(pixels.dtype))
     fix = "Multiply shares of 1 by 255 and round."
-    require(fine, "Images.pixels", "be whole numbers from 0", pixels.flat[0], fix)
-    return whole
+    finite = np.isfinite(pixels)
+    fine = bool(finite.all() and (pixels == np.floor(pixels)).all() and pixels.min() >= 0)
+    odd = None if fine else pixels[~finite | (pixels != np.floor(pixels)) | (pixels < 0)][0].item()
+    require(fine, "Images.pixels", "be whole numbers from 0", odd, fix)
+    return pixels.astype(np.int64)
