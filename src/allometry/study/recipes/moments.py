@@ -47,9 +47,8 @@ class MomentsRun(Request):
 
     def budget(self) -> Budget:
         """Means and covariances."""
-        d = self.target.dim
-        points = isinstance(self.target, Points)
-        seen = (self.target.size or DATA) if points else self.target.D_unique
+        d, target = self.target.dim, self.target
+        seen = (target.size or DATA) if isinstance(target, Points) else target.D_unique
         return Budget(d + d * (d + 1) // 2, 0, int(seen), 0.0)
 
     def work(self) -> float:
