@@ -27,7 +27,7 @@ from allometry._core.files import replacing
 from allometry.measure import mode_recovery
 from allometry.models.gan import Discriminator, Generator
 from allometry.targets.points import grid, ring
-from allometry.train.adversarial import WASSERSTEIN
+from allometry.train.adversarial import MINIMAX, WASSERSTEIN
 from allometry.train.game.gan import Contest, Rules, play
 from allometry.train.packed import Packed
 
@@ -80,7 +80,9 @@ def seeds(arguments):
 
 def rules(arguments, steps, pack, unroll, wasserstein):
     batch = pack * (100 if arguments.full else arguments.batch)
-    costs = {"costs": WASSERSTEIN, "penalty": 0.1, "turns": 3} if wasserstein else {}
+    # Unrolling is of the zero-sum game's value (metz2017), the others play without saturation.
+    costs = {"costs": MINIMAX} if unroll else {}
+    costs = {"costs": WASSERSTEIN, "penalty": 0.1, "turns": 3} if wasserstein else costs
     if arguments.full:
         return Rules(batch=batch, lr=1e-4, betas=(0.8, 0.999), unroll=unroll, **costs)
     return Rules(

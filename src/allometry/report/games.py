@@ -19,7 +19,7 @@ from allometry.report import theme
 from allometry.report.runs import RunsLike
 from allometry.report.theme import LIGHT, Spec, layer
 from allometry.train import checkpoint
-from allometry.train.adversarial import NON_SATURATING, WASSERSTEIN
+from allometry.train.adversarial import MINIMAX, NON_SATURATING, WASSERSTEIN
 from allometry.train.game import (
     Game,
     alternating,
@@ -135,9 +135,9 @@ def modes_over_time(
     return theme.styled([tiles], f"Number of the {noun}", width, round(width * 0.4))
 
 
-def smallest_game(wasserstein: bool, width: int = 720) -> Spec:
+def smallest_game(wasserstein: bool, width: int = 720, *, minimax: bool = False) -> Spec:
     """The portrait of a study's costs between a point and a line, with ways into or around it."""
-    game = dirac(WASSERSTEIN if wasserstein else NON_SATURATING)
+    game = dirac(WASSERSTEIN if wasserstein else MINIMAX if minimax else NON_SATURATING)
     start = (torch.tensor([1.2]), torch.tensor([0.0]))
     rate = 0.2 if wasserstein else 0.5
     ways = {

@@ -185,10 +185,10 @@ def _game(made: Plates, runs: RunsLike, story: Story) -> None:
             f"counted at the nearest {noun}, and 1 is an even share. Patches that come and go are "
             "a generator that cycles.",
         ))  # fmt: skip
-    critic = "WGAN" in first.family
+    critic, minimax = "WGAN" in first.family, "unrolled" in first.family
     charts.append((
         "smallest-game",
-        lambda w: games.smallest_game(critic, w),
+        lambda w: games.smallest_game(critic, w, minimax=minimax),
         "The same costs in the smallest game there is: the generator is one point (across), the "
         "discriminator one slope (up), and arrows are where the two would go. Plain steps circle "
         "the equilibrium in the middle; looking ahead brings them in sooner.",

@@ -28,11 +28,15 @@ class Costs:
         name: In a word or two.
         discriminator: Of logits on data and on samples.
         generator: Of logits on samples.
+        zero_sum: Whether it is what the discriminator's cost has of samples, with the other sign:
+            what one wins, the other loses. A generator that looks ahead then counts the
+            discriminator's cost on data too, which its steps have changed.
     """
 
     name: str
     discriminator: Callable[[Logits, Logits], Float[Tensor, ""]]
     generator: Callable[[Logits], Float[Tensor, ""]]
+    zero_sum: bool = False
 
 
 def cross_entropy(real: Logits, fake: Logits) -> Float[Tensor, ""]:
@@ -43,7 +47,9 @@ def cross_entropy(real: Logits, fake: Logits) -> Float[Tensor, ""]:
     return (functional.softplus(-real).mean() + functional.softplus(fake).mean()) / 2
 
 
-MINIMAX = Costs("minimax", cross_entropy, lambda fake: -functional.softplus(fake).mean() / 2)
+MINIMAX = Costs(
+    "minimax", cross_entropy, lambda fake: -functional.softplus(fake).mean() / 2, zero_sum=True
+)
 r"""The generator's cost is the discriminator's reversed: at the optimal D, $JS(P\|Q) - \log 2$."""
 
 NON_SATURATING = Costs(
@@ -73,6 +79,7 @@ WASSERSTEIN = Costs(
     "Wasserstein",
     lambda real, fake: fake.mean() - real.mean(),
     lambda fake: -fake.mean(),
+    zero_sum=True,
 )
 """The critic must be kept 1-Lipschitz: by clipping, by `gradient_penalty` or by its own norms."""
 
@@ -86,6 +93,7 @@ def f_gan(divergence: Divergence) -> Costs:
         f"f-GAN, {divergence.name}",
         lambda real, fake: -divergence.bound(real, fake),
         lambda fake: -divergence.conjugate(divergence.critic(fake)).mean(),
+        zero_sum=True,
     )
 
 

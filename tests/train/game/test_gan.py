@@ -8,7 +8,8 @@ from torch import nn
 
 from allometry._core.errors import DivergedError, InputError
 from allometry.models.gan import Discriminator, Generator, MinibatchDiscrimination
-from allometry.train.adversarial import WASSERSTEIN
+from allometry.train.adversarial import MINIMAX, NON_SATURATING, WASSERSTEIN, f_gan
+from allometry.train.divergences import KL
 from allometry.train.game.gan import Contest, Rules, adam_ahead, play
 from allometry.train.packed import Packed, together
 
@@ -216,11 +217,12 @@ def test_games_that_cannot_be_traced_are_refused():
         Contest(Packed(G), Packed(D), DATA, Rules(batch=24), traced=True)
 
 
-def test_the_unrolled_slope_is_that_of_the_cost_after_the_judges_steps():
+@pytest.mark.parametrize("costs", [NON_SATURATING, MINIMAX], ids=lambda c: c.name)
+def test_the_unrolled_slope_is_that_of_the_cost_after_the_judges_steps(costs):
     """By central differences, so every second derivative through Adam's steps must be there."""
     G, D = players(2)
     pair = (Packed([g.double() for g in G]), Packed([d.double() for d in D]))
-    game = Contest(*pair, DATA.double(), Rules(batch=12, unroll=3, lr=1e-2))
+    game = Contest(*pair, DATA.double(), Rules(batch=12, unroll=3, lr=1e-2, costs=costs))
     for _ in range(3):
         game.step()
     z, more = game.draws.latents(), game._foresight()
@@ -231,3 +233,21 @@ def test_the_unrolled_slope_is_that_of_the_cost_after_the_judges_steps():
     ahead, behind = (game._made(flat + s * h * along, judge, z, *more)[0] for s in (1, -1))
     torch.testing.assert_close((ahead - behind) / (2 * h), (slope * along).sum(1), rtol=1e-4,
                                atol=1e-8)  # fmt: skip
+
+
+@pytest.mark.parametrize("costs", [MINIMAX, WASSERSTEIN, f_gan(KL)], ids=lambda c: c.name)
+def test_in_a_zero_sum_game_one_foresees_what_the_other_will_lose(costs):
+    """On data too: the discriminator's steps, which are the generator's doing, change that."""
+    real, fake = torch.randn(2, 50, generator=torch.Generator().manual_seed(0))
+    assert costs.zero_sum
+    step = 1e-6
+    up, down = (costs.discriminator(real, fake + s * step) for s in (1, -1))
+    own = [costs.generator(fake + s * step) for s in (1, -1)]
+    torch.testing.assert_close(up - down, own[1] - own[0], rtol=1e-4, atol=1e-12)
+    game = contest(2, Rules(batch=24, unroll=2, costs=costs))
+    z, more = game.draws.latents(), game._foresight()
+    cost, _ = game._made(game.G.flat.detach(), game.D.flat.detach(), z, *more)
+    made = game.G(z).detach()
+    ahead = game._ahead(made, game.D.flat.detach(), *more).detach()
+    paid = together(game._discriminator_cost, [(game.D, ahead)], more[0], made)
+    torch.testing.assert_close(cost, -paid)

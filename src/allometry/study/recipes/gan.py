@@ -35,7 +35,7 @@ from allometry.study.recipes.imitated import (
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Images
 from allometry.train import checkpoint
-from allometry.train.adversarial import NON_SATURATING, WASSERSTEIN
+from allometry.train.adversarial import MINIMAX, NON_SATURATING, WASSERSTEIN, Costs
 from allometry.train.budget import Budget, count_parameters
 from allometry.train.game.gan import Contest, Rules
 from allometry.train.loop import Progress, Stopped
@@ -122,7 +122,7 @@ class GanRun(Request):
         judge: dict[str, Any]
         made, judge = ({**s.arguments, "rng": rng} for s in self.shapes)
         rules = Rules(
-            costs=WASSERSTEIN if self.wasserstein else NON_SATURATING,
+            costs=self._costs,
             batch=self.batch,
             lr=self.lr,
             unroll=self.unroll,
@@ -134,6 +134,13 @@ class GanRun(Request):
         # The costs are functions of tensors alone and nothing keeps statistics: all can be traced.
         long = self.steps * (rules.turns + rules.unroll) >= TRACED
         return Contest(Packed([G]), Packed([D]), data, rules, [self.seed], traced=long)
+
+    @property
+    def _costs(self) -> Costs:
+        if self.wasserstein:
+            return WASSERSTEIN
+        # What is unrolled is the value of the zero-sum game.
+        return MINIMAX if self.unroll else NON_SATURATING
 
     def budget(self) -> Budget:
         """N is the generator's; C counts both players."""
