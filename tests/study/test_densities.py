@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from allometry import InputError, report
+from allometry.report import words
 from allometry.study import Study, jobs
 from allometry.study.densities import LAWS, density_study, vectors
 from allometry.study.recipes import baseline, gan, glow, moments, spline_coupling, vae, vqvae
@@ -207,7 +208,12 @@ def test_games_of_digits_are_reported(tmp_path):
                  "the smallest game there is"):  # fmt: skip
         assert said in text
     assert "nothing simple to compare with" not in text
-    assert "the built gaussian" in text
+    assert "a fitted gaussian" in text
+    assert "Built and trained" not in text
+    frame = runs.frame()
+    floor = frame[frame["family"] == "gaussian"]["floor"].item()
+    assert f"The training data themselves are {words.loss(floor)} distance" in text
+    assert 0 < floor < frame["loss"].min()
 
 
 def test_moments_are_the_datas():

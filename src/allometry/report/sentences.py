@@ -113,11 +113,15 @@ def untrained(rival: Configuration) -> str:
     """What kind of model without training this is, read before its name."""
     if rival.family == "ngram":
         return "the best count model, a plain"
+    if rival.family in words.FITTED:
+        return "the simplest model, a fitted"
     return "the best that was built without training,"
 
 
 def _article(rival: Configuration) -> str:
-    return "a plain" if rival.family == "ngram" else "the built"
+    if rival.family == "ngram":
+        return "a plain"
+    return "a fitted" if rival.family in words.FITTED else "the built"
 
 
 def _plain(configuration: Configuration) -> str:

@@ -15,10 +15,11 @@ LEAST = 3
 
 
 def built(runs: RunsLike) -> list[str]:
-    """Families made without any training that are not tables of counts: constructions."""
+    """Families made without any training that are neither counts nor formulas: constructions."""
     done = finished(table(runs))
     names = [str(name) for name in done["family"].unique()]
-    return [n for n in names if n != "ngram" and counted(done[done["family"] == n])]
+    known = ("ngram", *words.FITTED)
+    return [n for n in names if n not in known and counted(done[done["family"] == n])]
 
 
 def lines(runs: RunsLike) -> dict[str, Allometry]:

@@ -182,7 +182,8 @@ def tell(
         total=len(frame),
         waiting=len(set(about(runs).get("runs") or ()) - set(frame["key"])),
         unfinished=unfinished(frame),
-        notes=_missing(frame, done, trained, None if unit in _SELF_SCALED else rivals),
+        notes=_missing(frame, done, trained, None if unit in _SELF_SCALED else rivals)
+        + _floor(done, unit),
         characters=_characters(said),
         dimensions=_dimensions(said),
     )
@@ -255,6 +256,20 @@ def _missing(
             "No n-gram or other count model was run, so there is nothing simple to compare with."
         )
     return tuple(notes)
+
+
+def _floor(done: pd.DataFrame, unit: str) -> tuple[str, ...]:
+    """What the data themselves score, where a study of samples has measured it."""
+    if "floor" not in done or done["floor"].isna().all():
+        return ()
+    row = done[done["floor"].notna()].iloc[0]
+    margin = 1.96 * float(row["floor_se"])
+    low, high = (words.loss(max(0.0, float(row["floor"]) + s * margin)) for s in (-1, 1))
+    return (
+        f"The training data themselves are {words.loss(float(row['floor']))} {unit} ({low} to "
+        f"{high}) from the held-out rows: expect no generator nearer than that, whatever its law "
+        "says.",
+    )
 
 
 def _family(

@@ -163,6 +163,10 @@ def estimated(estimate: Estimate, write: Writer, unit: str = "") -> str:
     return f"{write(estimate.value)}{tail} ({level} % interval {span(estimate, write)})"
 
 
+FITTED = ("gaussian", "histogram")
+"""Families with a formula: fitted by moments or counts, neither trained nor built."""
+
+
 def family(name: str) -> str:
     """The family's name as one writes it."""
     return _NAMES.get(name, name.replace("_", " "))

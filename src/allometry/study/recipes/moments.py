@@ -31,6 +31,8 @@ from allometry.train.loop import Progress
 class MomentsRun(Request):
     """Samples of a fitted Gaussian, judged as those of a generator are.
 
+    Also judges training rows themselves, `floor`: what no generator can be expected to beat.
+
     Args:
         target: Points or images.
         fingerprint: Of the target's content.
@@ -63,6 +65,8 @@ class MomentsRun(Request):
         made = gaussian_samples(data, JUDGED, seed=1)
         loss = self._loss(made, "validation")
         test = self._loss(gaussian_samples(data, JUDGED, seed=2), "test")
+        # A distance of finite samples is above 0 even between data and data.
+        floor = self._loss(data[:JUDGED], "validation")
         place.watch(Progress(1, 1, loss.value))
         budget = self.budget()
         return Outcome(
@@ -78,6 +82,8 @@ class MomentsRun(Request):
                 "loss_se": loss.se,
                 "test_loss": test.value,
                 "test_loss_se": test.se,
+                "floor": floor.value,
+                "floor_se": floor.se,
                 "seconds": time.monotonic() - started,
             },
             measures=measures(made, self.target),
