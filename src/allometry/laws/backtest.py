@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry.laws.forms import Form
-from allometry.laws.interval import ALONG, BETWEEN, USUAL, Drift, drift, half_width
+from allometry.laws.interval import ALONG, BETWEEN, USUAL, Drift, drift, within
 from allometry.laws.member import fit_parts
 from allometry.laws.objective import Objective
 from allometry.laws.table import Table
@@ -160,8 +160,8 @@ def summary(folds: list[Fold], before: tuple[float, float]) -> Backtest:
     inside = []
     for i, fold in enumerate(folds):
         extra = drift_of(folds[:i], before)
-        half = half_width(fold.variance, fold.noise, fold.dof, fold.distance, extra)
-        inside.append(float((np.abs(fold.error) <= half).mean()))
+        held = within(fold.error, fold.variance, fold.noise, fold.dof, fold.distance, extra)
+        inside.append(float(held.mean()))
     return Backtest(
         float(np.mean([fold.size for fold in folds])), float(np.mean(inside)), len(folds)
     )

@@ -14,9 +14,12 @@ from allometry.laws.forms import WIDE, Draws, Form
 
 def soft(x: Float[ndarray, "..."]) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."]]:
     """`log(1 + exp(x))` without overflow, and its slope: one exponential serves both."""
-    small = np.exp(-np.abs(x))
-    slope = 1.0 / (1.0 + small)
-    return np.maximum(x, 0.0) + np.log1p(small), np.where(x < 0, small * slope, slope)
+    slope = np.minimum(x, 700.0)
+    np.exp(slope, out=slope)
+    above = slope + 1.0
+    slope /= above
+    np.log(above, out=above)
+    return np.maximum(above, x, out=above), slope
 
 
 def with_floor(
@@ -54,9 +57,14 @@ class Shifted(Form):
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative with respect to (log floor, log beta, c, log gamma)."""
         e, b, c, g = (theta[:, i, None] for i in range(4))
-        t = np.logaddexp(-X[0], g)
+        above, beyond = soft(-X[0] - g)
+        t = above + g
         f, share = with_floor(e, b + c * t)
-        J = np.stack([1 - share, share, share * t, share * c * np.exp(g - t)], 1)
+        J = np.empty((len(theta), 4, X.shape[-1]))
+        np.subtract(1.0, share, out=J[:, 0])
+        J[:, 1] = share
+        np.multiply(share, t, out=J[:, 2])
+        np.multiply(c * share, 1.0 - beyond, out=J[:, 3])
         return f, J
 
     def value(
@@ -64,7 +72,7 @@ class Shifted(Form):
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
         e, b, c, g = (theta[:, i, None] for i in range(4))
-        return with_floor(e, b + c * np.logaddexp(-X[0], g))[0]
+        return with_floor(e, b + c * (g + soft(-X[0] - g)[0]))[0]
 
     def starts(
         self,
@@ -146,7 +154,12 @@ class Sigmoid(Form):
         f, share = with_floor(theta[:, 0, None], theta[:, 1, None] + v - up)
         alpha = np.exp(theta[:, 2, None])
         pull = share * (1 - s) / (1 + (alpha - 1) * s)  # d f / d q
-        J = np.stack([1 - share, share, -pull * alpha * up, pull, pull * X[0]], 1)
+        J = np.empty((len(theta), 5, X.shape[-1]))
+        np.subtract(1.0, share, out=J[:, 0])
+        J[:, 1] = share
+        np.multiply(pull * -alpha, up, out=J[:, 2])
+        J[:, 3] = pull
+        np.multiply(pull, X[0], out=J[:, 4])
         return f, J
 
     def value(
@@ -221,11 +234,9 @@ class Broken(Form):
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], list[tuple[ndarray, ndarray, ndarray]]]:
         """Log of what lies above the floor; each break's scaled distance, bend and slope."""
-        z = np.broadcast_to(theta[:, 1, None], (len(theta), X.shape[-1]))
-        j = 2
+        z, j = theta[:, 1, None], 2
         if not self.flat:
-            z = z - theta[:, 2, None] * X[0]
-            j = 3
+            z, j = z - theta[:, 2, None] * X[0], 3
         bends = []
         for _ in range(self.breaks):
             c, d, f = theta[:, j, None], theta[:, j + 1, None], np.exp(theta[:, j + 2, None])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from scipy import special
 
@@ -23,7 +23,7 @@ ENOUGH = 1e-5
 """Promised decrease of the objective, relative to it and times n, at which a draw is done: that
 is a few millionths of a unit of log likelihood, a third of a hundredth of a standard error."""
 
-LIMIT = 60
+LIMIT = 45
 """Steps that a draw is given: from the optimum of all runs a handful will do, and a draw that
 needs more creeps towards infinity."""
 
@@ -282,6 +282,44 @@ def half_width(
     those of `KNOWN`, for two or three residuals near zero don't make a run without noise, nor two
     or three large ones a run of any noise.
     """
+    scale, weight = _scales(variance, noise, dof, distance, extra)
+    target = 0.5 + level / 2
+    # The chance of staying within h is concave in h, so that Newton's steps from below never pass
+    # the root.
+    half = special.ndtri(target) * scale.min(1)
+    for _ in range(60):
+        z = half[:, None] / scale
+        short = target - special.ndtr(z) @ weight
+        slope = (np.exp(-0.5 * z**2) / scale) @ weight / np.sqrt(2 * np.pi)
+        move = np.maximum(short, 0.0) / np.maximum(slope, 1e-300)
+        half = half + np.minimum(move, half)
+        if float(move.max(initial=0.0)) <= 1e-9 * float(half.max(initial=1.0)):
+            break
+    return half
+
+
+def within(
+    error: Float[ndarray, " k"],
+    variance: Float[ndarray, " k"],
+    noise: float,
+    dof: int,
+    distance: Float[ndarray, " k"],
+    extra: Drift,
+    level: float = 0.95,
+) -> Bool[ndarray, " k"]:
+    """Whether each log error is at most the `half_width`, which need not be found for that."""
+    scale, weight = _scales(variance, noise, dof, distance, extra)
+    return special.ndtr(np.abs(error)[:, None] / scale) @ weight <= 0.5 + level / 2
+
+
+def _scales(
+    variance: Float[ndarray, " k"],
+    noise: float,
+    dof: int,
+    distance: Float[ndarray, " k"],
+    extra: Drift,
+) -> tuple[Float[ndarray, "k s"], Float[ndarray, " s"]]:
+    """Standard deviations of the normals that a new run's error is a mixture of, and weights."""
     before, usual = KNOWN
     noise = float(np.sqrt((dof * noise**2 + before * usual**2) / (dof + before)))
     dof = dof + before
@@ -289,18 +327,5 @@ def half_width(
     inflation = dof / special.chdtri(dof, nodes)  # upper tail at each node
     known = (variance + noise**2)[:, None, None] * inflation[:, None]
     drifted = extra.tau**2 * distance[:, None, None] ** 2
-    scale = np.sqrt(known + drifted)
-    weight = np.broadcast_to(extra.weight / len(nodes), scale.shape)
-    target = 0.5 + level / 2
-    # The chance of staying within h is concave in h, so that Newton's steps from below never pass
-    # the root.
-    half = special.ndtri(target) * scale.min((1, 2))
-    for _ in range(60):
-        z = half[:, None, None] / scale
-        short = target - (weight * special.ndtr(z)).sum((1, 2))
-        slope = (weight * np.exp(-0.5 * z**2) / scale).sum((1, 2)) / np.sqrt(2 * np.pi)
-        move = np.maximum(short, 0.0) / np.maximum(slope, 1e-300)
-        half = half + np.minimum(move, half)
-        if float(move.max(initial=0.0)) <= 1e-9 * float(half.max(initial=1.0)):
-            break
-    return half
+    scale = np.sqrt(known + drifted).reshape(len(variance), -1)
+    return scale, np.tile(extra.weight / len(nodes), len(nodes))

@@ -4,7 +4,7 @@ Letters: m problems (starts or bootstrap draws), p parameters, n runs, v variabl
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -14,6 +14,9 @@ from allometry.laws.forms import Form
 
 Prior = tuple[Float[ndarray, "..."], Float[ndarray, "..."]]
 """Means and precisions of a quadratic penalty, each shared or one row per problem."""
+
+State = tuple[ndarray, ...]
+"""Objective, gradient, log loss, Jacobian and residuals' weights of problems where they are."""
 
 CHUNK = 100_000
 """Elements of an (m, p, n) array worked on at once: what fits the cache, and bounds the memory."""
@@ -32,8 +35,20 @@ SLOW = 1e-7
 IDLE = 12
 """Steps without a decrease worth having after which a problem is done."""
 
-STEPS = 200
-"""Steps that every start is given (a third of them in backtests); what takes longer crawls."""
+WARM = 8
+"""Steps of least squares that bring every start near: more would bring all to its optimum."""
+
+STEPS = 100
+"""Steps that every start is given (half of them in backtests); what takes longer crawls."""
+
+GOOD = 0.35
+"""Share of the promised decrease from which on a step earns less damping."""
+
+AHEAD = 0.1
+"""How much of a step is looked ahead to see whether the valley bends."""
+
+BENT = 0.75
+"""Greatest bend of a step that is allowed for, relative to the step."""
 
 BEST = 4
 """How many of the best starts are followed further."""
@@ -75,8 +90,9 @@ def minimise(
     $\rho_\delta(r)$ is Huber's: $r^2/2$ inside $\pm\delta$, $\delta(|r| - \delta/2)$ outside.
     The matrix of each step is $J^T \mathrm{diag}(\rho'' + \lambda\,\rho'/r) J$: Newton's (without
     the form's own curvature) for small $\lambda$, and for large $\lambda$ a short step of
-    iteratively reweighted least squares, which always points downhill. $\lambda$ falls after each
-    success and rises after each failure, for each problem by itself.
+    iteratively reweighted least squares, which always points downhill. $\lambda$ falls after a
+    success that keeps what it promised and rises after a failure, for each problem by itself.
+    Each step also follows its valley's bend (see `_step`).
 
     Args:
         form: The law's form.
@@ -178,11 +194,10 @@ def search(
     in which one that crawls along a flat valley is given up, and the best of them to `tolerance`.
     A coarse tolerance is for backtests, whose folds are searched all at once.
     """
+    options: dict[str, Any] = {"weights": weights, "delta": delta, "prior": prior, "raw": raw}
     if np.isfinite(delta):
-        starts = minimise(
-            form, X, y, starts, weights=weights, delta=np.inf, prior=prior, iterations=15, raw=raw
-        ).theta
-    options = {"weights": weights, "delta": delta, "prior": prior, "raw": raw}
+        smooth = {**options, "delta": np.inf}
+        starts = minimise(form, X, y, starts, iterations=WARM, **smooth).theta
     if tolerance >= ROUGH:
         return minimise(
             form,
@@ -190,13 +205,22 @@ def search(
             y,
             starts,
             tolerance=tolerance,
-            iterations=STEPS // 3,
+            iterations=STEPS // 2,
             crawl=negligible(X.shape[-1]),
             **options,
         )
     found = minimise(form, X, y, starts, tolerance=ROUGH, iterations=STEPS, crawl=SLOW, **options)
     few = np.argsort(found.objective)[:BEST]
-    polished = minimise(form, X, y, found.theta[few], tolerance=tolerance, crawl=SLOW, **options)
+    polished = minimise(
+        form,
+        X,
+        y,
+        found.theta[few],
+        tolerance=tolerance,
+        iterations=3 * STEPS // 2,
+        crawl=SLOW,
+        **options,
+    )
     for name in Solution.ARRAYS:
         getattr(found, name)[few] = getattr(polished, name)
     return found
@@ -222,48 +246,93 @@ def _minimise(
     limits: tuple[int, float, float],
     raw: bool,
 ) -> Solution:
-    m = len(theta)
+    m, n = len(theta), X.shape[-1]
     iterations, tolerance, crawl = limits
     theta = theta.astype(float, copy=True)
     best, decrement = np.full(m, np.inf), np.full(m, np.inf)
     live = np.arange(m)  # the problems still moving; the arrays below hold only these
     here = theta.copy()
-    w = None if weights is None else np.broadcast_to(weights, (m, X.shape[-1]))
-    y = np.broadcast_to(y, (m, X.shape[-1]))
-    damping, idle = np.ones(m), np.zeros(m, int)
-    state = _linearise(form, X, y, w, here, delta, prior, raw)
-    for _ in range(iterations):
-        objective, gradient, newton, reweighted = state
-        H = newton + damping[:, None, None] * reweighted
-        # A touch of the diagonal keeps flat directions solvable without moving the optimum.
-        widest = np.einsum("mii->mi", reweighted).max(1)
-        np.einsum("mii->mi", H)[:] += ((FLAT * damping + 1e-12) * widest + 1e-300)[:, None]
-        step = -_solve(H, gradient)
-        step = _shorten(step, gradient)
-        trial = _linearise(form, X, y, w, here + step, delta, prior, raw)
-        better = trial[0] < objective
-        promised = -(gradient * step).sum(1) / np.maximum(objective, 1e-300)
-        gain = np.where(better, 1 - trial[0] / np.maximum(objective, 1e-300), 0.0)
-        here[better] += step[better]
-        for old, new in zip(state, trial, strict=True):
-            np.copyto(old, new, where=better.reshape(-1, *[1] * (new.ndim - 1)))
-        damping = np.where(better, damping * 0.2, damping * 6.0)
-        damping = np.clip(damping, 1e-7, 1e12)
-        # A step refused may only mean that the damping has to rise; a short one says more.
-        idle = np.where(gain > max(100 * tolerance, crawl), 0, idle + 1 + (better & (crawl > 0)))
-        done = ((promised < tolerance) & (damping < 10)) | (idle >= IDLE)
-        if done.any() or _ == iterations - 1:
-            theta[live], best[live], decrement[live] = here, state[0], promised
-            keep = ~done
-            live, here, damping, idle = live[keep], here[keep], damping[keep], idle[keep]
-            state = tuple(a[keep] for a in state)
-            y, w = y[keep], None if w is None else w[keep]
-            X = X if X.ndim == 2 else X[:, keep]
-            prior = _prior_rows(prior, keep)
-            if not len(live):
-                break
+    w = None if weights is None else np.broadcast_to(weights, (m, n))
+    y = np.broadcast_to(y, (m, n))
+    damping, idle, done = np.ones(m), np.zeros(m, int), np.zeros(m, bool)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        state = _linearise(form, X, y, w, here, delta, prior, raw)
+        for turn in range(iterations):
+            objective, gradient = state[:2]
+            step, move = _step(form, X, w, here, state, damping, prior, raw)
+            there = here + move
+            trial = _linearise(form, X, y, w, there, delta, prior, raw)
+            ceiling = np.maximum(objective, 1e-300)
+            promised = -np.einsum("mi,mi->m", gradient, step) / ceiling
+            gain = 1 - trial[0] / ceiling
+            better = gain > 0
+            worse = np.flatnonzero(~better)
+            for old, new in zip((here, *state), (there, *trial), strict=True):
+                new[worse] = old[worse]
+            here, state = there, trial
+            damping *= np.where(gain > GOOD * promised, 0.2, np.where(better, 1.0, 4.0))
+            np.clip(damping, 1e-7, 1e12, out=damping)
+            # A step refused may only mean that the damping has to rise; a short one says more.
+            idle += 1 + (better & (crawl > 0))
+            idle[gain > max(100 * tolerance, crawl)] = 0
+            done |= ((promised < tolerance) & (damping < 10)) | (idle >= IDLE)
+            # Problems that are done go with others, as each parting copies all the rest.
+            if 12 * done.sum() > len(live) or turn == iterations - 1:
+                theta[live], best[live], decrement[live] = here, state[0], promised
+                keep = ~done
+                live, here, damping, idle = live[keep], here[keep], damping[keep], idle[keep]
+                if not len(live):
+                    break
+                done = done[keep]
+                state = tuple(a[keep] for a in state)
+                y, w = y[keep], None if w is None else w[keep]
+                X = X if X.ndim == 2 else X[:, keep]
+                prior = _prior_rows(prior, keep)
     converged = decrement < 1e-6
     return Solution(theta, best, decrement, converged & np.isfinite(best))
+
+
+def _step(
+    form: Form,
+    X: Float[ndarray, "v *each n"],
+    w: Float[ndarray, "m n"] | None,
+    theta: Float[ndarray, "m p"],
+    state: State,
+    damping: Float[ndarray, " m"],
+    prior: Prior | None,
+    raw: bool,
+) -> tuple[Float[ndarray, "m p"], Float[ndarray, "m p"]]:
+    r"""Each problem's damped step, and the same with the valley's bend allowed for.
+
+    A step $s$ along the tangent leaves a valley that bends. To second order the form changes by
+    $J s + f_{ss}/2$; what the second term does is undone by
+    $a = -\frac12 H^{-1} J^T W f_{ss}$, with $f_{ss}$ by one more value a tenth of the step on. It
+    is left out where it isn't small beside the step.
+
+    References:
+        `transtrum2012` section 3 (geodesic acceleration).
+    """
+    _, gradient, f, J, shrink = state
+    p = form.p
+    W = damping[:, None] * shrink
+    W += shrink >= 1
+    if w is not None:
+        W *= w
+    JW = J * W[:, None]
+    H = np.matmul(JW, J.transpose(0, 2, 1))
+    diagonal = H.reshape(len(H), p * p)[:, :: p + 1]
+    # A touch of the diagonal keeps flat directions solvable without moving the optimum.
+    widest = diagonal.max(1) / (1 + damping)
+    diagonal += ((FLAT * damping + 1e-12) * widest + 1e-300)[:, None]
+    if prior is not None:
+        diagonal += prior[1]
+    step = _shorten(-_solve(H, gradient), gradient)
+    ahead = form.value(theta + AHEAD * step, X)
+    change = (np.exp(ahead) if raw else ahead) - f
+    change -= np.matmul((AHEAD * step)[:, None], J)[:, 0]  # what is left is bend
+    bend = _solve(H, np.matmul(JW, change[:, :, None])[:, :, 0]) / -(AHEAD**2)
+    small = np.abs(bend).max(1) <= BENT * np.abs(step).max(1)
+    return step, step + np.where(small[:, None], bend, 0.0)
 
 
 def _shorten(
@@ -274,8 +343,11 @@ def _shorten(
     Clipping each entry lets the rest move on when one parameter is nearly free (a floor near
     zero); where that would turn the step uphill, the whole step is shortened instead.
     """
+    longest = np.abs(step).max(1)
+    if float(longest.max(initial=0.0)) <= 1:
+        return step
     clipped = np.clip(step, -1.0, 1.0)
-    scaled = step / np.maximum(np.abs(step).max(1), 1.0)[:, None]
+    scaled = step / np.maximum(longest, 1.0)[:, None]
     downhill = (clipped * gradient).sum(1) < 0.1 * (scaled * gradient).sum(1)
     return np.where(downhill[:, None], clipped, scaled)
 
@@ -289,51 +361,40 @@ def _linearise(
     delta: float,
     prior: Prior | None,
     raw: bool,
-) -> tuple[ndarray, ndarray, ndarray, ndarray]:
-    """Objective, gradient, Newton's and the reweighted matrix at `theta`."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        f, J = form.evaluate(theta, X)
-        if raw:
-            f = np.exp(f)
-            J = J * f[:, None]
-        r = y - f
-    size = np.abs(r)
-    psi = np.clip(r, -delta, delta)
-    rho = psi * (r - 0.5 * psi)
-    inside = (size <= delta).astype(float)
-    shrink = np.minimum(1.0, delta / np.maximum(size, 1e-300))
-    if w is not None:
-        rho, psi, inside, shrink = rho * w, psi * w, inside * w, shrink * w
-    objective = rho.sum(1)
-    gradient = -np.matmul(J, psi[:, :, None])[:, :, 0]
-    Jt = J.transpose(0, 2, 1)
-    weighted = J * inside[:, None, :]
-    newton = np.matmul(weighted, Jt)
+) -> State:
+    r"""Objective, gradient, log loss, Jacobian and $\rho'/r$ at `theta`."""
+    f, J = form.evaluate(theta, X)
+    if raw:
+        f = np.exp(f)
+        J = J * f[:, None]
+    r = y - f
     if np.isinf(delta):
-        reweighted = newton.copy()
+        shrink, psi = np.ones_like(r), r
     else:
-        reweighted = np.matmul(np.multiply(J, shrink[:, None, :], out=weighted), Jt)
+        shrink = np.abs(r)
+        np.maximum(shrink, delta, out=shrink)
+        np.divide(delta, shrink, out=shrink)
+        psi = r * shrink
+    weighted = psi if w is None else psi * w
+    objective = np.einsum("mn,mn->m", weighted, r - 0.5 * psi)
+    gradient = -np.matmul(J, weighted[:, :, None])[:, :, 0]
     if prior is not None:
         mean, precision = prior
         away = theta - mean
-        objective = objective + 0.5 * (precision * away**2).sum(1)
-        gradient = gradient + precision * away
-        np.einsum("mii->mi", newton)[:] += precision
-    bad = ~np.isfinite(objective) | ~np.isfinite(gradient).all(1)
+        pull = precision * away
+        objective += 0.5 * (pull * away).sum(1)
+        gradient += pull
+    bad = ~np.isfinite(objective + gradient.sum(1))
     if bad.any():
-        objective = np.where(bad, np.inf, objective)
-        gradient[bad], newton[bad], reweighted[bad] = 0.0, 0.0, np.eye(theta.shape[1])
-    return objective, gradient, newton, reweighted
+        objective[bad], gradient[bad], J[bad], shrink[bad] = np.inf, 0.0, 0.0, 1.0
+    return objective, gradient, f, J, shrink
 
 
 def _solve(H: Float[ndarray, "m p p"], g: Float[ndarray, "m p"]) -> Float[ndarray, "m p"]:
-    """`H x = g` for each problem, after scaling each matrix to a unit diagonal."""
-    scale = 1.0 / np.sqrt(np.maximum(np.einsum("mii->mi", H), 1e-300))
-    scaled = H * scale[:, :, None] * scale[:, None, :]
-    for ridge in (1e-14, 1e-9, 1e-4):  # more only where a matrix is singular to rounding
-        np.einsum("mii->mi", scaled)[:] += ridge
+    """`H x = g` for each problem."""
+    for _ in range(3):
         try:
-            return np.linalg.solve(scaled, (g * scale)[:, :, None])[:, :, 0] * scale
-        except np.linalg.LinAlgError:
-            continue
-    return g * scale**2
+            return np.linalg.solve(H, g[:, :, None])[:, :, 0]
+        except np.linalg.LinAlgError:  # singular to rounding
+            H += 1e-9 * np.einsum("mii->m", H)[:, None, None] * np.eye(H.shape[1])
+    return g * 0
