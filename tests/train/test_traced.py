@@ -83,3 +83,37 @@ def test_fused_steps_are_packed_steps():
     loss = objectives.negative_log_likelihood
     (gradient,) = torch.autograd.grad(pack.map(loss, x).sum(), pack.flat)
     torch.testing.assert_close(Traced(pack, loss, x, fuse=True)(x)[1], gradient)
+
+
+@pytest.mark.parametrize("fuse", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_thin_products_are_turned_and_remain_the_same(fuse):
+    """Two outputs of 64 hidden units: kernels take few rows faster than few columns."""
+    pack = seeded(lambda rng: nn.Sequential(nn.Linear(5, 64), nn.ReLU(), nn.Linear(64, 2)))
+    x = torch.randn(3, 128, 5, generator=torch.Generator().manual_seed(0))
+
+    def loss(model, x):
+        return model(x).square().mean()
+
+    traced = Traced(pack, loss, x, fuse=fuse)
+    (gradient,) = torch.autograd.grad(pack.map(loss, x).sum(), pack.flat)
+    torch.testing.assert_close(traced(x)[1], gradient)
+    if not fuse:
+        shapes = [
+            tuple(n.meta["val"].shape)
+            for n in traced._run.graph.nodes
+            if "bmm" in n.name and "val" in n.meta
+        ]
+        assert (3, 128, 2) not in shapes
+
+
+def test_one_member_is_traced_as_it_is_stepped():
+    """A lone member has plain products; gradients of thin layers are viewed as rows."""
+    rng = torch.Generator().manual_seed(0)
+    layers = nn.Sequential(nn.Linear(2, 100), nn.ReLU(), nn.Linear(100, 100), nn.Linear(100, 1))
+    pack, x = Packed([layers]), torch.randn(1, 200, 2, generator=rng)
+
+    def loss(model, x):
+        return model(x).square().mean()
+
+    (gradient,) = torch.autograd.grad(pack.map(loss, x).sum(), pack.flat)
+    torch.testing.assert_close(Traced(pack, loss, x)(x)[1], gradient)

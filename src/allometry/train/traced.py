@@ -23,6 +23,10 @@ from allometry.train.packed import Flat, Packed, together
 
 aten: Any = torch.ops.aten
 Losses = Float[Tensor, " M"]
+PRODUCTS = (aten.mm.default, aten.bmm.default, aten.baddbmm.default)
+VIEWS = (aten.view.default, aten._unsafe_view.default)
+THIN, LARGE = 8, 4096
+"""Columns of a thin product; numbers in its other factor from which turning it pays."""
 
 
 @final
@@ -75,7 +79,7 @@ class Traced:
         """Whether a step writes into what it is given, as norms do that keep running means."""
         cleaned(graph, fuse)
         self.kernels = sum(node.op == "call_function" for node in graph.graph.nodes)
-        self._run: Callable[..., Any] = _fused(graph) if fuse else graph
+        self._run: Callable[..., Any] = fused(graph) if fuse else graph
 
     def of(self, pack: Packed) -> "Traced":
         """The same list for another pack of as many members of the same shape."""
@@ -107,12 +111,14 @@ def compiler() -> str | None:
     return found[0] if there and found else None
 
 
-def _fused(graph: fx.GraphModule) -> Callable[..., Any]:
+def fused(graph: fx.GraphModule) -> Callable[..., Any]:
+    """A cleaned list as machine code, made when it is first run."""
     from torch._inductor import config
 
     # Its helper processes would import torch again each; a step is one file to compile.
     config.compile_threads = 1
-    return torch.compile(graph, dynamic=False)
+    # A step is a hundred kernels of some microseconds: called from C++, not from Python.
+    return torch.compile(graph, dynamic=False, options={"cpp_wrapper": True})
 
 
 def _changes(node: fx.Node) -> bool:
@@ -154,14 +160,16 @@ def cleaned(module: fx.GraphModule, fuse: bool = False) -> None:
     for node in list(graph.nodes):
         if node.op == "call_function" and _idle(node):
             node.replace_all_uses_with(cast("fx.Node", node.args[0]))
+    _unflipped(graph)
     graph.eliminate_dead_code()
     for node in list(graph.nodes):
         if node.target == aten.bmm.default:
-            _outer(graph, node)
-            if fuse and _shape(node.args[0])[-1] == 2:
-                _written_out(graph, node)
-        if node.target == aten.add.Tensor and not node.kwargs:
+            _multiplied(graph, node, fuse)
+        if node.target == aten.add.Tensor and not node.kwargs and not fuse:
             _biased(graph, node)
+    graph.eliminate_dead_code()
+    if not any(_counts_on_order(node) for node in graph.nodes):
+        _all_turned(graph)
     graph.eliminate_dead_code()
     graph.lint()
     module.recompile()
@@ -178,8 +186,8 @@ def _idle(node: fx.Node) -> bool:
         return True
     if node.target == aten.mul.Scalar:
         return bool(node.args[1] == 1)
-    still = (aten.view.default, aten._unsafe_view.default, aten.expand.default)
-    return node.target in still and _shape(node) == _shape(node.args[0])
+    still = node.target in (*VIEWS, aten.expand.default)
+    return still and _shape(node) == _shape(node.args[0])
 
 
 def _swap(graph: fx.Graph, old: fx.Node, kernel: Any, arguments: tuple[Any, ...]) -> None:
@@ -189,10 +197,81 @@ def _swap(graph: fx.Graph, old: fx.Node, kernel: Any, arguments: tuple[Any, ...]
     old.replace_all_uses_with(new)
 
 
-def _outer(graph: fx.Graph, node: fx.Node) -> None:
-    """A product over an axis of length 1 is a plain multiplication."""
-    if _shape(node.args[0])[-1] == 1:
+def _multiplied(graph: fx.Graph, node: fx.Node, fuse: bool) -> None:
+    """A product over an axis of length 1 is a plain multiplication, one over 2 a sum of two."""
+    inner = _shape(node.args[0])[-1]
+    if inner == 1:
         _swap(graph, node, aten.mul.Tensor, node.args)
+    elif fuse and inner == 2:
+        _written_out(graph, node)
+
+
+def _counts_on_order(node: fx.Node) -> bool:
+    """Whether it reads memory by strides of its own, or writes through a view of something."""
+    if node.target == aten.as_strided.default:
+        return True
+    schema = getattr(node.target, "_schema", None)
+    writes = node.op == "call_function" and schema is not None and schema.is_mutable
+    return writes and _is_node(node.args[0]) and cast("fx.Node", node.args[0]).target in VIEWS
+
+
+def _all_turned(graph: fx.Graph) -> None:
+    """Turn the products that are better turned.
+
+    Numbers may lie in another order then, so that views which were traced become reshapes.
+    """
+    for node in list(graph.nodes):
+        if node.target in PRODUCTS and _better_turned(node):
+            _turned(graph, node)
+    _unflipped(graph)
+    for node in graph.nodes:
+        if node.target in VIEWS:
+            node.target = aten.reshape.default
+
+
+def _better_turned(node: fx.Node) -> bool:
+    """Whether a product has few columns, or all that is asked of it is its transpose.
+
+    Kernels do a product with few rows up to seven times as fast as one with few columns. Weights'
+    gradients are asked for transposed, which else takes a copy.
+    """
+    first, second = node.args[-2:]
+    rows, inner = _shape(first)[-2:]
+    columns = _shape(second)[-1]
+    thin = columns <= THIN and rows >= 4 * columns and rows * inner >= LARGE
+    return thin or all(_flips(user) for user in node.users)
+
+
+def _flips(node: fx.Node) -> bool:
+    """Whether it is a transpose of each matrix."""
+    size = len(_shape(node))
+    if size >= 2 and node.target == aten.transpose.int:
+        return {cast("int", i) % size for i in node.args[1:]} == {size - 1, size - 2}
+    return size >= 2 and node.target in (aten.t.default, aten.mT.default)
+
+
+def _unflipped(graph: fx.Graph) -> None:
+    """The transpose of a transpose is what there was."""
+    for node in graph.nodes:
+        if _flips(node) and _flips(cast("fx.Node", node.args[0])):
+            node.replace_all_uses_with(cast("fx.Node", cast("fx.Node", node.args[0]).args[0]))
+
+
+def _turned(graph: fx.Graph, node: fx.Node) -> None:
+    """$AB + b = (B^T A^T + b^T)^T$."""
+    kernel = cast("Any", node.target)
+    *bias, first, second = node.args
+    with graph.inserting_before(node):
+        flipped = [_flip(graph, cast("fx.Node", a)) for a in (*bias, second, first)]
+        product = graph.call_function(kernel, tuple(flipped))
+        product.meta = {"val": node.meta["val"].mT}
+        node.replace_all_uses_with(_flip(graph, product))
+
+
+def _flip(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    flipped = graph.call_function(aten.mT.default, (node,))
+    flipped.meta = {"val": node.meta["val"].mT}
+    return flipped
 
 
 def _written_out(graph: fx.Graph, node: fx.Node) -> None:

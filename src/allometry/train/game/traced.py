@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from allometry.train.traced import cleaned
+from allometry.train.traced import cleaned, fused
 
 
 def listed(
@@ -31,5 +30,5 @@ def listed(
 
     # Tracing tells arguments apart by identity: no two may be the same tensor.
     graph = make_fx(plain)(*(e.clone() for e in examples))
-    cleaned(graph)
-    return torch.compile(graph) if fuse else graph
+    cleaned(graph, fuse)
+    return fused(graph) if fuse else graph
