@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from allometry._core.errors import DivergedError, require
-from allometry._core.estimate import Estimate
 from allometry._core.files import make_folder, replacing
 from allometry._core.spec import Spec
 from allometry.measure import sliced_wasserstein
@@ -24,6 +23,7 @@ from allometry.study.recipes.imitated import (
     JUDGED,
     Imitated,
     as_images,
+    distance,
     measures,
     modes,
     noise_size,
@@ -172,8 +172,8 @@ class GanRun(Request):
             if step in looks:
                 seen.look(step, contest.samples(SHOWN)[0])
         made = contest.samples(JUDGED, seed=1)[0]
-        loss = self._loss(made, "validation")
-        test = self._loss(contest.samples(JUDGED, seed=2)[0], "test")
+        loss = distance(made, self.target, "validation")
+        test = distance(contest.samples(JUDGED, seed=2)[0], self.target, "test")
         self._keep(place, contest, seen)
         budget = self.budget()
         return Outcome(
@@ -205,10 +205,6 @@ class GanRun(Request):
         place.watch(Progress(step, self.steps, cost))
         if place.stop() and step < self.steps:
             raise Stopped
-
-    def _loss(self, made: Float[Tensor, "n d"], split: str) -> Estimate:
-        real = rows(self.target, split)[: len(made)]
-        return sliced_wasserstein(real, made, projections=100)
 
     def _keep(self, place: Place, contest: Contest, seen: "Seen") -> None:
         made, judge = self.shapes

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from allometry._core.estimate import Estimate
-from allometry.measure import energy_distance, prdc
+from allometry.measure import energy_distance, prdc, sliced_wasserstein
 from allometry.measure.modes import nearest_classes, nearest_modes, recovery
 from allometry.targets import Images
 from allometry.targets.points import Modal, Points
@@ -90,6 +90,11 @@ def recovered(made: Float[Tensor, "n d"], target: Imitated) -> dict[str, Estimat
     """Modes found, share of high quality, reverse KL; nothing where no modes are known."""
     k = modes(target)
     return recovery(*near_modes(made, target), k) if k else {}
+
+
+def distance(made: Float[Tensor, "n d"], target: Imitated, split: str) -> Estimate:
+    """A generator's loss: the sliced 2-Wasserstein distance of samples to held-out rows."""
+    return sliced_wasserstein(rows(target, split)[: len(made)], made, projections=100)
 
 
 def measures(made: Float[Tensor, "n d"], target: Imitated) -> dict[str, Estimate]:

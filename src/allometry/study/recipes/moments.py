@@ -9,15 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
-from allometry.measure import sliced_wasserstein
+from allometry.study.recipes.baseline import untrained
 from allometry.study.recipes.imitated import (
     DATA,
     JUDGED,
     Imitated,
+    distance,
     measures,
-    rows,
     training_rows,
 )
 from allometry.study.request import Outcome, Place, Request
@@ -63,35 +62,16 @@ class MomentsRun(Request):
         started = time.monotonic()
         data = training_rows(self.target, 0)
         made = gaussian_samples(data, JUDGED, seed=1)
-        loss = self._loss(made, "validation")
-        test = self._loss(gaussian_samples(data, JUDGED, seed=2), "test")
+        loss = distance(made, self.target, "validation")
+        test = distance(gaussian_samples(data, JUDGED, seed=2), self.target, "test")
         # A distance of finite samples is above 0 even between data and data.
-        floor = self._loss(data[:JUDGED], "validation")
+        floor = distance(data[:JUDGED], self.target, "validation")
         place.watch(Progress(1, 1, loss.value))
-        budget = self.budget()
+        found = untrained(self.budget(), loss, test, time.monotonic() - started)
         return Outcome(
-            columns=self.columns
-            | {
-                "N": budget.N,
-                "N_embedding": 0,
-                "D": budget.D,
-                "D_unique": budget.D,
-                "C": None,
-                "C_6ND": None,
-                "loss": loss.value,
-                "loss_se": loss.se,
-                "test_loss": test.value,
-                "test_loss_se": test.se,
-                "floor": floor.value,
-                "floor_se": floor.se,
-                "seconds": time.monotonic() - started,
-            },
+            columns=self.columns | found | {"floor": floor.value, "floor_se": floor.se},
             measures=measures(made, self.target),
         )
-
-    def _loss(self, made: Float[Tensor, "n d"], split: str) -> Estimate:
-        real = rows(self.target, split)[: len(made)]
-        return sliced_wasserstein(real, made, projections=100)
 
 
 def gaussian_samples(data: Float[Tensor, "n d"], count: int, seed: int) -> Float[Tensor, "m d"]:
