@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from allometry.models import short
 from allometry.models.cache import Cache
 from allometry.models.linear import NARROW, linear
 from allometry.models.positions import rotate
@@ -142,7 +143,12 @@ class Attention(nn.Module):
             if fetched is not None:
                 return linear(fetched.transpose(1, 2).flatten(2), self.output, self.output_bias)
         if memory is None and self._joins(x):
-            q, k, v = self._joined(x, turn)
+            y = self._joined(x)
+            free = cache is None and mask is None and self.sight is None and not self.hard
+            if free and self.size > 4 and short.applies(y):
+                fetched = short.attention(y, turn, scale=self.scale, causal=causal)
+                return linear(fetched.flatten(2), self.output, self.output_bias)
+            q, k, v = self._parted(y, turn)
         else:
             q = self._split(linear(x, self.query, self.query_bias))
             if memory is not None and cache is not None:
@@ -167,15 +173,18 @@ class Attention(nn.Module):
         alike = all(b is None for b in biases) or all(b is not None for b in biases)
         return alike and max(self.query.shape) > NARROW and x.shape[0] * x.shape[1] >= 128
 
-    def _joined(
-        self, x: Float[Tensor, "b n d"], turn: Float[Tensor, "2 #b 1 n half"] | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values by one product; queries and keys turned together."""
+    def _joined(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n h3 m"]:
+        """Queries, keys and values of all heads by one product."""
         weight = torch.cat([self.query, self.key, self.value])
         biases = (self.query_bias, self.key_bias, self.value_bias)
         there: list[Tensor] = [b for b in biases if b is not None]
         y = F.linear(x, weight, torch.cat(there) if there else None)
-        y = y.unflatten(-1, (3 * self.heads, self.size))
+        return y.unflatten(-1, (3 * self.heads, self.size))
+
+    def _parted(
+        self, y: Float[Tensor, "b n h3 m"], turn: Float[Tensor, "2 #b 1 n half"] | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values; queries and keys turned together."""
         both, v = y.split([2 * self.heads, self.heads], 2)
         both = both if turn is None else rotate(both, turn.transpose(2, 3))
         q, k = both.split(self.heads, 2)

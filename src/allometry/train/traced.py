@@ -6,8 +6,6 @@ whose shapes never change can have all of that done once.
 """
 
 import copy
-import os
-import shutil
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from allometry._core import native
 from allometry._core.errors import require
 from allometry.train.packed import Flat, Packed, together
 
@@ -106,9 +105,7 @@ def compiler() -> str | None:
     Asked before anything is tried: torch would find out only after seconds of work.
     """
     there = Path(sysconfig.get_paths()["include"], "Python.h").exists()
-    names = [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "c++", "clang++"]
-    found = [name for name in names if shutil.which(name)]
-    return found[0] if there and found else None
+    return native.compiler() if there else None
 
 
 def fused(graph: fx.GraphModule) -> Callable[..., Any]:

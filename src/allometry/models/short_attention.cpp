@@ -1,0 +1,336 @@
+// Softmax attention of short sequences: all that a head needs lies in the cache nearest the core.
+//
+// Letters: b batch, n positions, h heads, m head size, g groups of the batch. `y` is (b, n, 3 h, m):
+// queries, keys and values of a token beside one another, as one product gives them. Queries and
+// keys are turned by `turn` (g, 2, n, m / 2), cosines and sines, while they are laid out, and their
+// gradients are turned back. What the way back needs besides is the logarithm of each row's sum.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace {
+
+#ifdef __AVX512F__
+constexpr int64_t W = 16, R = 8;  // lanes of a register; rows worked at once
+#else
+constexpr int64_t W = 8, R = 4;
+#endif
+typedef float V __attribute__((vector_size(4 * W)));
+typedef int32_t I __attribute__((vector_size(4 * W)));
+
+inline V load(const float* p) { V v; std::memcpy(&v, p, sizeof v); return v; }
+inline void store(float* p, V v) { std::memcpy(p, &v, sizeof v); }
+inline V all(float x) { return x - V{}; }
+inline V larger(V a, V b) { return a > b ? a : b; }
+inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+inline I lanes() {
+  I i;
+  for (int k = 0; k < W; ++k) i[k] = k;
+  return i;
+}
+
+// Lane k takes that of lane k + by, counted round.
+inline V rolled(V x, int by) { return __builtin_shuffle(x, (lanes() + by) & int(W - 1)); }
+
+inline float total(V x) {
+  for (int by = W / 2; by > 0; by /= 2) x += rolled(x, by);
+  return x[0];
+}
+
+inline float largest(V x) {
+  for (int by = W / 2; by > 0; by /= 2) x = larger(x, rolled(x, by));
+  return x[0];
+}
+
+// e^x for x <= 0, to about two units of the last digit; 0 below what a float can hold.
+inline V exponential(V x) {
+  const V t = x * 1.44269504f, large = all(12582912.0f);
+  const V whole = (t + large) - large;
+  const V f = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+  V p = f * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * f + 8.3334519073e-3f;
+  p = p * f + 4.1665795894e-2f;
+  p = p * f + 1.6666665459e-1f;
+  p = p * f + 5.0000001201e-1f;
+  p = p * f * f + f + 1.0f;
+  const V safe = x < -87.0f ? V{} : whole;
+  const I bits = (__builtin_convertvector(safe, I) + 127) << 23;
+  V scale;
+  std::memcpy(&scale, &bits, sizeof scale);
+  return x < -87.0f ? V{} : p * scale;
+}
+
+struct Shape {
+  int64_t b, n, h, m, np, mp;
+  bool causal;
+  float scale;
+  std::vector<float> turns;  // (g, 2, n, m): whole rows, sines negative in their first half
+  int64_t groups;
+  Shape(const int64_t* sizes, float scale, const float* turn)
+      : b(sizes[0]), n(sizes[1]), h(sizes[2]), m(sizes[3]), np(up(n, std::max(W, R))),
+        mp(up(m, W)), causal(sizes[4] != 0), scale(scale), groups(sizes[6]) {
+    if (turn == nullptr) return;
+    const int64_t half = m / 2, size = n * m;
+    turns.resize(groups * 2 * size);
+    for (int64_t part = 0; part < 2 * groups; ++part)
+      for (int64_t i = 0; i < n; ++i)
+        for (int64_t c = 0; c < half; ++c) {
+          const float value = turn[(part * n + i) * half + c];
+          turns[part * size + i * m + c] = part % 2 ? -value : value;
+          turns[part * size + i * m + c + half] = value;
+        }
+  }
+  const float* turn(int64_t batch) const {
+    return turns.empty() ? nullptr : turns.data() + batch * groups / b * 2 * n * m;
+  }
+  // Columns that rows i to i + R see, in whole registers.
+  int64_t seen(int64_t i) const { return causal ? std::min(np, up(i + R, W)) : up(n, W); }
+};
+
+struct Buffer {
+  float* at;
+  explicit Buffer(int64_t size) {
+    at = static_cast<float*>(std::aligned_alloc(64, up(4 * size, 64)));
+    if (at == nullptr) std::abort();
+    std::memset(at, 0, 4 * size);
+  }
+  ~Buffer() { std::free(at); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+};
+
+// A row turned by `sign` times its angles and multiplied. Pairs are (c, c + m / 2).
+inline void turn_row(const Shape& s, const float* turn, const float* from, int64_t i, float sign,
+                     float by, float* to) {
+  const float *cosine = turn + i * s.m, *sine = cosine + s.n * s.m;
+  if (s.m == W) {
+    const V x = load(from) * by;
+    store(to, x * load(cosine) + rolled(x, W / 2) * (load(sine) * sign));
+    return;
+  }
+  const int64_t half = s.m / 2;
+  int64_t c = 0;
+  for (; c + W <= half; c += W) {
+    const V x = load(from + c) * by, y = load(from + c + half) * by;
+    store(to + c, x * load(cosine + c) + y * (load(sine + c) * sign));
+    store(to + c + half, y * load(cosine + c) + x * (load(sine + c + half) * sign));
+  }
+  for (; c < half; ++c) {
+    const float x = by * from[c], y = by * from[c + half];
+    to[c] = x * cosine[c] + y * sign * sine[c];
+    to[c + half] = y * cosine[c] + x * sign * sine[c + half];
+  }
+}
+
+// Rows `step` apart to rows `wide` apart, turned if there is a turn, and multiplied.
+void lay(const Shape& s, const float* turn, const float* from, int64_t step, float sign, float by,
+         float* to, int64_t wide) {
+  for (int64_t i = 0; i < s.n; ++i, from += step, to += wide) {
+    if (turn != nullptr) {
+      turn_row(s, turn, from, i, sign, by, to);
+      continue;
+    }
+    int64_t c = 0;
+    for (; c + W <= s.m; c += W) store(to + c, load(from + c) * by);
+    for (; c < s.m; ++c) to[c] = by * from[c];
+  }
+}
+
+// (np, mp) to (mp, np), a square of registers at a time: shuffled like a deck of cards.
+void transpose(const Shape& s, const float* from, float* to) {
+  I low, high;
+  for (int k = 0; k < W; ++k) {
+    low[k] = k / 2 + (k % 2 ? W : 0);
+    high[k] = low[k] + W / 2;
+  }
+  for (int64_t i = 0; i < s.np; i += W)
+    for (int64_t c = 0; c < s.mp; c += W) {
+      V deck[W], next[W];
+      for (int64_t r = 0; r < W; ++r) deck[r] = load(from + (i + r) * s.mp + c);
+      for (int64_t cut = 1; cut < W; cut *= 2) {
+        for (int64_t r = 0; r < W / 2; ++r) {
+          next[2 * r] = __builtin_shuffle(deck[r], deck[r + W / 2], low);
+          next[2 * r + 1] = __builtin_shuffle(deck[r], deck[r + W / 2], high);
+        }
+        for (int64_t r = 0; r < W; ++r) deck[r] = next[r];
+      }
+      for (int64_t r = 0; r < W; ++r) store(to + (c + r) * s.np + i, deck[r]);
+    }
+}
+
+// out (R, np) = a (R, m) times bt (m, np), the first `columns` of them.
+template <int64_t N>
+inline void product_part(const Shape& s, const float* a, const float* bt, float* out) {
+  V sum[R][N] = {};
+  for (int64_t c = 0; c < s.m; ++c) {
+    V right[N];
+    for (int64_t k = 0; k < N; ++k) right[k] = load(bt + c * s.np + k * W);
+    for (int64_t r = 0; r < R; ++r)
+      for (int64_t k = 0; k < N; ++k) sum[r][k] += a[r * s.mp + c] * right[k];
+  }
+  for (int64_t r = 0; r < R; ++r)
+    for (int64_t k = 0; k < N; ++k) store(out + r * s.np + k * W, sum[r][k]);
+}
+
+inline void product(const Shape& s, const float* a, const float* bt, int64_t columns, float* out) {
+  int64_t j = 0;
+  for (; j + 2 * W <= columns; j += 2 * W) product_part<2>(s, a, bt + j, out + j);
+  for (; j < columns; j += W) product_part<1>(s, a, bt + j, out + j);
+}
+
+// out (R, mp) = sum over j of w[r * along + j * across] times row j of x (., mp).
+inline void mixture(const Shape& s, const float* w, int64_t along, int64_t across, const float* x,
+                    int64_t first, int64_t last, float* out) {
+  for (int64_t c = 0; c < s.mp; c += W) {
+    V sum[R] = {};
+    for (int64_t j = first; j < last; ++j) {
+      const V row = load(x + j * s.mp + c);
+      for (int64_t r = 0; r < R; ++r) sum[r] += w[r * along + j * across] * row;
+    }
+    for (int64_t r = 0; r < R; ++r) store(out + r * s.mp + c, sum[r]);
+  }
+}
+
+// Beyond what row i sees, up to `columns`, `value`.
+inline void hide(const Shape& s, int64_t i, int64_t columns, float value, float* row) {
+  const int64_t last = s.causal ? i : s.n - 1;
+  for (int64_t j = (last + 1) / W * W; j < columns; j += W)
+    store(row + j, lanes() + int(j) <= int(last) ? load(row + j) : all(value));
+}
+
+// Where a head's numbers begin: b, h, and the tokens of its batch.
+struct Head {
+  int64_t b, h, step, width;
+  Head(const Shape& s, int64_t index)
+      : b(index / s.h), h(index % s.h), step(3 * s.h * s.m), width(s.h * s.m) {}
+  int64_t joined(const Shape& s) const { return b * s.n * step + h * s.m; }
+  int64_t own(const Shape& s) const { return b * s.n * width + h * s.m; }
+};
+
+void forward_heads(const Shape& s, const float* y, float* out, float* lse, int64_t from,
+                   int64_t to) {
+  const int64_t flat = s.np * s.mp;
+  Buffer room(5 * flat + R * s.np);
+  float *q = room.at, *k = q + flat, *v = k + flat, *kt = v + flat, *o = kt + flat;
+  float* e = o + flat;
+  for (int64_t index = from; index < to; ++index) {
+    const Head head(s, index);
+    const float *tokens = y + head.joined(s), *turn = s.turn(head.b);
+    lay(s, turn, tokens, head.step, 1.0f, s.scale, q, s.mp);
+    lay(s, turn, tokens + head.width, head.step, 1.0f, 1.0f, k, s.mp);
+    lay(s, nullptr, tokens + 2 * head.width, head.step, 1.0f, 1.0f, v, s.mp);
+    transpose(s, k, kt);
+    for (int64_t i = 0; i < s.n; i += R) {
+      const int64_t columns = s.seen(i), rows = std::min(R, s.n - i);
+      float shares[R];
+      product(s, q + i * s.mp, kt, columns, e);
+      for (int64_t r = 0; r < rows; ++r) {
+        float* row = e + r * s.np;
+        hide(s, i + r, columns, -INFINITY, row);
+        V best = load(row), sum{};
+        for (int64_t j = W; j < columns; j += W) best = larger(load(row + j), best);
+        const float top = largest(best);
+        for (int64_t j = 0; j < columns; j += W) {
+          const V weight = exponential(load(row + j) - top);
+          store(row + j, weight);
+          sum += weight;
+        }
+        const float whole = total(sum);
+        shares[r] = 1.0f / whole;
+        lse[index * s.n + i + r] = top + std::log(whole);
+      }
+      mixture(s, e, s.np, 1, v, 0, std::min(columns, s.n), o + i * s.mp);
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < s.mp; c += W) {
+          float* at = o + (i + r) * s.mp + c;
+          store(at, load(at) * shares[r]);
+        }
+    }
+    lay(s, nullptr, o, s.mp, 1.0f, 1.0f, out + head.own(s), head.width);
+  }
+}
+
+void backward_heads(const Shape& s, const float* g, const float* y, const float* lse, float* dy,
+                    int64_t from, int64_t to) {
+  const int64_t flat = s.np * s.mp, square = s.np * s.np;
+  Buffer room(9 * flat + 2 * square);
+  float *q = room.at, *k = q + flat, *v = k + flat, *kt = v + flat, *vt = kt + flat;
+  float *go = vt + flat, *dq = go + flat, *dk = dq + flat, *dv = dk + flat;
+  float *p = dv + flat, *ds = p + square;
+  for (int64_t index = from; index < to; ++index) {
+    const Head head(s, index);
+    const float *tokens = y + head.joined(s), *turn = s.turn(head.b);
+    lay(s, turn, tokens, head.step, 1.0f, s.scale, q, s.mp);
+    lay(s, turn, tokens + head.width, head.step, 1.0f, 1.0f, k, s.mp);
+    lay(s, nullptr, tokens + 2 * head.width, head.step, 1.0f, 1.0f, v, s.mp);
+    lay(s, nullptr, g + head.own(s), head.width, 1.0f, 1.0f, go, s.mp);
+    transpose(s, k, kt);
+    transpose(s, v, vt);
+    for (int64_t i = 0; i < s.n; i += R) {
+      const int64_t columns = s.seen(i), rows = std::min(R, s.n - i);
+      product(s, q + i * s.mp, kt, columns, p + i * s.np);
+      product(s, go + i * s.mp, vt, columns, ds + i * s.np);
+      for (int64_t r = 0; r < rows; ++r) {
+        float *weight = p + (i + r) * s.np, *slope = ds + (i + r) * s.np;
+        hide(s, i + r, columns, -INFINITY, weight);
+        const float log_sum = lse[index * s.n + i + r];
+        V sum{};
+        for (int64_t j = 0; j < columns; j += W) {
+          const V one = exponential(load(weight + j) - log_sum);
+          store(weight + j, one);
+          sum += one * load(slope + j);
+        }
+        const float mean = total(sum);  // of the slopes under the weights
+        for (int64_t j = 0; j < columns; j += W)
+          store(slope + j, load(weight + j) * (load(slope + j) - mean));
+      }
+      mixture(s, ds + i * s.np, s.np, 1, k, 0, std::min(columns, s.n), dq + i * s.mp);
+    }
+    for (int64_t j = 0; j < s.n; j += R) {
+      // Rows before j see none of these columns; hidden ones of the rows from j on weigh nothing.
+      const int64_t first = s.causal ? j : 0;
+      mixture(s, ds + j, 1, s.np, q, first, s.n, dk + j * s.mp);
+      mixture(s, p + j, 1, s.np, go, first, s.n, dv + j * s.mp);
+    }
+    float* back = dy + head.joined(s);
+    lay(s, turn, dq, s.mp, -1.0f, s.scale, back, head.step);
+    lay(s, turn, dk, s.mp, -1.0f, 1.0f, back + head.width, head.step);
+    lay(s, nullptr, dv, s.mp, 1.0f, 1.0f, back + 2 * head.width, head.step);
+  }
+}
+
+template <typename Work>
+void shared_out(int64_t heads, int64_t threads, const Work& work) {
+  threads = std::max<int64_t>(1, std::min(threads, heads));
+  std::vector<std::thread> others;
+  for (int64_t t = 1; t < threads; ++t)
+    others.emplace_back([&work, heads, threads, t] { work(heads * t / threads, heads * (t + 1) / threads); });
+  work(0, heads / threads);
+  for (auto& other : others) other.join();
+}
+
+}  // namespace
+
+// sizes: b, n, h, m, causal, threads, g.
+extern "C" void short_attention(const int64_t* sizes, float scale, const float* turn,
+                                const float* y, float* out, float* lse) {
+  const Shape s(sizes, scale, turn);
+  shared_out(s.b * s.h, sizes[5], [&](int64_t from, int64_t to) {
+    forward_heads(s, y, out, lse, from, to);
+  });
+}
+
+extern "C" void short_attention_backward(const int64_t* sizes, float scale, const float* turn,
+                                         const float* g, const float* y, const float* lse,
+                                         float* dy) {
+  const Shape s(sizes, scale, turn);
+  shared_out(s.b * s.h, sizes[5], [&](int64_t from, int64_t to) {
+    backward_heads(s, g, y, lse, dy, from, to);
+  });
+}
