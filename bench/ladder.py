@@ -1,17 +1,21 @@
 """A ladder of transformers beside the loop a person would write, on two cores.
 
-Run: python bench/ladder.py [overhead] [compile] [tokens] [points] [schedule] [rates] [law]
+Run: python bench/ladder.py [overhead] [compile] [tokens] [points] [cores] [schedule] [rates] [law]
 
-`overhead`: our loop beside a bare one, same model, one thread, CPU seconds. `compile`: fills
-torch's cache on disk for `tokens`, as a schedule does before it starts. `tokens`: tokens a second
-of a nanoGPT-style loop at torch's defaults beside our processes of one thread, eager and compiled,
-and the share of the measured matmul peak. `points`: eight packed seeds of 2-D models beside a loop
-over the seeds. `schedule`: losses of runs with shared trunks beside cosine runs of the same
-lengths. `rates`: both schedules at several rates, one size. `law`: wall time from nothing to all
-final losses, three sizes and numbers of tokens: the loop tries three rates at each; ours tries
-them at the smallest size, stops hopeless ones, carries the best to the others and shares trunks.
+`overhead`: our loop beside a bare one, same model, one thread, CPU seconds (`overhead=60`: so many
+rounds). `compile`: fills torch's cache on disk for `tokens`, as a schedule does before it starts.
+`tokens`: tokens a second of a nanoGPT-style loop at torch's defaults beside our processes of one
+thread, eager and compiled, and the share of the measured matmul peak; `compile=1e5,8.1e5` and
+`tokens=1e5,8.1e5` do these sizes only. `points`: eight packed seeds of 2-D models beside a loop
+over the seeds, one thread (`points=compiled`: compiled too, which takes minutes). `cores`: the
+same on the clock, two processes with a pack each. `schedule`: losses of runs with shared trunks
+beside cosine runs of the same lengths. `rates`: both schedules at several rates, one size. `law`:
+wall time from nothing to all final losses, three sizes and numbers of tokens: the loop tries three
+rates at each; ours tries them at the smallest size, stops hopeless ones, carries the best to the
+others and shares trunks.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -22,6 +26,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+import gan
 import numpy as np
 import torch
 from torch import nn
@@ -117,6 +122,7 @@ def ours(shape, seed=0):
 
 def overhead(rounds=20, steps=50):
     """Of the loop itself: on a text, and on a model of two numbers, where little else is left."""
+    rounds = int(rounds)
     torch.set_num_threads(1)
     shape = grow(3.1e4)
     model = ours(shape)
@@ -246,19 +252,25 @@ def peak():
 SIZES = ((1e3, 60), (3.1e4, 40), (1e5, 20), (8.1e5, 6))
 
 
-def compile_all():
-    for size, _ in SIZES:
+def sizes_of(words):
+    """Those of `SIZES` that are named; all if none is."""
+    wanted = [float(word) for word in words.split(",") if word]
+    return [pair for pair in SIZES if not wanted or pair[0] in wanted]
+
+
+def compile_all(words=""):
+    for size, _ in sizes_of(words):
         seconds = timed(lambda size=size: at_once("compiled", 1, size, 1, 32))
         print(f"size about {size:,.0f}: ready after {seconds:.0f} s", flush=True)
 
 
-def tokens(rounds=3):
+def tokens(words="", rounds=3):
     cores = available_cores()
     torch.set_num_threads(cores)
     top = peak()
     print(f"matmul peak {top / 1e9:.0f} GFLOP/s on {torch.get_num_threads()} threads")
     kinds = {"loop": 1, "eager": cores, "compiled": cores}
-    for size, steps in SIZES:
+    for size, steps in sizes_of(words):
         found = [
             [at_once(kind, number, size, steps, 32) for kind, number in kinds.items()]
             for _ in range(rounds)
@@ -300,29 +312,43 @@ def points_training(family, seed):
     )
 
 
-def points(rounds=5, steps=20, seeds=8):
+def points_run(family, way, seeds):
+    """A function that takes so many steps of all seeds of a 2-D model."""
+    if family == "gan":
+        kinds = {"mapped": False, "traced": True, "compiled": "fused"}
+        step = gan.loop(seeds) if way == "loop" else gan.packed(seeds, kinds[way])
+        return lambda steps: [step() for _ in range(steps)]
+    trainings = [points_training(family, seed) for seed in range(seeds)]
+    if way != "loop":
+        return stepping(trainings, way)
+
+    def bare(steps):
+        for training in trainings:
+            for step in range(steps):
+                loss = training.objective(training.model, *training.batch(step))
+                training.optimiser.zero_grad(set_to_none=True)
+                loss.backward()
+                nn.utils.clip_grad_norm_(training.model.parameters(), training.clip)
+                loss.item()
+                training.optimiser.step()
+
+    return bare
+
+
+FAMILIES = ("flow", "vae", "gan")
+
+
+def points(more="", rounds=5, steps=20, seeds=8):
     """CPU seconds of a step of eight seeds: one after another, and packed in each way."""
     torch.set_num_threads(1)
-    for family in ("flow", "vae"):
-        alone = [points_training(family, seed) for seed in range(seeds)]
-
-        def bare(steps, alone=alone):
-            for training in alone:
-                for step in range(steps):
-                    loss = training.objective(training.model, *training.batch(step))
-                    training.optimiser.zero_grad(set_to_none=True)
-                    loss.backward()
-                    nn.utils.clip_grad_norm_(training.model.parameters(), training.clip)
-                    loss.item()
-                    training.optimiser.step()
-
-        ways = {"loop": bare}
-        ready = {}
-        for way in ("mapped", "traced", "compiled"):
-            made = [points_training(family, seed) for seed in range(seeds)]
-            ways[way] = run = stepping(made, way)
-            ready[way] = cpu(lambda run=run: run(2))
-        bare(2)
+    for family in FAMILIES:
+        ways, ready = {"loop": points_run(family, "loop", seeds)}, {}
+        ways["loop"](2)
+        for way in ("mapped", "traced", *filter(None, [more])):
+            started = time.process_time()
+            ways[way] = points_run(family, way, seeds)
+            ways[way](2)
+            ready[way] = time.process_time() - started
         spent = {way: [] for way in ways}
         for _ in range(rounds):
             for way, run in ways.items():
@@ -335,6 +361,62 @@ def points(rounds=5, steps=20, seeds=8):
         print(
             f"{family}, {seeds} seeds: loop {base * 1e3:.1f} ms a step of all; {told}", flush=True
         )
+
+
+def points_worker(family, way, seeds):
+    """A process of `cores`: takes as many steps as it is told, and says so."""
+    torch.set_num_threads(1)
+    run = points_run(family, way, int(seeds))
+    run(3)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        run(int(line))
+        print("done", flush=True)
+
+
+def cores(way="traced", rounds=7, steps=40):
+    """Seconds on the clock: a loop over eight seeds, and a pack of seeds in each of two processes.
+
+    The loop has one thread, which serves models as small as these better than two.
+    """
+    for family in FAMILIES:
+        teams = {"loop": (1, "loop", 8), "4 seeds each": (2, way, 4), "8 seeds each": (2, way, 8)}
+        with contextlib.ExitStack() as stack:
+            started = {
+                name: [stack.enter_context(told(family, *what)) for _ in range(number)]
+                for name, (number, *what) in teams.items()
+            }
+            each = {name: [] for name in teams}
+            for _ in range(rounds):
+                for name, (number, _, seeds) in teams.items():
+                    team = started[name]
+                    spent = timed(lambda team=team: everybody(team, steps))
+                    each[name].append(spent / (steps * number * seeds))
+        base = median(each["loop"])
+        ours = {name: base / median(found) for name, found in each.items() if name != "loop"}
+        words = ", ".join(f"{name} {ratio:.2f}x" for name, ratio in ours.items())
+        print(
+            f"{family}: loop {base * 1e3:.2f} ms a step of a seed; two processes, {way}: {words}"
+        )
+
+
+@contextlib.contextmanager
+def told(*what):
+    """A process of `cores`, ready."""
+    command = [sys.executable, __file__, "points-worker", *map(str, what)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        process.stdout.readline()
+        yield process
+        process.stdin.close()
+
+
+def everybody(processes, steps):
+    for process in processes:
+        process.stdin.write(f"{steps}\n")
+        process.stdin.flush()
+    for process in processes:
+        process.stdout.readline()
 
 
 def schedule(seeds=3):
@@ -449,11 +531,15 @@ def main():
         kind, size, steps, batch = sys.argv[2:]
         worker(kind, float(size), int(steps), int(batch))
         return
+    if sys.argv[1:2] == ["points-worker"]:
+        points_worker(*sys.argv[2:])
+        return
     parts = {"overhead": overhead, "compile": compile_all, "tokens": tokens, "points": points}
-    parts |= {"schedule": schedule, "rates": rates, "law": law}
-    for name in sys.argv[1:] or parts:
-        print(f"## {name}", flush=True)
-        parts[name]()
+    parts |= {"cores": cores, "schedule": schedule, "rates": rates, "law": law}
+    for word in sys.argv[1:] or parts:
+        name, _, options = word.partition("=")
+        print(f"## {word}", flush=True)
+        parts[name](*filter(None, [options]))
 
 
 if __name__ == "__main__":
