@@ -246,6 +246,64 @@ def test_games_that_cannot_be_played_are_misuse(tmp_path, typed, arguments, word
     assert not (tmp_path / "runs").exists()
 
 
+WRONG = {
+    "--executor slurm": "executor must be one of local, ray",
+    "--executor ray:": "executor must be one of",
+    "--executor local --workers 0": "workers must be at least 1; got 0",
+    "--executor torchrun --workers 0": "processes must be at least 1; got 0",
+    "--device gpu": "device must be one of auto, cpu, cuda, mps; got 'gpu'",
+    "--device cpu:7": "device must be auto or one of cpu",
+    "--device cuda:x": "device must be",
+    "--precision float64": "precision must be one of auto, float32, bfloat16, float16",
+    "--rates 0.01": "rates must be two at least, all different; got [0.01]",
+    "--rates 0.01 --rates 0.01": "rates must be two at least, all different",
+    "--rates 0 --rates 0.1": "rates must be above 0 and finite",
+    "--rates nan --rates 0.1": "rates must be above 0 and finite",
+    "--rates inf --rates 0.1": "rates must be above 0 and finite",
+    "--budget 10parsecs": "budget must be a duration such as 10min",
+    "--budget -5min": "budget must be a duration such as 10min",
+    "--budget 0min": "budget must be above 0 and finite; got 0",
+    "--budget 1min --flops 1e12": "budget must be given either as time or as FLOPs; got 'both'",
+    "--flops 0": "flops must be above 0 and finite; got 0",
+    "--flops nan": "flops must be above 0 and finite; got nan",
+    "--flops inf": "flops must be above 0 and finite; got inf",
+    "--flops 1": "budget must be at least",
+}
+"""Options of `run` with what is said of them."""
+
+
+@pytest.mark.parametrize("options", WRONG)
+def test_wrong_options_of_a_run_are_one_line_before_anything_is_done(tmp_path, typed, options):
+    (tmp_path / "text.txt").write_text(prose())
+    done = typed("run", "text.txt", *options.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert WRONG[options] in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["text.txt"]
+
+
+@pytest.mark.parametrize("every", ["0", "-1", "nan", "inf"])
+def test_a_watch_looks_at_a_sound_pace(tmp_path, typed, every):
+    done = typed("status", ".", "--watch", "--every", every, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "every must be seconds above 0 and finite" in done.stderr
+
+
+def test_a_watch_has_no_json(tmp_path, typed):
+    done = typed("status", ".", "--watch", "--json", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "json must be asked for without --watch" in done.stderr
+
+
+def test_tensorboard_is_asked_for_before_anything_is_done(tmp_path, typed, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    (tmp_path / "text.txt").write_text(prose())
+    done = typed("run", "text.txt", "--tensorboard", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "allometry[tensorboard]" in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["text.txt"]
+
+
 @pytest.fixture
 def tiny_disk(tmp_path):
     """A file system of 400 KB."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from allometry._core.errors import require_extra
 from allometry._core.files import make_folder
 from allometry.cli.output import duration, err, out, say, write_json
 
@@ -106,6 +107,8 @@ def run(
     from allometry.train import On
 
     on = On(device, precision, deterministic)
+    if rates:
+        recipes.checked(rates)
     place = named.executor(executor, workers=workers, threads=threads, on=on)
     study = jobs.study(
         job,
@@ -151,8 +154,11 @@ def carry_out(
     if dry_run:
         _print_grid(study.grid(), executor.workers, json)
         return
+    if tensorboard:
+        require_extra("tensorboard", "tensorboard")
     study.tasks(folder)  # refuses what can't be done, before there is a folder
     make_folder(folder)
+    board = Board(folder / "tensorboard") if tensorboard else None
     schedule, tasks = None, study.tasks(folder)
     when = ""
     if executor.packs:
@@ -165,7 +171,6 @@ def carry_out(
     if tasks:
         on = f"{len(tasks)} runs on {study.target.name} with {executor.workers} workers"
         say(f"{on}{when}. Results go to {folder}.")
-    board = Board(folder / "tensorboard") if tensorboard else None
     try:
         # Whoever prints meanwhile must not speak into the answer.
         watching = StudyProgress(tasks, executor.workers)

@@ -1,11 +1,13 @@
 """`allometry status`."""
 
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from allometry._core.errors import require
 from allometry.cli.output import duration, out, say, write_json
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ def status(
     from allometry.report import terminal
     from allometry.study import Runs
 
+    require(0 < every < math.inf, "every", "be seconds above 0 and finite", every)
+    require(not (watch and json), "json", "be asked for without --watch", "both")
     runs = Runs(folder)
     if watch:
         _watch(runs, every)

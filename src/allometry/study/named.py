@@ -33,6 +33,8 @@ def executor(
     if name == "ray" and bool(colon) == bool(rest.strip()):
         return ray(rest or None, workers=workers, threads=threads, on=on)
     if name == "torchrun" and (not colon or rest == "shard"):
-        return torchrun(workers or 2, shard=bool(rest), threads=threads, on=on)
+        return torchrun(
+            2 if workers is None else workers, shard=bool(rest), threads=threads, on=on
+        )
     names = "local, ray, ray:ADDRESS, torchrun, torchrun:shard"
     raise InputError(f"executor must be one of {names}; got {words!r}.")

@@ -78,10 +78,13 @@ def within(
     """
     require(
         (operations is None) != (seconds is None),
-        "within",
-        "be given either operations or seconds",
-        (operations, seconds),
+        "budget",
+        "be given either as time or as FLOPs",
+        "both" if operations is not None else "neither",
     )
+    most = operations if operations is not None else seconds
+    name = "budget" if operations is None else "flops"
+    require(most is not None and 0 < most < math.inf, name, "be above 0 and finite", most)
     if operations is not None:
         return _tallest(study, flops, operations, "FLOPs")
     assert seconds is not None

@@ -139,5 +139,7 @@ def _existing(name: str) -> torch.device:
     known = kind in there and (not index or index.isdigit())
     if known and kind == "cuda" and index:
         known = int(index) < torch.cuda.device_count()
+    elif known and index:
+        known = int(index) == 0  # there is one of the others
     require(known, "device", f"be auto or one of {', '.join(there)}", name)
     return torch.device(name)

@@ -38,7 +38,7 @@ from allometry.study.recipes.retried import retried
 from allometry.study.recipes.sequence import convolution, gru, lstm, mlp, rnn
 from allometry.study.recipes.transduction import transduction
 from allometry.study.recipes.transformer import transformer
-from allometry.study.recipes.tuned import at_rate, carried, tuned
+from allometry.study.recipes.tuned import at_rate, carried, checked, tuned
 from allometry.study.recipes.universal import built, learner
 from allometry.study.recipes.upstream import upstream
 
@@ -50,6 +50,7 @@ __all__ = [
     "beta_vae",
     "built",
     "carried",
+    "checked",
     "continuous",
     "contractive_autoencoder",
     "convolution",

@@ -92,6 +92,16 @@ def _loss(end: Ended) -> float:
     return math.inf if end.trained is None else end.trained.loss.value
 
 
+def checked(rates: Sequence[float]) -> list[float]:
+    """The rates in order: two at least, all different, above 0 and finite."""
+    found = sorted(float(rate) for rate in rates)
+    fine = all(math.isfinite(rate) and rate > 0 for rate in found)
+    require(fine, "rates", "be above 0 and finite", list(rates))
+    several = len(found) >= 2 and len(set(found)) == len(found)
+    require(several, "rates", "be two at least, all different", list(rates))
+    return found
+
+
 @final
 @dataclass(frozen=True)
 class tuned:  # noqa: N801 - reads as `tuned(recipe, rates)`
@@ -109,8 +119,7 @@ class tuned:  # noqa: N801 - reads as `tuned(recipe, rates)`
         self, target: Any, ladder: Iterable[float], *, tokens: Sequence[float], seeds: int
     ) -> list[Spec]:
         """The recipe's requests at all rates; what has no rate stays as it is."""
-        require(len(set(self.rates)) >= 2, "tuned.rates", "be two at least", self.rates)
-        rates = sorted(float(rate) for rate in self.rates)
+        rates = checked(self.rates)
         specs = self.recipe(target, ladder, tokens=tokens, seeds=seeds)
         return [Spec(TunedRun, run=s, rates=rates) if _has_rate(s) else s for s in specs]
 
