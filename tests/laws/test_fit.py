@@ -172,6 +172,23 @@ def test_rising_loss_warns():
     assert any("loss rises with N" in w for w in law.warnings)
 
 
+def test_rising_loss_warns_whatever_form_fits_it():
+    N = np.geomspace(1e5, 5e7, 10)
+    law = al.laws.fit({"N": N, "D": 20 * N, "loss": 1.5 + 0.1 * np.arange(10)}, bootstrap=20)
+    assert any("The loss rises with C (rank correlation 1.00)" in w for w in law.warnings)
+    falling = al.laws.fit({"N": N, "D": 20 * N, "loss": 2.5 - 0.1 * np.arange(10)}, bootstrap=20)
+    assert not any("rises" in w for w in falling.warnings)
+
+
+def test_size_and_data_that_grow_together_are_not_told_apart():
+    N, D, loss = ladder(0, ratios=(20.0,))
+    law = al.laws.fit({"N": N, "D": D, "loss": loss}, "chinchilla", bootstrap=20)
+    assert any("N and D grow together" in w for w in law.warnings)
+    N, D, loss = ladder(0)
+    law = al.laws.fit({"N": N, "D": D, "loss": loss}, "chinchilla", bootstrap=20)
+    assert not any("grow together" in w for w in law.warnings)
+
+
 def test_unreached_floor_warns():
     rng = np.random.default_rng(0)
     N = np.geomspace(1e3, 1e5, 8)

@@ -185,6 +185,9 @@ WRONG = {
     "no rows": ("N,loss\n", "no rows"),
     "no loss": ("N,height\n1,2\n", "column of losses"),
     "no size": ("name,loss\na,2\n", "parameters, tokens or FLOPs"),
+    "no header": ("1e6,2e7,3.1\n2e6,4e7,2.9\n", "header line that names its columns"),
+    "words": ("params,loss\nlarge,2\nhuge,1.9\n", "numbers in its column 'params'; got 'large'"),
+    "all bad": ("N,loss\n1e6,-2\n2e6,-3\n", "all 2 rows are bad, the first on line 2: loss"),
 }
 
 
@@ -194,6 +197,21 @@ def test_wrong_files_are_told(tmp_path, case):
     path = tmp_path / "runs.csv"
     if text is not None:
         path.write_text(text)
+    with pytest.raises(al.InputError, match=words):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("runs.jsonl", "text in UTF-8; got the byte 0x80"),
+        ("runs.parquet", "must be a Parquet file"),
+        ("runs.json", "one object a line and name it .jsonl"),
+    ],
+)
+def test_bytes_of_no_such_kind_are_told(tmp_path, name, words):
+    path = tmp_path / name
+    path.write_bytes(bytes(range(256))[::-1][127:] * 20)
     with pytest.raises(al.InputError, match=words):
         load(path)
 

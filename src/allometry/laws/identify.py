@@ -13,6 +13,7 @@ from numpy import ndarray
 from allometry._core.errors import UnidentifiedError, require
 from allometry._core.estimate import Estimate
 from allometry.laws.backtest import Backtest
+from allometry.laws.cost import path_of
 from allometry.laws.forms import Form
 from allometry.laws.interval import curvature
 from allometry.laws.solve import minimise
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 _POWERS = ("power", "floor", "chinchilla", "tied", "coupled", "repeated")
 """Forms whose a, alpha and beta are exponents of size and data; in others they are levels."""
+
+
+RISING = 0.5
+"""Rank correlation of size and loss from which on the loss is said to rise."""
 
 
 def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Backtest) -> list[str]:
@@ -57,10 +62,17 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
                 f"The exponent {letter} is not determined: its interval includes zero, so "
                 f"{pairs[letter]} may not matter at all."
             )
+    if not any(sentence.startswith("The loss rises") for sentence in said):
+        said += _rising(table)
     if form.name == "power" and params["a"].value < 0:
         said.append(
             "No floor shows in these runs, so that none is identified: the law falls for ever, "
             "which a loss does not. Don't trust it far beyond them."
+        )
+    if {"N", "D"} <= set(form.variables) and path_of(table) is not None:
+        said.append(
+            "N and D grow together in these runs, so that what each of them does is not "
+            "determined, nor are alpha and beta: add runs of other D/N, or fit a form in N alone."
         )
     if len(form.variables) > 1:
         for name in form.variables:
@@ -80,6 +92,20 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
             "and its intervals rest on a typical drift."
         )
     return said
+
+
+def _rising(table: Table) -> list[str]:
+    """A sentence where larger runs lose more, whatever the form made of it."""
+    order = table.order()
+    ranks = [np.unique(a, return_inverse=True)[1].reshape(-1) for a in (order, table.y)]
+    together = float(np.corrcoef(*ranks)[0, 1])
+    if together < RISING:
+        return []
+    name = next(name for name in ("C", "N", "D") if table.varies(name))
+    return [
+        f"The loss rises with {name} (rank correlation {together:.2f}). Check the columns, or "
+        "that larger runs were trained as well as smaller ones."
+    ]
 
 
 def identified(law: "Law", letter: str, *, within: float = 0.5) -> Estimate:

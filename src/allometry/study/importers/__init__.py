@@ -4,6 +4,7 @@ CSV, TSV, JSON lines, Parquet, a study's folder, W&B exports, TensorBoard events
 trainer states and MLflow stores, told apart by what they are.
 """
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +44,11 @@ def load(
     cells, lines, source = _cells(path)
     cells, lines = _where(cells, lines, where)
     found = recognise(list(cells), {"N": N, "D": D, "C": C, "loss": loss})
+    if cells and all(math.isfinite(number(name)) for name in cells):
+        raise InputError(
+            f"{path} must have a header line that names its columns; got the numbers "
+            f"{', '.join(list(cells)[:12])}. Add one, such as params,tokens,loss."
+        )
     if "loss" not in found:
         likely = [name for name in cells if "loss" in name.lower()]
         such = f", as in --loss {likely[0]}" if likely else ""
@@ -59,6 +65,7 @@ def load(
             )
         found["D"] = (step, 1.0)
     made = clean(cells, lines, found, source)
+    _some(path, cells, found, made)
     parted = kinds(cells, found) if source == "CSV" else {}
     if parted:
         most = max(parted, key=lambda column: len(parted[column]))
@@ -71,6 +78,28 @@ def load(
     if found.get("D", ("",))[0] in ("_step", "step"):
         made.notes.append("D is counted in steps, as no column of tokens was recognised.")
     return _only(made, family)
+
+
+def _some(
+    path: Path,
+    cells: tables.Cells,
+    found: dict[str, tuple[str, float]],
+    made: Imported,
+) -> None:
+    """Whether anything is left to fit; if not, what is wrong with the first of it."""
+    sizes = [q for q in ("N", "D", "C") if q in found]
+    if not any(q in made.columns for q in sizes):
+        column = found[sizes[0]][0]
+        raise InputError(
+            f"{path} must hold numbers in its column {column!r}; got "
+            f"{str(next(iter(cells[column]), ''))[:30]!r}."
+        )
+    if not len(made.columns["loss"]):
+        first = made.bad[0]
+        raise InputError(
+            f"{path} must hold a run that can be fitted; all {len(made.bad)} rows are bad, the "
+            f"first on line {first.line}: {first.why}."
+        )
 
 
 def _where(
@@ -108,6 +137,11 @@ def _cells(path: Path) -> tuple[tables.Cells, list[int], str]:
         return (*tables.read_jsonl(path), "JSON lines")
     if kind == ".parquet":
         return (*tables.read_parquet(path), "Parquet")
+    if kind == ".json":
+        raise InputError(
+            f"{path} must be CSV, TSV, JSON lines or Parquet; got a .json file. Write one object "
+            "a line and name it .jsonl."
+        )
     cells, lines = tables.read_csv(path)
     return cells, lines, "W&B history" if logs.is_history(cells) and "_step" in cells else "CSV"
 

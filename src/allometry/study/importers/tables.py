@@ -18,7 +18,7 @@ def read_csv(path: Path) -> tuple[Cells, list[int]]:
         try:
             head = file.readline()
         except UnicodeDecodeError as error:
-            raise InputError(f"{path} must be text in UTF-8; got {error}.") from error
+            raise _not_text(path, error) from error
         if not head.strip():
             raise InputError(f"{path} must have a header line; got an empty file.")
         separator = max("\t;,", key=head.count)
@@ -31,7 +31,9 @@ def read_csv(path: Path) -> tuple[Cells, list[int]]:
                 if row:  # a blank line is nothing; a line of separators is a bad row
                     rows.append(row + [""] * (len(names) - len(row)))
                     lines.append(reader.line_num)
-        except (csv.Error, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise _not_text(path, error) from error
+        except csv.Error as error:
             raise InputError(f"{path} must be a CSV file; got {error}.") from error
     if not rows:
         raise InputError(f"{path} must hold runs; got a header and no rows.")
@@ -43,7 +45,11 @@ def read_jsonl(path: Path) -> tuple[Cells, list[int]]:
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
     with storage("read", path), path.open(encoding="utf-8-sig") as file:
-        for line, text in enumerate(file, 1):
+        try:
+            texts = list(file)
+        except UnicodeDecodeError as error:
+            raise _not_text(path, error) from error
+        for line, text in enumerate(texts, 1):
             if not text.strip():
                 continue
             try:
@@ -64,9 +70,19 @@ def read_parquet(path: Path) -> tuple[Cells, list[int]]:
     import pandas as pd
 
     with storage("read", path):
-        frame = pd.read_parquet(path)
+        try:
+            frame = pd.read_parquet(path)
+        except ValueError as error:  # pyarrow's own errors are of this kind
+            raise InputError(f"{path} must be a Parquet file; it can't be read as one.") from error
     cells: Cells = {str(name): frame[name].tolist() for name in frame.columns}
     return cells, list(range(1, len(frame) + 1))
+
+
+def _not_text(path: Path, error: UnicodeDecodeError) -> InputError:
+    return InputError(
+        f"{path} must be text in UTF-8; got the byte {error.object[error.start]:#04x}. Is it a "
+        "table saved as CSV?"
+    )
 
 
 def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
