@@ -338,6 +338,22 @@ def test_a_study_from_a_file_of_ones_own(tmp_path):
     assert len((tmp_path / "out" / "journal.jsonl").read_text().splitlines()) == 8
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fit", "runs.csv"),
+        ("plan", "runs.csv", "--compute", "1e16"),
+        ("next", "runs.csv", "--budget", "1e15", "--compute", "1e16"),
+    ],
+)
+def test_a_loss_that_rises_with_size_is_told(tmp_path, typed, command):
+    rows = [f"{10**5 * 2**i},{2 * 10**6 * 2**i},{1.5 + 0.1 * i}" for i in range(8)]
+    (tmp_path / "runs.csv").write_text("params,tokens,loss\n" + "\n".join(rows))
+    done = typed(*command, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "! The loss rises with C (rank correlation 1.00)" in done.stdout + done.stderr
+
+
 def test_the_version_is_the_packages(tmp_path, typed):
     done = typed("--version", cwd=tmp_path)
     assert done.stdout.startswith("allometry 0.")

@@ -36,6 +36,8 @@ def next_(
     for sentence in made.words():
         say(sentence)
     law = laws.fit(made.columns, form, seed=seed)
+    for sentence in law.warnings:
+        say(f"! {sentence}")
     design = laws.next_runs(law, budget, N=size, D=tokens, compute=compute, most=most)
     if json:
         write_json(design.to_dict())
