@@ -98,7 +98,7 @@ def _rising(table: Table) -> list[str]:
     """A sentence where larger runs lose more, whatever the form made of it."""
     order = table.order()
     ranks = [np.unique(a, return_inverse=True)[1].reshape(-1) for a in (order, table.y)]
-    together = float(np.corrcoef(*ranks)[0, 1])
+    together = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
     if together < RISING:
         return []
     name = next(name for name in ("C", "N", "D") if table.varies(name))
