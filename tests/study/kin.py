@@ -17,3 +17,25 @@ def kin():
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
     return {pid: lines[pid] for pid in found if pid in lines}
+
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0" * 24 + "01000000"}
+"""127.0.0.1 and ::1 as /proc writes them."""
+
+
+def listening():
+    """Addresses that processes started from here listen at."""
+    sockets = set()
+    for pid in kin():
+        try:
+            names = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+        except OSError:
+            continue
+        sockets |= {n[8:-1] for n in names if n.startswith("socket:[")}
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            cells = line.split()
+            if cells[3] == "0A" and cells[9] in sockets:
+                found.append(cells[1].split(":")[0])
+    return found

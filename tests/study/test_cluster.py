@@ -5,7 +5,6 @@ import signal
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from allometry.cli import main
 from allometry.study import Needs, Study, cluster, local, ray, recipes
 from allometry.study.named import executor
 from tests.study.fakes import Told, _starts
-from tests.study.kin import kin
+from tests.study.kin import LOOPBACK, listening
 from tests.study.test_executors import ends, tasks
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
@@ -30,29 +29,10 @@ def session():
             yield module
 
 
-def listening():
-    """Addresses that processes started from here listen at."""
-    sockets = set()
-    for pid in kin():
-        try:
-            names = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
-        except OSError:
-            continue
-        sockets |= {n[8:-1] for n in names if n.startswith("socket:[")}
-    found = []
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            cells = line.split()
-            if cells[3] == "0A" and cells[9] in sockets:
-                found.append(cells[1].split(":")[0])
-    return found
-
-
 def test_it_listens_to_this_machine_only():
-    loopback = {"0100007F", "0000000000000000FFFF00000100007F", "0" * 24 + "01000000"}
     found = listening()
     assert found
-    assert set(found) <= loopback
+    assert set(found) <= LOOPBACK
 
 
 @pytest.mark.slow

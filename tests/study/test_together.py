@@ -11,7 +11,7 @@ import allometry as al
 from allometry import InputError
 from allometry.study import Study, local, recipes, torchrun
 from allometry.study.named import executor
-from tests.study.kin import kin
+from tests.study.kin import LOOPBACK, kin, listening
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
 
@@ -34,7 +34,7 @@ def ranks():
     """Processes of a group, by rank."""
     found = {}
     for pid, line in kin().items():
-        if "allometry.study.rank" in line and "torch.distributed.run" not in line:
+        if "allometry.study.rank" in line and "allometry.study.meeting" not in line:
             settings = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             (rank,) = [word[5:] for word in settings if word.startswith(b"RANK=")]
             found[int(rank)] = pid
@@ -59,11 +59,15 @@ def same(a, b):
 
 
 def disturbed(sent, rank, events):
-    """Send a signal to one process of the group in the middle of its first training."""
+    """Send a signal to one process of the group in the middle of its first training.
+
+    Addresses that the group listens at are kept among the events.
+    """
 
     def watch(event):
         events.append(event.kind)
         if event.kind == "progress" and "sent" not in events and event.data["step"] > 8:
+            events.extend(f"at {address}" for address in listening())
             os.kill(ranks()[rank], sent)
             events.append("sent")
 
@@ -77,6 +81,9 @@ def test_two_copies_reach_the_loss_of_one_process_though_one_is_killed(undisturb
     )
     assert "sent" in events
     assert events.count("started") == len(runs.frame()) + 1
+    heard = {event[3:] for event in events if event.startswith("at ")}
+    assert heard
+    assert heard <= LOOPBACK
     same(undisturbed, runs)
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
@@ -104,3 +111,5 @@ def test_bad_numbers_are_refused():
         executor("torchrun:twice")
     assert executor("torchrun:shard", workers=3).processes == 3
     assert executor("torchrun").shard is False
+    with pytest.raises(InputError, match="processes must be at least 1; got 0"):
+        executor("torchrun", workers=0)

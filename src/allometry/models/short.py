@@ -42,7 +42,7 @@ def applies(y: Tensor) -> bool:
     """Whether `attention` can take `y` (b, n, 3 h, m): short, in float32, on the processor."""
     fits = y.shape[1] <= LONGEST and y.shape[3] <= WIDEST
     here = y.device.type == "cpu" and y.dtype == torch.float32
-    return fits and here and not torch.jit.is_tracing() and _kernels() is not None
+    return fits and here and _kernels() is not None
 
 
 def attention(
@@ -145,14 +145,14 @@ def _register() -> None:
         f"{name}_backward",
         "(Tensor slope, Tensor y, Tensor? turns, Tensor sums, float scale, bool causal) -> Tensor",
     )
-    torch.library.impl(name, "cpu")(_forward)
-    torch.library.impl(f"{name}_backward", "cpu")(_backward)
+    torch.library.impl(name, "cpu", _forward)
+    torch.library.impl(f"{name}_backward", "cpu", _backward)
     torch.library.register_fake(name)(lambda y, *_: _empty(y))
     torch.library.register_fake(f"{name}_backward")(lambda _, y, *__: torch.empty_like(y))
     torch.library.register_autograd(name, _back, setup_context=_keep)
-    torch.library.register_vmap(name)(_folded(torch.ops.allometry.short_attention, 1))
+    torch.library.register_vmap(name, _folded(torch.ops.allometry.short_attention, 1))
     back = torch.ops.allometry.short_attention_backward
-    torch.library.register_vmap(f"{name}_backward")(_folded(back, 2))
+    torch.library.register_vmap(f"{name}_backward", _folded(back, 2))
 
     # As many as the plain form has: two products there, four on the way back.
     @register_flop_formula(torch.ops.allometry.short_attention)

@@ -13,9 +13,6 @@ from allometry.study.pool import Pool
 from allometry.study.tasks import Bundle, Task, alone
 from allometry.train.device import On
 
-ALONE = ("--standalone", "--local-addr", "127.0.0.1")
-"""All processes on this machine, none of them for others to reach."""
-
 
 @final
 class torchrun(Executor):  # noqa: N801 - reads as `executor=torchrun()`
@@ -31,10 +28,11 @@ class torchrun(Executor):  # noqa: N801 - reads as `executor=torchrun()`
         shard: Share out weights, gradients and optimiser (FSDP2) instead of copying them (DDP).
         threads: Of each; the cores shared out evenly if not given.
         on: As for `local`.
-        options: Of torchrun in place of those for one machine: `["--nnodes=2", "--node-rank=0",
+        options: Of torchrun, for several machines: `["--nnodes=2", "--node-rank=0",
             "--master-addr=HOST", "--master-port=29500"]`. On the other machines, which must see
             the study's folder at the same path, start `torchrun` with the same ones, their own
-            rank, `--nproc-per-node` and `-m allometry.study.rank [--shard]`.
+            rank, `--nproc-per-node` and `-m allometry.study.rank [--shard]`. If not given, all
+            processes are on this machine and nobody else can reach them.
     """
 
     def __init__(
@@ -44,7 +42,7 @@ class torchrun(Executor):  # noqa: N801 - reads as `executor=torchrun()`
         shard: bool = False,
         threads: int | None = None,
         on: On | None = None,
-        options: Sequence[str] = ALONE,
+        options: Sequence[str] = (),
     ) -> None:
         self.on = on or On()
         self.on.resolved()  # refuses a device that is not there
@@ -71,7 +69,8 @@ class torchrun(Executor):  # noqa: N801 - reads as `executor=torchrun()`
     def __call__(self, tasks: Iterable[Task | Bundle], folder: Path) -> Iterator[Event]:
         """Longest first."""
         runs = [t for b in tasks for t in ([b] if isinstance(b, Task) else b.tasks)]
-        command = (sys.executable, "-m", "torch.distributed.run", *self.options)
+        module = "torch.distributed.run" if self.options else "allometry.study.meeting"
+        command = (sys.executable, "-m", module, *self.options)
         command += (f"--nproc-per-node={self.processes}", "-m", "allometry.study.rank")
         command += ("--shard",) if self.shard else ()
         pool = Pool(folder, self._threads, self.on, command)

@@ -8,6 +8,7 @@ References: `zhao2023`.
 """
 
 import copy
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ import torch
 from torch import Tensor, distributed, nn, optim
 
 from allometry._core.errors import require
+
+MEETING = "ALLOMETRY_MEETING"
+"""Names the file in which processes of one machine find one another; else torch's own server."""
 
 
 @final
@@ -145,8 +149,13 @@ def joined(*, shard: bool) -> Iterator[Group]:
     from datetime import timedelta
 
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    met: dict[str, Any] = {}
+    if MEETING in os.environ:
+        rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
+        store = distributed.FileStore(os.environ[MEETING], size)  # pyright: ignore[reportPrivateImportUsage]
+        met = {"store": store, "rank": rank, "world_size": size}
     # Helpers wait while the first process measures, and for the next run.
-    distributed.init_process_group(backend, timeout=timedelta(days=1))
+    distributed.init_process_group(backend, timeout=timedelta(days=1), **met)
     try:
         yield Group(distributed.get_rank(), distributed.get_world_size(), shard)
     finally:
