@@ -211,7 +211,7 @@ def test_games_of_digits_are_reported(tmp_path):
     assert "a fitted gaussian" in text
     assert "Built and trained" not in text
     frame = runs.frame()
-    floor = frame[frame["family"] == "gaussian"]["floor"].item()
+    floor = frame[frame["family"] == "gaussian"]["data_loss"].item()
     assert f"The training data themselves are {words.loss(floor)} distance" in text
     assert 0 < floor < frame["loss"].min()
 

@@ -62,7 +62,9 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
                 f"The exponent {letter} is not determined: its interval includes zero, so "
                 f"{pairs[letter]} may not matter at all."
             )
-    if not any(sentence.startswith("The loss rises") for sentence in said):
+    # What transfer is worth in data rises, as it should.
+    told = any(sentence.startswith("The loss rises") for sentence in said)
+    if not told and form.name != "transfer":
         said += _rising(table)
     if form.name == "power" and params["a"].value < 0:
         said.append(

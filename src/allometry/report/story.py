@@ -183,7 +183,7 @@ def tell(
         waiting=len(set(about(runs).get("runs") or ()) - set(frame["key"])),
         unfinished=unfinished(frame),
         notes=_missing(frame, done, trained, None if unit in _SELF_SCALED else rivals)
-        + _floor(done, unit),
+        + _data_loss(done, unit),
         characters=_characters(said),
         dimensions=_dimensions(said),
     )
@@ -258,15 +258,15 @@ def _missing(
     return tuple(notes)
 
 
-def _floor(done: pd.DataFrame, unit: str) -> tuple[str, ...]:
+def _data_loss(done: pd.DataFrame, unit: str) -> tuple[str, ...]:
     """What the data themselves score, where a study of samples has measured it."""
-    if "floor" not in done or done["floor"].isna().all():
+    if "data_loss" not in done or done["data_loss"].isna().all():
         return ()
-    row = done[done["floor"].notna()].iloc[0]
-    margin = 1.96 * float(row["floor_se"])
-    low, high = (words.loss(max(0.0, float(row["floor"]) + s * margin)) for s in (-1, 1))
+    row = done[done["data_loss"].notna()].iloc[0]
+    margin = 1.96 * float(row["data_loss_se"])
+    low, high = (words.loss(max(0.0, float(row["data_loss"]) + s * margin)) for s in (-1, 1))
     return (
-        f"The training data themselves are {words.loss(float(row['floor']))} {unit} ({low} to "
+        f"The training data themselves are {words.loss(float(row['data_loss']))} {unit} ({low} to "
         f"{high}) from the held-out rows: expect no generator nearer than that, whatever its law "
         "says.",
     )

@@ -30,7 +30,7 @@ from allometry.train.loop import Progress
 class MomentsRun(Request):
     """Samples of a fitted Gaussian, judged as those of a generator are.
 
-    Also judges training rows themselves, `floor`: what no generator can be expected to beat.
+    Also judges training rows themselves, `data_loss`: what no generator can be expected to beat.
 
     Args:
         target: Points or images.
@@ -69,7 +69,7 @@ class MomentsRun(Request):
         place.watch(Progress(1, 1, loss.value))
         found = untrained(self.budget(), loss, test, time.monotonic() - started)
         return Outcome(
-            columns=self.columns | found | {"floor": floor.value, "floor_se": floor.se},
+            columns=self.columns | found | {"data_loss": floor.value, "data_loss_se": floor.se},
             measures=measures(made, self.target),
         )
 
