@@ -40,6 +40,21 @@ def turns(kind, b, n, m, rng):
 
 
 @built
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_reduced_precision_is_rounded_on_the_way_in_and_out_only(dtype):
+    rng = torch.Generator().manual_seed(0)
+    y = torch.randn(2, 9, 6, 8, generator=rng).to(dtype).requires_grad_()
+    wide = y.detach().float().requires_grad_()
+    turn, slope = turns("one", 2, 9, 8, rng), torch.randn(2, 9, 2, 8, generator=rng).to(dtype)
+    assert short.applies(y)
+    made, truth = (short.attention(x, turn, scale=0.3, causal=True) for x in (y, wide))
+    assert torch.equal(made, truth.to(dtype))
+    (back,) = torch.autograd.grad(made, y, slope)
+    (exact,) = torch.autograd.grad(truth, wide, slope.float())
+    assert torch.equal(back, exact.to(dtype))
+
+
+@built
 @settings(max_examples=40, deadline=None)
 @given(
     b=st.integers(1, 4),

@@ -1,20 +1,33 @@
 """What goes together, how long it takes, and that the journal does not depend on it."""
 
+import dataclasses
 import itertools
 import json
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import allometry as al
 from allometry import InputError, Spec
-from allometry.study import Bundle, How, Runs, Schedule, Study, Task, local, recipes, schedule
-from allometry.study.probe import Compiled, Price, probe
+from allometry.study import (
+    Bundle,
+    How,
+    Runs,
+    Schedule,
+    Study,
+    Task,
+    local,
+    prober,
+    recipes,
+    schedule,
+)
+from allometry.study.probe import Compiled, Price, Ways, probe
 from allometry.study.schedule import bundles, choose, one_step, span, stepping
 from allometry.study.within import flops, seconds_of, within
-from allometry.train import branch_step
+from allometry.train import branch_step, next_token
 from tests.study.fakes import FakeRun
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
@@ -101,7 +114,9 @@ def test_one_training_takes_all_threads_unless_other_runs_would_wait_for_them(
 ):
     """Twice as quick on two threads, which then nobody else has."""
     prices = {1: Price(0.02, {}, 0.0, 0.0), 2: Price(0.01, {}, 0.0, 0.0)}
-    monkeypatch.setattr(schedule, "probe", lambda shapes, _, n: [prices[n]] * len(shapes))
+    monkeypatch.setattr(
+        schedule, "probe", lambda shapes, ways: [prices[ways.threads]] * len(shapes)
+    )
     families = [recipes.transformer, recipes.ngram] if counted else [recipes.transformer]
     specs = Study(TEXT, families, ladder=[900], seeds=1, tokens=[1.6e4]).specs()
     made = choose([Task(s, s().work()) for s in specs], workers=2, threads=1)
@@ -111,13 +126,44 @@ def test_one_training_takes_all_threads_unless_other_runs_would_wait_for_them(
 
 def test_a_probe_says_how_long_things_take():
     specs = study().specs()
-    (price,) = probe([specs], workers=1, threads=1)
+    (price,) = probe([specs], Ways(workers=1, threads=1))
     assert 1e-4 < price.step < 1.0
     assert set(price.packed) == {2, 4}
     # More models never take less time, and a pack of four takes less than ten models do.
     assert price.step / 2 < price.packed[4] < 10 * price.step
     assert price.measure > 0
     assert price.finish > price.measure / 2
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "auto"])
+def test_a_probe_computes_in_the_precision_of_the_runs(monkeypatch, precision):
+    monkeypatch.setattr(prober, "best_precision", lambda *_: "bfloat16")
+    seen = []
+
+    def noted(model, *batch):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return next_token(model, *batch)
+
+    made = study().specs()[0]().training()
+    made = dataclasses.replace(made, objective=noted)
+    on = prober._on(made, precision)
+    prober._update(made, 0, on)
+    prober._pack([made], on).step(0)
+    assert on.precision == "bfloat16"
+    assert all(seen)
+    assert len(seen) >= 2
+
+
+def test_a_schedule_tries_the_precision_it_is_asked_for(monkeypatch):
+    seen = []
+
+    def probe(shapes, ways):
+        seen.append(ways.precision)
+        return [Price(0.01, {}, 0.0, 0.0)] * len(shapes)
+
+    monkeypatch.setattr(schedule, "probe", probe)
+    study().schedule("/nonexistent", workers=2, threads=1, precision="auto")
+    assert set(seen) == {"auto"}
 
 
 def losses(folder):

@@ -16,7 +16,16 @@ import torch
 from allometry import models
 from allometry._core.errors import InputError
 from allometry.targets import Text
-from allometry.train import Crowd, Training, adamw, branch_step, evaluate, next_token
+from allometry.train import (
+    Crowd,
+    On,
+    Training,
+    abreast,
+    adamw,
+    branch_step,
+    evaluate,
+    next_token,
+)
 from allometry.train.loop import Stopped
 
 TEXT = Text.from_string("the quick brown fox jumps over the lazy dog. " * 60)
@@ -79,6 +88,53 @@ def test_float32_curves_agree_to_1e_4_over_200_steps():
             same(found[str(i)].trained.curve, training(**arguments).alone().curve, rel=1e-4)
     finally:
         torch.set_default_dtype(torch.float64)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_reduced_precision_is_that_of_a_training_alone(size):
+    """Products are rounded to 8 bits, which grows along 40 steps; an exact run is far from it."""
+    torch.set_default_dtype(torch.float32)
+    try:
+        asked = [{"seed": s, "lr": lr} for s, lr in enumerate([0.01, 0.003])]
+        crowd = Crowd(
+            {str(i): training(**a) for i, a in enumerate(asked)}, size=size, precision="bfloat16"
+        )
+        found = ends(crowd)
+        for i, arguments in enumerate(asked):
+            reduced = training(**arguments).alone(on=On("cpu", "bfloat16")).curve
+            exact = training(**arguments).alone().curve
+            mine = np.array(found[str(i)].trained.curve.loss)
+            assert np.abs(mine / reduced.loss - 1).max() < 0.005
+            assert np.abs(mine / exact.loss - 1).max() < 0.02
+            assert not np.allclose(mine, exact.loss, rtol=1e-6)
+            assert {p.dtype for p in found[str(i)].model.parameters()} == {torch.float32}
+    finally:
+        torch.set_default_dtype(torch.float64)
+
+
+def test_the_precision_that_was_found_quicker_is_kept_when_resumed(tmp_path, monkeypatch):
+    torch.set_default_dtype(torch.float32)
+    try:
+        monkeypatch.setattr(abreast, "best_precision", lambda *_: "bfloat16")
+        undisturbed = ends(Crowd({"a": training()}, precision="auto"))
+        seen, path = [], tmp_path / "c.safetensors"
+        with pytest.raises(Stopped):
+            ends(
+                Crowd({"a": training()}, precision="auto"),
+                save_to=path,
+                watch=lambda *told: seen.append(told),
+                stop=lambda: len(seen) == 9,
+            )
+        monkeypatch.setattr(abreast, "best_precision", lambda *_: "float32")
+        resumed = ends(Crowd({"a": training()}, precision="auto"), save_to=path)
+        assert resumed["a"].trained.curve == undisturbed["a"].trained.curve
+    finally:
+        torch.set_default_dtype(torch.float64)
+
+
+def test_a_precision_that_needs_scaled_gradients_is_refused():
+    with pytest.raises(InputError, match="precision must be one of float32, bfloat16, auto"):
+        Crowd({"a": training()}, precision="float16")
 
 
 @pytest.mark.parametrize("size", [1, 8])

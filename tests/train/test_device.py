@@ -90,6 +90,20 @@ def test_deterministic_trainings_do_not_try():
     assert On("cpu", "auto", deterministic=True).resolved().precision == "float32"
 
 
+@pytest.mark.parametrize(
+    ("on", "precision"),
+    [
+        (On(), "float32"),
+        (On(precision="bfloat16"), "bfloat16"),
+        (On(precision="auto"), "auto"),
+        (On(precision="auto", deterministic=True), "float32"),
+        (On(precision="float16"), "float32"),
+    ],
+)
+def test_packs_have_no_scaler_and_repeat_themselves_where_asked(on, precision):
+    assert on.packed == precision
+
+
 def learnt(precision):
     """A few steps on one number per row, computed in some precision."""
     torch.manual_seed(0)

@@ -124,8 +124,8 @@ def run(
     )
     if budget is not None or flops is not None:
         seconds = None if budget is None else seconds_of(budget)
-        sizes = {"workers": workers, "threads": threads}
-        study = within(study, operations=flops, seconds=seconds, **sizes)
+        most = {"operations": flops, "seconds": seconds}
+        study = within(study, **most, workers=workers, threads=threads, precision=on.packed)
         sizes = f"{words.count(study.ladder[0])} to {words.count(study.ladder[-1])} parameters"
         say(f"The budget allows {sizes}, {words.count(study.tokens[-1])} tokens at most.")
     folder = folder or Path("runs") / study.target.name
@@ -163,9 +163,10 @@ def carry_out(
     when = ""
     if executor.packs:
         sizes = {"workers": executor.workers, "threads": executor.threads}
+        precision = executor.on.packed
         # On a terminal alone, and gone when it is done: no screen should stand still for a minute.
         with err.status("Trying how long steps take here ...") as status:
-            schedule = study.schedule(folder, **sizes, tell=status.update)
+            schedule = study.schedule(folder, **sizes, precision=precision, tell=status.update)
         whole = duration(schedule.seconds + REPORT)
         tasks, when = schedule.tasks, f": about {whole} with the report"
     if tasks:

@@ -27,6 +27,9 @@ class Executor(ABC):
     def threads(self) -> int:
         """Of each."""
 
+    on: On
+    """Where and in which precision runs train; those that are packed stay on the processor."""
+
     @property
     def packs(self) -> bool:
         """Whether runs may go together, as a schedule says."""
@@ -47,8 +50,8 @@ class local(Executor):  # noqa: N801 - reads as `executor=local()`
     Args:
         workers: Processes; one per core if not given.
         threads: Threads of each; the cores shared out evenly if not given.
-        on: Where and in which precision runs train that are not packed; the best device there is,
-            in float32, if not given.
+        on: Where and in which precision runs train; the best device there is, in float32, if not
+            given. What is packed stays on the processor.
     """
 
     def __init__(

@@ -18,6 +18,22 @@ from allometry._core.spec import Spec
 
 @final
 @dataclass(frozen=True)
+class Ways:
+    """How runs will be carried out.
+
+    Args:
+        workers: Processes at once.
+        threads: Of each.
+        precision: In which they will train; see `train.Crowd`.
+    """
+
+    workers: int
+    threads: int
+    precision: str = "float32"
+
+
+@final
+@dataclass(frozen=True)
 class Price:
     """Seconds that one shape takes.
 
@@ -46,18 +62,17 @@ class Compiled:
     once: float
 
 
-def probe(shapes: Sequence[Sequence[Spec]], workers: int, threads: int) -> list[Price | None]:
+def probe(shapes: Sequence[Sequence[Spec]], ways: Ways) -> list[Price | None]:
     """The price of each shape, smallest first, given by runs that differ in seed, rate or length.
 
     `None` for a shape that could not be tried.
 
     Args:
         shapes: Runs of each shape that might be packed.
-        workers: Processes that will work at once.
-        threads: Threads of each.
+        ways: How they will be carried out.
     """
     found = []
-    for prices in _answers(shapes, workers, threads):
+    for prices in _answers(shapes, ways):
         if not prices:
             found.append(None)
             continue
@@ -71,19 +86,17 @@ def probe(shapes: Sequence[Sequence[Spec]], workers: int, threads: int) -> list[
     return found
 
 
-def probe_compiled(
-    packs: Sequence[Sequence[Spec]], workers: int, threads: int
-) -> list[Compiled | None]:
+def probe_compiled(packs: Sequence[Sequence[Spec]], ways: Ways) -> list[Compiled | None]:
     """What compiling whole packs is worth. It takes as long as compiling does.
 
     Each pack is compiled by one process; what is compiled stays on the disk, where workers find
     it within seconds.
     """
-    workers = min(workers, 2 * available_cores(), len(packs))
+    workers = min(ways.workers, 2 * available_cores(), len(packs))
     shares = [list(range(i, len(packs), workers)) for i in range(workers)]
     asked = [[packs[i] for i in share] for share in shares]
     found: list[Compiled | None] = [None] * len(packs)
-    for share, prices in zip(shares, _ask(asked, threads, compiled=True), strict=True):
+    for share, prices in zip(shares, _ask(asked, ways, compiled=True), strict=True):
         for i, price in zip(share, prices, strict=True):
             found[i] = None if price is None else Compiled(**price)
     return found
@@ -95,24 +108,22 @@ def _mean(values: Iterable[float | None]) -> float:
     return sum(there) / len(there) if there else 0.0
 
 
-def _answers(
-    shapes: Sequence[Sequence[Spec]], workers: int, threads: int
-) -> list[list[dict[str, Any]]]:
+def _answers(shapes: Sequence[Sequence[Spec]], ways: Ways) -> list[list[dict[str, Any]]]:
     """What several processes at once say of each shape."""
     # A cluster may have room for more than this machine has.
-    number = min(workers, 2 * available_cores())
-    answers = [a for a in _ask([shapes] * number, threads, compiled=False) if a]
+    number = min(ways.workers, 2 * available_cores())
+    answers = [a for a in _ask([shapes] * number, ways, compiled=False) if a]
     columns = ([a[i] for a in answers] for i in range(len(shapes)))
     return [[found for found in column if found is not None] for column in columns]
 
 
 def _ask(
-    asked: Sequence[Sequence[Sequence[Spec]]], threads: int, *, compiled: bool
+    asked: Sequence[Sequence[Sequence[Spec]]], ways: Ways, *, compiled: bool
 ) -> list[list[dict[str, Any] | None]]:
     """What processes that work at once say of the shapes that each is given."""
     environment = os.environ | {
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
+        "OMP_NUM_THREADS": str(ways.threads),
+        "MKL_NUM_THREADS": str(ways.threads),
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
     }
     processes = [
@@ -127,7 +138,8 @@ def _ask(
     for process, shapes in zip(processes, asked, strict=True):
         plain = [[spec.to_dict() for spec in specs] for specs in shapes]
         assert process.stdin is not None
-        process.stdin.write(json.dumps({"shapes": plain, "compiled": compiled}).encode())
+        about = {"shapes": plain, "compiled": compiled, "precision": ways.precision}
+        process.stdin.write(json.dumps(about).encode())
         process.stdin.close()
     answers = []
     for process, shapes in zip(processes, asked, strict=True):

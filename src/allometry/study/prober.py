@@ -16,7 +16,9 @@ from torch import nn
 from allometry._core.spec import Spec
 from allometry.study.request import Place, TrainingRequest
 from allometry.train.crowd import Crowd
+from allometry.train.device import On, best_precision
 from allometry.train.loop import Curve, Trained
+from allometry.train.packed import Packed
 from allometry.train.training import Training
 
 ENOUGH = 0.04
@@ -26,7 +28,9 @@ TRACED = 1000
 """Steps of a training from which on tracing is tried."""
 
 
-def price(specs: Sequence[Spec], *, cheapest: float, finishing: bool) -> dict[str, Any]:
+def price(
+    specs: Sequence[Spec], *, cheapest: float, finishing: bool, precision: str = "float32"
+) -> dict[str, Any]:
     """What the first of `specs` costs by itself, and packed with the others.
 
     Args:
@@ -34,23 +38,25 @@ def price(specs: Sequence[Spec], *, cheapest: float, finishing: bool) -> dict[st
         cheapest: Seconds of a step of the smallest shape: nearly all of it is calls, which is what
             packing saves. Where a step takes four times as long, packing is not tried.
         finishing: Whether to try what comes after the last step too.
+        precision: In which they will train.
     """
     requests = [spec() for spec in specs]
     trainings: list[Training] = [request.training() for request in requests]
     first = trainings[0]
-    step = _seconds(lambda at: _update(first, at))
+    on = _on(first, precision)
+    step = _seconds(lambda at: _update(first, at, on))
     packed = {}
     if requests[0].packs and step <= 4 * (cheapest or step):
         # A model that torch can't batch is not packed.
         with contextlib.suppress(RuntimeError, NotImplementedError):
             for rows in sorted({2, 4, len(trainings)} - {1}):
                 if rows <= len(trainings):
-                    packed[rows] = _seconds(_pack(trainings[:rows]).step)
+                    packed[rows] = _seconds(_pack(trainings[:rows], on).step)
     traced = 1.0
     if packed and first.steps >= TRACED and min(t / m for m, t in packed.items()) < step:
         # Only where packing pays as it is: tracing takes a second.
         last = max(packed)
-        traced = min(1.0, _seconds(_pack(trainings[:last], traced=True).step) / packed[last])
+        traced = min(1.0, _seconds(_pack(trainings[:last], on, traced=True).step) / packed[last])
     started = time.perf_counter()
     loss = first.measure(first.model)
     measure = time.perf_counter() - started
@@ -61,26 +67,38 @@ def price(specs: Sequence[Spec], *, cheapest: float, finishing: bool) -> dict[st
             "traced": traced}  # fmt: skip
 
 
-def compiled_price(specs: Sequence[Spec]) -> dict[str, Any]:
+def compiled_price(specs: Sequence[Spec], *, precision: str = "float32") -> dict[str, Any]:
     """What a step of all `specs` packed costs eager and compiled, and how soon that is found."""
     import torch
 
     trainings: list[Training] = [spec().training() for spec in specs]
-    eager = _seconds(_pack(trainings).step)
-    _pack(trainings, compiled=True).step(0)
+    on = _on(trainings[0], precision)
+    eager = _seconds(_pack(trainings, on).step)
+    _pack(trainings, on, compiled=True).step(0)
     # Once more, as a worker will: from the disk.
     torch.compiler.reset()
-    pack = _pack(trainings, compiled=True)
+    pack = _pack(trainings, on, compiled=True)
     started = time.perf_counter()
     pack.step(0)
     once = time.perf_counter() - started
     return {"eager": eager, "compiled": _seconds(pack.step), "once": once}
 
 
-def _pack(trainings: Sequence[Training], *, compiled: bool = False, traced: bool = False) -> Any:
+def _on(training: Training, precision: str) -> On:
+    """On the processor, in the precision in which it will train."""
+    if precision == "auto":
+        model, batch = Packed([training.model]).member(0), training.batch(0)
+        precision = best_precision(lambda: training.objective(model, *batch), On("cpu"))
+    return On("cpu", precision)
+
+
+def _pack(
+    trainings: Sequence[Training], on: On, *, compiled: bool = False, traced: bool = False
+) -> Any:
     # What is packed is copied: the trainings themselves stay as they are.
     named = {str(i): training for i, training in enumerate(trainings)}
-    return Crowd(named, size=len(trainings), compiled=compiled, traced=traced).packs[0]
+    ways = {"compiled": compiled, "traced": traced, "precision": on.precision}
+    return Crowd(named, size=len(trainings), **ways).packs[0]
 
 
 def _finish(request: TrainingRequest, training: Training, trained: Trained) -> float:
@@ -93,10 +111,11 @@ def _finish(request: TrainingRequest, training: Training, trained: Trained) -> f
         return time.perf_counter() - started
 
 
-def _update(training: Training, at: int) -> None:
+def _update(training: Training, at: int, on: On) -> None:
     for group in training.optimiser.param_groups:
         group["lr"] = group["peak_lr"] * training.factor(at)
-    loss = training.objective(training.model, *training.batch(at))
+    with on.autocast():
+        loss = training.objective(training.model, *training.batch(at))
     training.optimiser.zero_grad(set_to_none=True)
     loss.backward()
     nn.utils.clip_grad_norm_(training.model.parameters(), training.clip)
@@ -123,16 +142,17 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whoever prints must not speak into the answer
     asked = json.loads(sys.stdin.read())
-    shapes = asked["shapes"]
+    shapes, precision = asked["shapes"], asked["precision"]
     answers: list[dict[str, Any] | None] = []
     cheapest = 0.0
     for i, specs in enumerate(shapes):
         try:
             made = [Spec.from_dict(spec, anywhere=True) for spec in specs]
             if asked["compiled"]:
-                found = compiled_price(made)
+                found = compiled_price(made, precision=precision)
             else:
-                found = price(made, cheapest=cheapest, finishing=i == len(shapes) // 2)
+                middle = i == len(shapes) // 2
+                found = price(made, cheapest=cheapest, finishing=middle, precision=precision)
                 cheapest = cheapest or found["step"]
         except Exception as error:
             print(f"allometry: could not try {specs[0]['spec']}: {error}", file=sys.stderr)  # noqa: T201

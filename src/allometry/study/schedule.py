@@ -13,7 +13,7 @@ import numpy as np
 
 from allometry._core.files import replacing, storage
 from allometry._core.spec import Spec
-from allometry.study.probe import Price, probe, probe_compiled
+from allometry.study.probe import Price, Ways, probe, probe_compiled
 from allometry.study.request import Request, TrainingRequest
 from allometry.study.tasks import Bundle, How, Task, alone
 from allometry.train.schedule import branch_step, log_spaced
@@ -104,6 +104,7 @@ def schedule(
     *,
     workers: int,
     threads: int,
+    precision: str = "float32",
     tell: Callable[[str], None] | None = None,
 ) -> Schedule:
     """Decide for all `tasks` that the folder has not decided before; see `choose`.
@@ -113,12 +114,13 @@ def schedule(
         folder: The study's; need not be there.
         workers: Processes at once.
         threads: Of each.
+        precision: In which runs will train.
         tell: Told what takes long.
     """
     known = {key for about in read(folder).values() for key in about["keys"]}
     fresh = [task for task in tasks if task.key not in known]
     old = bundles([task for task in tasks if task.key in known], folder)
-    chosen = choose(fresh, workers=workers, threads=threads, tell=tell)
+    chosen = choose(fresh, workers=workers, threads=threads, precision=precision, tell=tell)
     both = (*old, *chosen)
     return Schedule(both, workers, span(both, workers))
 
@@ -136,6 +138,7 @@ def choose(
     *,
     workers: int,
     threads: int,
+    precision: str = "float32",
     tell: Callable[[str], None] | None = None,
 ) -> list[Bundle]:
     """Pack what is cheaper packed, by prices tried on this machine.
@@ -148,6 +151,7 @@ def choose(
         tasks: Runs.
         workers: Processes at once.
         threads: Of each.
+        precision: In which runs will train.
         tell: Told what takes long.
     """
     requests = {task.key: task.spec() for task in tasks}
@@ -155,17 +159,18 @@ def choose(
     for task in tasks:
         if isinstance(requests[task.key], TrainingRequest):
             shapes.setdefault(_shape(task.spec, requests[task.key]), []).append(task)
-    prices = _prices(shapes, requests, workers, threads)
+    ways = Ways(workers, threads, precision)
+    prices = _prices(shapes, requests, ways)
     options = [
         _options(members, requests, prices[name])
         for name, members in shapes.items()
         if name in prices
     ]
     found = [bundle for bundles in _quickest(options, workers) for bundle in bundles]
-    found = _compile(found, workers, threads, tell)
+    found = _compile(found, ways, tell)
     if sum(len(bundle.tasks) for bundle in found) == len(tasks):
         # Runs that are no trainings would wait for threads that a long training has taken.
-        found = _spread(found, workers, threads)
+        found = _spread(found, ways)
     there = {task.key: task for bundle in found for task in bundle.tasks}
     guessed = sum(task.work for task in tasks if task.key in there)
     tried = sum(task.work for option in options for bundle in option[0] for task in bundle.tasks)
@@ -174,9 +179,7 @@ def choose(
     return found + rest
 
 
-def _compile(
-    found: list[Bundle], workers: int, threads: int, tell: Callable[[str], None] | None
-) -> list[Bundle]:
+def _compile(found: list[Bundle], ways: Ways, tell: Callable[[str], None] | None) -> list[Bundle]:
     """Compile where a shape takes so long that it could pay, and trying says that it does."""
     shapes: dict[str, list[Bundle]] = {}
     for bundle in found:
@@ -188,7 +191,7 @@ def _compile(
     if tell is not None:
         tell(f"Compiling {len(long)} shapes for this processor, up to half a minute each ...")
     heads = [[t.spec for t in shapes[name][0].tasks][: _rows_of(name)] for name in long]
-    answers = dict(zip(long, probe_compiled(heads, workers, threads), strict=True))
+    answers = dict(zip(long, probe_compiled(heads, ways), strict=True))
     made = []
     for bundle in found:
         name = _pack(bundle)
@@ -196,7 +199,7 @@ def _compile(
         if price is not None:
             share = price.compiled / price.eager
             # Every worker that meets the shape loads it once.
-            if work[name] * (1 - share) > price.once * min(workers, len(shapes[name])):
+            if work[name] * (1 - share) > price.once * min(ways.workers, len(shapes[name])):
                 how = dataclasses.replace(bundle.how, compiled=True)
                 bundle = _renamed(bundle, how, share)
         made.append(bundle)
@@ -213,13 +216,14 @@ def _rows_of(name: str) -> int:
     return json.loads(name)[0]
 
 
-def _spread(found: list[Bundle], workers: int, threads: int) -> list[Bundle]:
+def _spread(found: list[Bundle], ways: Ways) -> list[Bundle]:
     """Give more threads to each where there are fewer bundles than workers, if that helps."""
-    more = workers * threads // max(1, len(found))
-    if not found or more <= threads:
+    more = ways.workers * ways.threads // max(1, len(found))
+    if not found or more <= ways.threads:
         return found
     asked = [[bundle.tasks[0].spec] for bundle in found]
-    few, many = (probe(asked, len(found), n) for n in (threads, more))
+    each = [Ways(len(found), n, ways.precision) for n in (ways.threads, more)]
+    few, many = (probe(asked, way) for way in each)
     made = []
     for bundle, slow, quick in zip(found, few, many, strict=True):
         if slow is not None and quick is not None and quick.step < 0.9 * slow.step:
@@ -277,7 +281,7 @@ def _shape(spec: Spec, request: TrainingRequest) -> str:
 
 
 def _prices(
-    shapes: dict[str, list[Task]], requests: dict[str, Request], workers: int, threads: int
+    shapes: dict[str, list[Task]], requests: dict[str, Request], ways: Ways
 ) -> dict[str, Price]:
     """Of every shape: tried at a few sizes of each family, between them elsewhere."""
     families: dict[str, list[str]] = {}
@@ -287,13 +291,14 @@ def _prices(
         budget = request.budget()
         cost[name] = budget.C / budget.D
         families.setdefault(str(request.columns["family"]), []).append(name)
+    few = min(ways.workers, sum(map(len, shapes.values())))
     found: dict[str, Price] = {}
     for names in families.values():
         names.sort(key=cost.__getitem__)
         picked = sorted({round(i) for i in np.linspace(0, len(names) - 1, PROBED)})
         some = [names[i] for i in picked]
         asked = [[task.spec for task in shapes[n][:LARGEST_PACK]] for n in some]
-        answers = probe(asked, min(workers, sum(map(len, shapes.values()))), threads)
+        answers = probe(asked, dataclasses.replace(ways, workers=few))
         tried = [(cost[n], p) for n, p in zip(some, answers, strict=True) if p is not None]
         if tried:
             found |= {name: _between(cost[name], tried) for name in names}

@@ -106,6 +106,7 @@ class Study:
         *,
         workers: int | None = None,
         threads: int | None = None,
+        precision: str = "float32",
         tell: Callable[[str], None] | None = None,
     ) -> Schedule:
         """What is left to do in `folder`, packed as is quickest here, and how long it will take.
@@ -117,11 +118,13 @@ class Study:
             folder: As for `run`; need not be there.
             workers: As for `local`.
             threads: As for `local`.
+            precision: In which runs will train; see `train.Crowd`.
             tell: Told what takes long.
         """
         place = local(workers, threads)
         sizes = {"workers": place.workers, "threads": place.threads}
-        return schedule(self.tasks(folder), Path(folder), **sizes, tell=tell)
+        tasks = self.tasks(folder)
+        return schedule(tasks, Path(folder), **sizes, precision=precision, tell=tell)
 
     def run(
         self,

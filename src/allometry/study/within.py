@@ -64,6 +64,7 @@ def within(
     seconds: float | None = None,
     workers: int | None = None,
     threads: int | None = None,
+    precision: str = "float32",
 ) -> Study:
     """The study with the tallest ladder, of as many rungs, that the budget allows.
 
@@ -75,6 +76,7 @@ def within(
         seconds: Or: on the clock, by what this machine is found to do.
         workers: As for `local`.
         threads: As for `local`.
+        precision: As for `Study.schedule`.
     """
     require(
         (operations is None) != (seconds is None),
@@ -95,8 +97,8 @@ def within(
 
     first = _tallest(study, guess, seconds, "seconds")
     nowhere = Path("/nonexistent")
-    tried = first.schedule(nowhere, workers=workers, threads=threads).seconds
-    pace = tried / guess(first)
+    tried = first.schedule(nowhere, workers=workers, threads=threads, precision=precision)
+    pace = tried.seconds / guess(first)
     return _tallest(study, lambda study: pace * guess(study), seconds, "seconds")
 
 

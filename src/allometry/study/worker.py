@@ -125,7 +125,8 @@ class Worker:
         trunks = {key: r.trunk for key, r in asked.items() if r.trunk is not None}
         how = order["how"]
         ways = {name: how.get(name, False) for name in ("compiled", "traced")}
-        crowd = Crowd(trainings, trunks=trunks, size=how["size"], **ways)
+        precision = On(**order["on"]).packed
+        crowd = Crowd(trainings, trunks=trunks, size=how["size"], precision=precision, **ways)
         folder = Path(order["folder"])
         for end in crowd(
             save_to=folder / "checkpoints" / f"{order['name']}.safetensors",

@@ -9,8 +9,9 @@ from typing import Any, final
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
+from allometry.train.device import On, best_precision
 from allometry.train.packed import Flat, Packed
 from allometry.train.traced import Losses, Traced, compiler
 from allometry.train.training import Training
@@ -26,16 +27,23 @@ class Lists:
     Args:
         fuse: Compile what was traced; where there is no compiler, it is mapped.
         trace: Trace packs of several rows too where they are not to be compiled.
+        precision: As for `On`, without a scaler of gradients; `"auto"` is decided at the first
+            call.
     """
 
-    def __init__(self, *, fuse: bool, trace: bool) -> None:
+    def __init__(self, *, fuse: bool, trace: bool, precision: str = "float32") -> None:
         self.fuse, self.trace = fuse and compiler() is not None, trace
+        self.precision = precision
         self.known: dict[Any, Traced | None] = {}
 
     def __call__(
         self, pack: Packed, function: Callable[..., Tensor], batch: Sequence[Tensor]
     ) -> tuple[Losses, Flat]:
         """Of all members at the pack's present parameters."""
+        if self.precision == "auto":
+            self.precision = _quickest(pack, function, batch)
+        if self.precision != "float32":
+            function = _reduced(function, self.precision)
         traced = self._traced(pack, function, batch)
         if traced is not None:
             return traced(*batch)
@@ -59,6 +67,22 @@ class Lists:
         if found is not None and found.pack is not pack:
             found = self.known[name] = found.of(pack)
         return found
+
+
+def _reduced(function: Callable[..., Tensor], precision: str) -> Callable[..., Tensor]:
+    """The same function, computed in another precision."""
+
+    def reduced(model: nn.Module, *batch: Tensor) -> Tensor:
+        with On("cpu", precision).autocast():
+            return function(model, *batch)
+
+    return reduced
+
+
+def _quickest(pack: Packed, function: Callable[..., Tensor], batch: Sequence[Tensor]) -> str:
+    """What the first member's passes are quickest in."""
+    model, own = pack.member(0), [part[0] for part in batch]
+    return best_precision(lambda: function(model, *own), On("cpu"))
 
 
 @final

@@ -30,6 +30,9 @@ from allometry.train.training import Training
 LONG = 1000
 """Steps of a training from which on a pack of several rows is traced."""
 
+UNSCALED = ("float32", "bfloat16", "auto")
+"""Precisions in which gradients need no scaling lest they vanish."""
+
 
 @final
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class Crowd:
             compiler they are carried out as they are.
         traced: Whether they are traced to one list of kernels (see `Traced`), which takes a second
             or so; if not given, packs of several rows are, in long trainings.
+        precision: `"float32"`, `"bfloat16"`, or `"auto"`: whichever the first training is found
+            to be quicker in. Weights stay as they are, and so do measurements.
     """
 
     def __init__(
@@ -85,13 +90,17 @@ class Crowd:
         size: int = 8,
         compiled: bool = False,
         traced: bool | None = None,
+        precision: str = "float32",
     ) -> None:
         require(len(trainings) >= 1, "Crowd.trainings", "have at least one", len(trainings))
         require(size >= 1, "Crowd.size", "be at least 1", size)
+        known = f"be one of {', '.join(UNSCALED)}"
+        require(precision in UNSCALED, "Crowd.precision", known, precision)
         self.trainings, self.size = trainings, size
         # The longest is there until the end, so a resumed crowd decides as the first one did.
         longest = max(training.steps for training in trainings.values())
-        self.lists = Lists(fuse=compiled, trace=longest >= LONG if traced is None else traced)
+        trace = longest >= LONG if traced is None else traced
+        self.lists = Lists(fuse=compiled, trace=trace, precision=precision)
         self.logs = {name: _Log() for name in trainings}
         self.step = 0
         rows: dict[str, list[str]] = {}
@@ -244,6 +253,7 @@ class Crowd:
         for log in logs.values():
             log["last"] = None if math.isnan(log["last"]["value"]) else log["last"]
         progress = {"step": self.step, "rows": [row.names for row in rows], "logs": logs}
+        progress |= {"precision": self.lists.precision}
         checkpoint.write(path, tensors, progress)
 
     def _resume(self, path: Path) -> None:
@@ -264,6 +274,8 @@ class Crowd:
                 model = _copy_of(self.trainings[names[0]].model, tensors, f"{i}.model.")
                 rows.append(_Row(names, model, tensors[f"{i}.first"], tensors[f"{i}.second"]))
         self.step = progress["step"]
+        # Begun in one precision, ended in it.
+        self.lists.precision = progress.get("precision", self.lists.precision)
         for name in self.trainings:
             log = progress["logs"][name]
             last = Estimate(math.nan) if log["last"] is None else Estimate(**log["last"])

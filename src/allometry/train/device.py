@@ -60,6 +60,12 @@ class On:
         fixed = self.deterministic and self.precision == "auto"
         return On(str(device), "float32" if fixed else self.precision, self.deterministic)
 
+    @property
+    def packed(self) -> str:
+        """The precision of packs: these scale no gradients, as float16 would need."""
+        fixed = self.precision == "float16" or (self.deterministic and self.precision == "auto")
+        return "float32" if fixed else self.precision
+
     def autocast(self) -> Any:
         """A context in which the model computes in the chosen precision."""
         if self.precision == "float32":

@@ -55,7 +55,8 @@ class TunedRun(Request):
         asked = {str(lr): _rated(self.run, lr) for lr in self.rates}
         trainings = {name: request.training() for name, request in asked.items()}
         together = self.run.packs and self.budget().N <= PACKED
-        crowd = Crowd(trainings, size=len(asked) if together else 1)
+        size = len(asked) if together else 1
+        crowd = Crowd(trainings, size=size, precision=place.on.packed)
         judge = Judge()
 
         def watch(name: str, progress: Progress) -> None:
