@@ -5,14 +5,15 @@ Run: python bench/ladder.py [overhead] [compile] [tokens] [points] [cores] [sche
 `overhead`: our loop beside a bare one, same model, one thread, CPU seconds (`overhead=60`: so many
 rounds). `compile`: fills torch's cache on disk for `tokens`, as a schedule does before it starts.
 `tokens`: tokens a second of a nanoGPT-style loop at torch's defaults beside our processes of one
-thread, eager and compiled, and the share of the measured matmul peak; `compile=1e5,8.1e5` and
-`tokens=1e5,8.1e5` do these sizes only. `points`: eight packed seeds of 2-D models beside a loop
-over the seeds, one thread (`points=compiled`: compiled too, which takes minutes). `cores`: the
-same on the clock, two processes with a pack each. `schedule`: losses of runs with shared trunks
-beside cosine runs of the same lengths. `rates`: both schedules at several rates, one size. `law`:
-wall time from nothing to all final losses, three sizes and numbers of tokens: the loop tries three
-rates at each; ours tries them at the smallest size, stops hopeless ones, carries the best to the
-others and shares trunks.
+thread, eager, compiled and compiled with `precision="auto"`, and the share of the matmul peak
+measured in float32; `compile=1e5,8.1e5` and `tokens=1e5,8.1e5` do these sizes only. `points`:
+eight packed seeds of 2-D models beside a loop over the seeds, one thread (`points=compiled`: also
+compiled, which takes minutes). `cores`: the same on the clock, two processes with a pack each.
+`schedule`: losses of runs with shared trunks beside cosine runs of the same lengths. `rates`: both
+schedules at several rates, one size. `law`: wall time from nothing to all final losses, three
+sizes and numbers of tokens (`law=4e5`: that many at most): the loop tries three rates at each;
+ours tries them at the smallest size, stops hopeless ones, carries the best to the others and
+shares trunks.
 """
 
 import contextlib
@@ -209,10 +210,17 @@ def text_training(shape, batch, seed=0):
 
 
 def stepping(trainings, way):
-    """A function that takes so many steps of all `trainings`, packed in one of our ways."""
+    """A function that takes so many steps of all `trainings`, packed in one of our ways.
+
+    `auto` is compiled, in whatever precision is found quicker, as `--precision auto` has it.
+    """
     named = {str(i): training for i, training in enumerate(trainings)}
     crowd = al.train.Crowd(
-        named, size=len(named), compiled=way == "compiled", traced=way == "traced"
+        named,
+        size=len(named),
+        compiled=way in ("compiled", "auto"),
+        traced=way == "traced",
+        precision="auto" if way == "auto" else "float32",
     )
 
     def run(steps):
@@ -260,8 +268,9 @@ def sizes_of(words):
 
 def compile_all(words=""):
     for size, _ in sizes_of(words):
-        seconds = timed(lambda size=size: at_once("compiled", 1, size, 1, 32))
-        print(f"size about {size:,.0f}: ready after {seconds:.0f} s", flush=True)
+        for kind in ("compiled", "auto"):
+            seconds = timed(lambda s=size, k=kind: at_once(k, 1, s, 1, 32))
+            print(f"size about {size:,.0f}, {kind}: ready after {seconds:.0f} s", flush=True)
 
 
 def tokens(words="", rounds=3):
@@ -269,20 +278,23 @@ def tokens(words="", rounds=3):
     torch.set_num_threads(cores)
     top = peak()
     print(f"matmul peak {top / 1e9:.0f} GFLOP/s on {torch.get_num_threads()} threads")
-    kinds = {"loop": 1, "eager": cores, "compiled": cores}
+    kinds = {"loop": 1, "eager": cores, "compiled": cores, "auto": cores}
     for size, steps in sizes_of(words):
         found = [
             [at_once(kind, number, size, steps, 32) for kind, number in kinds.items()]
             for _ in range(rounds)
         ]
-        theirs, eager, fused = (median(x) for x in zip(*found, strict=True))
+        theirs, *others = (median(x) for x in zip(*found, strict=True))
         model = ours(grow(size))
         N, _ = al.train.count_parameters(model)
         each = al.train.count_training_flops(model, vocabulary=V, context=CONTEXT, tokens=1)
+        told = "; ".join(
+            f"{kind} {rate / 1e3:.1f}k: {rate / theirs:.2f}x ({rate * each / top:.1%})"
+            for kind, rate in zip(list(kinds)[1:], others, strict=True)
+        )
         print(
-            f"N = {N:,}: loop {theirs / 1e3:.1f}k tokens/s ({theirs * each / top:.1%} of peak), "
-            f"ours eager {eager / 1e3:.1f}k: {eager / theirs:.2f}x ({eager * each / top:.1%}), "
-            f"compiled {fused / 1e3:.1f}k: {fused / theirs:.2f}x ({fused * each / top:.1%})",
+            f"N = {N:,}: loop {theirs / 1e3:.1f}k tokens/s ({theirs * each / top:.1%} of peak); "
+            f"ours {told}",
             flush=True,
         )
 
@@ -489,7 +501,9 @@ def bare_training(size, D, lr, batch=8):
     return al.train.evaluate(model, TEXT, "validation", context=CONTEXT).value
 
 
-def law(sizes=(1e4, 3.1e4, 1e5), D=(1e5, 2e5, 4e5), tried=(0.004, 0.008, 0.016)):
+def law(words="", sizes=(1e4, 3.1e4, 1e5), tried=(0.004, 0.008, 0.016)):
+    longest = float(words or 8e5)
+    D = (longest / 4, longest / 2, longest)
     started = time.perf_counter()
     theirs = {
         (size, tokens): min(bare_training(size, tokens, lr) for lr in tried)
