@@ -9,11 +9,12 @@ thread, eager, compiled and compiled with `precision="auto"`, and the share of t
 measured in float32; `compile=1e5,8.1e5` and `tokens=1e5,8.1e5` do these sizes only. `points`:
 eight packed seeds of 2-D models beside a loop over the seeds, one thread (`points=compiled`: also
 compiled, which takes minutes). `cores`: the same on the clock, two processes with a pack each.
-`schedule`: losses of runs with shared trunks beside cosine runs of the same lengths. `rates`: both
-schedules at several rates, one size. `law`: wall time from nothing to all final losses, three
-sizes and numbers of tokens (`law=4e5`: that many at most): the loop tries three rates at each;
-ours tries them at the smallest size, stops hopeless ones, carries the best to the others and
-shares trunks.
+`schedule`: losses of runs with shared trunks beside cosine runs of the same lengths. `rates`: the
+same, each schedule at its own best rate of five (`rates=FOLDER` keeps the runs there). `law`: wall
+time from nothing to all final losses, three sizes and numbers of tokens (`law=4e5`: that many at
+most): the loop tries three rates at each; ours tries them at the smallest size, stops hopeless
+ones, carries the best to the others and shares trunks (`law=4e5,wsd`: the loop has our schedule
+too, in a run for each number of tokens).
 """
 
 import contextlib
@@ -30,6 +31,7 @@ from statistics import median
 import gan
 import numpy as np
 import torch
+from scipy.stats import t as student
 from torch import nn
 from torch.nn import functional as F
 
@@ -458,29 +460,66 @@ def schedule(seeds=3):
         )
 
 
-def rates(size=3e4, D=1.6e5, seeds=3):
-    """Each schedule at its own best rate."""
-    tried = [0.002, 0.004, 0.008, 0.016, 0.032]
-    for name, recipe in (
-        ("cosine", al.study.recipes.transformer),
-        ("wsd", al.study.recipes.cooled(al.study.recipes.transformer)),
-    ):
-        recipes = [al.study.recipes.at_rate(recipe, {"transformer": lr}) for lr in tried]
-        study = al.study.Study(TEXT, recipes, [size], seeds=seeds, tokens=D)
-        inner = {s.key: s.arguments.get("run", s).arguments["lr"] for s in study.specs()}
-        with tempfile.TemporaryDirectory() as folder:
-            frame = study.run(folder).frame()
-        groups = frame.groupby(frame["key"].map(inner))["loss"]
-        told = ", ".join(
-            f"{lr:g}: {x.mean():.4f} (se {x.std() / math.sqrt(len(x)):.4f})" for lr, x in groups
-        )
-        print(f"{name}, N about {size:,.0f}, D {D:,.0f}: {told}", flush=True)
+def rates(folder="", sizes=(3e3, 1e4), D=(1e5, 2e5, 4e5), seeds=4):
+    """Both schedules, each at its own best rate, chosen for every size and number of tokens.
+
+    The rate of a seed is the best of the other seeds in the mean, so that no loss has chosen its
+    own. Given a `folder`, what it has is not trained again.
+    """
+    tried = [0.008, 0.016, 0.032, 0.064]
+    frames, spent = {}, {}
+    with tempfile.TemporaryDirectory() as other:
+        for name, recipe in (
+            ("cosine", al.study.recipes.transformer),
+            ("wsd", al.study.recipes.cooled(al.study.recipes.transformer)),
+        ):
+            recipes = [al.study.recipes.at_rate(recipe, {"transformer": lr}) for lr in tried]
+            study = al.study.Study(TEXT, recipes, sizes, seeds=seeds, tokens=list(D))
+            place = Path(folder or other) / name
+            plan = study.schedule(place, workers=1, threads=1)
+            frame = study.run(place, al.study.local(1, 1), schedule=plan).frame()
+            inner = {s.key: s.arguments.get("run", s).arguments["lr"] for s in study.specs()}
+            frames[name] = frame.assign(rate=frame["key"].map(inner))
+            spent[name] = flops(study)
+    share = spent["wsd"] / spent["cosine"]
+    print(
+        f"FLOPs: one run for each D {spent['cosine']:.3g}, trunks {spent['wsd']:.3g}: {share:.3f}"
+    )
+    gaps = {}
+    for N, tokens in frames["cosine"].groupby(["N", "D"]).groups:
+        found = {}
+        for name, frame in frames.items():
+            here = frame[(frame["N"] == N) & (frame["D"] == tokens)]
+            table = here.pivot_table(index="seed", columns="rate", values="loss")
+            found[name] = _at_best(table)
+            means = ", ".join(f"{lr:g}: {loss:.4f}" for lr, loss in table.mean().items())
+            print(f"N = {N:,}, D = {tokens:,}, {name}: {means}")
+        gaps[N, tokens] = found["wsd"] - found["cosine"]
+        means = ", ".join(f"{name} {losses.mean():.4f}" for name, losses in found.items())
+        print(f"  at their best: {means}, difference {_interval(gaps[N, tokens])}", flush=True)
+    # A seed's cells share its weights and batches, so seeds are what is counted.
+    whole = np.mean(list(gaps.values()), axis=0)
+    print(f"all sizes and numbers of tokens: difference {_interval(whole)}")
 
 
-def bare_training(size, D, lr, batch=8):
-    """Our model as a person would train it: AdamW as torch gives it, a cosine, one process."""
-    width, depth, _ = shape = grow(size)
-    model = ours(shape)
+def _at_best(table):
+    """The loss of each seed (row) at the rate (column) that is best for the other seeds."""
+    # A rate at which any seed diverged is none.
+    others = ((table.sum(skipna=False) - row).idxmin() for _, row in table.iterrows())
+    return np.array([table.loc[seed, lr] for seed, lr in zip(table.index, others, strict=True)])
+
+
+def _interval(values):
+    """The mean of independent values and its 95 % interval (Student's t)."""
+    mean, se = np.mean(values), np.std(values, ddof=1) / math.sqrt(len(values))
+    half = student.ppf(0.975, len(values) - 1) * se
+    return f"{mean:+.4f} ({mean - half:+.4f} to {mean + half:+.4f})"
+
+
+def bare_training(size, D, lr, shape="cosine", warmup=None, batch=8):
+    """Our model as a person would train it: AdamW as torch gives it, one process."""
+    width, depth, _ = grown = grow(size)
+    model = ours(grown)
     scaled = lr / math.sqrt(depth)
     groups = al.train.parameter_groups(
         model, lr=scaled, width=width, base_width=64, weight_decay=0.1
@@ -488,8 +527,9 @@ def bare_training(size, D, lr, batch=8):
     peaks = [group["lr"] for group in groups]
     optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.95))
     steps = max(1, round(D / (batch * CONTEXT)))
+    warmup = warmup or max(1, steps // 20)
     for step in range(steps):
-        factor = al.train.warmup_decay(step, steps=steps, warmup=max(1, steps // 20))
+        factor = al.train.warmup_decay(step, steps=steps, warmup=warmup, shape=shape)
         for group, peak in zip(optimiser.param_groups, peaks, strict=True):
             group["lr"] = peak * factor
         x = TEXT.batch(step, size=batch, context=CONTEXT, seed=0)
@@ -502,11 +542,14 @@ def bare_training(size, D, lr, batch=8):
 
 
 def law(words="", sizes=(1e4, 3.1e4, 1e5), tried=(0.004, 0.008, 0.016)):
-    longest = float(words or 8e5)
-    D = (longest / 4, longest / 2, longest)
+    longest, _, shape = (words or "8e5").partition(",")
+    D = [float(longest) / part for part in (4, 2, 1)]
+    shape = shape or "cosine"
+    # Ours warm up in a tenth of the shortest training; a cosine in a twentieth of its own.
+    warmup = round(min(D) / (8 * CONTEXT)) // 10 if shape == "wsd" else None
     started = time.perf_counter()
     theirs = {
-        (size, tokens): min(bare_training(size, tokens, lr) for lr in tried)
+        (size, tokens): min(bare_training(size, tokens, lr, shape, warmup) for lr in tried)
         for size in sizes
         for tokens in D
     }
