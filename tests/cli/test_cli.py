@@ -363,12 +363,19 @@ def test_the_version_is_the_packages(tmp_path, typed):
 def test_stopping_is_said_in_words_and_leaves_a_checkpoint(tmp_path, asked):
     (tmp_path / "text.txt").write_text(prose())
     long = ["--rungs=1", "--largest=6000", "--seeds=1", "--tokens=50000000", "--context=32"]
-    with start("run", "text.txt", *long, cwd=tmp_path) as process:
+    runs = tmp_path / "runs/text"
+
+    def at_work():
+        """Whether an n-gram is done and the long run beside it has been heard of: it steps."""
+        done = [path.stem for path in (runs / "weights").glob("*")]
+        heard = [path.name for path in (runs / "tensorboard").glob("*")]
+        return bool(done) and bool(set(heard) - set(done))
+
+    with start("run", "text.txt", *long, "--tensorboard", cwd=tmp_path) as process:
         try:
             assert "runs on text" in process.stderr.readline()
             deadline = time.monotonic() + 120
-            # The n-grams, beside the long run.
-            while not list((tmp_path / "runs/text/weights").glob("*")):
+            while not at_work():
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             process.send_signal(asked)
@@ -377,7 +384,7 @@ def test_stopping_is_said_in_words_and_leaves_a_checkpoint(tmp_path, asked):
             process.kill()
     assert process.returncode == 130
     assert err.strip() == "Stopped. The same command goes on from here."
-    assert list((tmp_path / "runs/text/checkpoints").iterdir())
+    assert list((runs / "checkpoints").iterdir())
 
 
 def test_a_reader_that_leaves_early_is_no_error(studied):

@@ -4,6 +4,7 @@ import os
 import random
 import time
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,18 +39,24 @@ def test_what_is_unknown_is_refused(arguments):
 
 
 @pytest.mark.parametrize(("reduced", "expected"), [(0.001, "bfloat16"), (0.009, "float32")])
-def test_precision_is_reduced_only_where_trying_shows_a_gain(reduced, expected):
+def test_precision_is_reduced_only_where_trying_shows_a_gain(monkeypatch, reduced, expected):
     weight = torch.ones(1, requires_grad=True)
+    now = [0.0]
+    monkeypatch.setattr(device, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def step():
-        time.sleep(reduced if torch.is_autocast_enabled("cpu") else 0.01)
+        now[0] += reduced if torch.is_autocast_enabled("cpu") else 0.01
         return weight.sum()
 
     assert device.best_precision(step, On("cpu", "auto")) == expected
 
 
-def test_a_small_transformer_stays_at_float32_and_a_resumed_one_at_what_it_began_with(tmp_path):
+def test_a_small_transformer_stays_at_float32_and_a_resumed_one_at_what_it_began_with(
+    tmp_path, monkeypatch
+):
     """Conversions cost several times what products so small could gain, on any processor."""
+    # The processor's seconds, which others' work does not lengthen as it does the clock's.
+    monkeypatch.setattr(device, "time", SimpleNamespace(perf_counter=time.process_time))
     training = text_training(Asked(), *model_and_optimiser())
     path, seen = tmp_path / "c.safetensors", []
     with pytest.raises(Stopped):
