@@ -12,6 +12,7 @@ from scipy import stats
 from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.study.recipes.density import Vectors
+from allometry.study.recipes.outcome import untrained
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Images, Points, Table
 from allometry.train.budget import Budget
@@ -81,23 +82,6 @@ class BaselineRun(Request):
             rows = rows + (target.log_scale if isinstance(target, Table) else 0.0)
         se = float(rows.std(ddof=1)) / math.sqrt(len(rows))
         return Estimate(float(rows.mean()), se, n=len(rows), method="independent rows")
-
-
-def untrained(budget: Budget, loss: Estimate, test: Estimate, seconds: float) -> dict[str, Any]:
-    """Columns of what is fitted by a formula: no compute is counted."""
-    return {
-        "N": budget.N,
-        "N_embedding": 0,
-        "D": budget.D,
-        "D_unique": budget.D,
-        "C": None,
-        "C_6ND": None,
-        "loss": loss.value,
-        "loss_se": loss.se,
-        "test_loss": test.value,
-        "test_loss_se": test.se,
-        "seconds": seconds,
-    }
 
 
 def baseline(

@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from allometry._core.spec import Spec
-from allometry.study.recipes.baseline import untrained
 from allometry.study.recipes.imitated import (
     DATA,
     JUDGED,
@@ -19,6 +18,7 @@ from allometry.study.recipes.imitated import (
     measures,
     training_rows,
 )
+from allometry.study.recipes.outcome import untrained
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Points
 from allometry.train.budget import Budget

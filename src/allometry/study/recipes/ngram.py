@@ -1,5 +1,6 @@
 """Count models: interpolated modified Kneser-Ney of growing order. No training loop."""
 
+import dataclasses
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.measure import block_mean
 from allometry.models import KneserNey
+from allometry.study.recipes.outcome import untrained
 from allometry.study.recipes.words import about, generate, same_text, worth
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Sources, Text
@@ -66,21 +68,9 @@ class NgramRun(Request):
         shape = Spec(KneserNey, order=self.order, vocabulary=self.target.vocabulary.size)
         checkpoint.save_weights(place.weights, model, about("ngram", shape, self.target))
         place.watch(Progress(1, 1, loss.value))
+        counted = dataclasses.replace(self.budget(), N=model.N)
         return Outcome(
-            columns=self.columns
-            | {
-                "N": model.N,
-                "N_embedding": 0,
-                "D": self.target.D_unique,
-                "D_unique": self.target.D_unique,
-                "C": None,
-                "C_6ND": None,
-                "loss": loss.value,
-                "loss_se": loss.se,
-                "test_loss": test.value,
-                "test_loss_se": test.se,
-                "seconds": seconds,
-            },
+            columns=self.columns | untrained(counted, loss, test, seconds),
             sample=generate(model, self.target, 0),
             measures=worth(model, self.target, 0),
         )

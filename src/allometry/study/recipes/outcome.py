@@ -1,4 +1,4 @@
-"""What every trained run writes into the journal."""
+"""What every run writes into the journal, trained or not."""
 
 from typing import Any
 
@@ -61,3 +61,27 @@ def outcome(
         sample=sample,
         measures=measures or {},
     )
+
+
+def untrained(budget: Budget, loss: Estimate, test: Estimate, seconds: float) -> dict[str, Any]:
+    """Columns of what is counted, built or fitted by a formula: no compute is counted.
+
+    Args:
+        budget: N and D.
+        loss: On validation.
+        test: On test.
+        seconds: It took.
+    """
+    return {
+        "N": budget.N,
+        "N_embedding": 0,
+        "D": budget.D,
+        "D_unique": budget.D,
+        "C": None,
+        "C_6ND": None,
+        "loss": loss.value,
+        "loss_se": loss.se,
+        "test_loss": test.value,
+        "test_loss_se": test.se,
+        "seconds": seconds,
+    }

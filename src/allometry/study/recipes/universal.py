@@ -1,5 +1,6 @@
 """Built and trained transformers on one sequence-to-sequence function, error against size."""
 
+import dataclasses
 import functools
 import math
 import time
@@ -19,6 +20,7 @@ from allometry._core.spec import Spec
 from allometry.construct.compact import count
 from allometry.measure import d_p
 from allometry.models import Transformer
+from allometry.study.recipes.outcome import untrained
 from allometry.study.recipes.transformer import grow
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import SequenceFunction
@@ -92,24 +94,10 @@ class BuiltRun(Request):
         loss, test = (d_p(made, t.f, shape=(t.d, t.n), points=512, seed=seed) for seed in (1, 2))
         made.save(place.weights)
         place.watch(Progress(1, 1, loss.value))
-        weights = list(made.model.parameters())
-        return Outcome(
-            columns=self.columns
-            | {
-                "N": sum(int((w != 0).sum()) for w in weights),
-                "N_embedding": 0,
-                "D": self._cost.cells,
-                "D_unique": self._cost.cells,
-                "C": None,
-                "C_6ND": None,
-                "loss": loss.value,
-                "loss_se": loss.se,
-                "test_loss": test.value,
-                "test_loss_se": test.se,
-                "seconds": time.monotonic() - started,
-                "blocks": made.model.depth,
-            }
-        )
+        there = sum(int((w != 0).sum()) for w in made.model.parameters())
+        budget = dataclasses.replace(self.budget(), N=there)
+        found = untrained(budget, loss, test, time.monotonic() - started)
+        return Outcome(columns=self.columns | found | {"blocks": made.model.depth})
 
 
 @final
