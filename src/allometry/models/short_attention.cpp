@@ -213,6 +213,16 @@ struct Head {
   int64_t own(const Shape& s) const { return b * s.n * width + h * s.m; }
 };
 
+// A head's queries times the scale, its keys, also on their side, and its values.
+void lay_head(const Shape& s, const Head& head, const float* y, float* q, float* k, float* v,
+              float* kt) {
+  const float *tokens = y + head.joined(s), *turn = s.turn(head.b);
+  lay(s, turn, tokens, head.step, 1.0f, s.scale, q, s.mp);
+  lay(s, turn, tokens + head.width, head.step, 1.0f, 1.0f, k, s.mp);
+  lay(s, nullptr, tokens + 2 * head.width, head.step, 1.0f, 1.0f, v, s.mp);
+  transpose(s, k, kt);
+}
+
 void forward_heads(const Shape& s, const float* y, float* out, float* lse, int64_t from,
                    int64_t to) {
   const int64_t flat = s.np * s.mp;
@@ -221,11 +231,7 @@ void forward_heads(const Shape& s, const float* y, float* out, float* lse, int64
   float* e = o + flat;
   for (int64_t index = from; index < to; ++index) {
     const Head head(s, index);
-    const float *tokens = y + head.joined(s), *turn = s.turn(head.b);
-    lay(s, turn, tokens, head.step, 1.0f, s.scale, q, s.mp);
-    lay(s, turn, tokens + head.width, head.step, 1.0f, 1.0f, k, s.mp);
-    lay(s, nullptr, tokens + 2 * head.width, head.step, 1.0f, 1.0f, v, s.mp);
-    transpose(s, k, kt);
+    lay_head(s, head, y, q, k, v, kt);
     for (int64_t i = 0; i < s.n; i += R) {
       const int64_t columns = s.seen(i), rows = std::min(R, s.n - i);
       float shares[R];
@@ -265,13 +271,9 @@ void backward_heads(const Shape& s, const float* g, const float* y, const float*
   float *p = dv + flat, *ds = p + square;
   for (int64_t index = from; index < to; ++index) {
     const Head head(s, index);
-    const float *tokens = y + head.joined(s), *turn = s.turn(head.b);
-    lay(s, turn, tokens, head.step, 1.0f, s.scale, q, s.mp);
-    lay(s, turn, tokens + head.width, head.step, 1.0f, 1.0f, k, s.mp);
-    lay(s, nullptr, tokens + 2 * head.width, head.step, 1.0f, 1.0f, v, s.mp);
-    lay(s, nullptr, g + head.own(s), head.width, 1.0f, 1.0f, go, s.mp);
-    transpose(s, k, kt);
+    lay_head(s, head, y, q, k, v, kt);
     transpose(s, v, vt);
+    lay(s, nullptr, g + head.own(s), head.width, 1.0f, 1.0f, go, s.mp);
     for (int64_t i = 0; i < s.n; i += R) {
       const int64_t columns = s.seen(i), rows = std::min(R, s.n - i);
       product(s, q + i * s.mp, kt, columns, p + i * s.np);
@@ -299,6 +301,7 @@ void backward_heads(const Shape& s, const float* g, const float* y, const float*
       mixture(s, p + j, 1, s.np, go, first, s.n, dv + j * s.mp);
     }
     float* back = dy + head.joined(s);
+    const float* turn = s.turn(head.b);
     lay(s, turn, dq, s.mp, -1.0f, s.scale, back, head.step);
     lay(s, turn, dk, s.mp, -1.0f, 1.0f, back + head.width, head.step);
     lay(s, nullptr, dv, s.mp, 1.0f, 1.0f, back + 2 * head.width, head.step);
