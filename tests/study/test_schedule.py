@@ -3,6 +3,9 @@
 import dataclasses
 import itertools
 import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -20,14 +23,18 @@ from allometry.study import (
     Study,
     Task,
     local,
+    prices,
     prober,
     recipes,
     schedule,
+    trial,
 )
-from allometry.study.probe import Compiled, Price, Ways, probe
+from allometry.study.probe import Compiled, Price, Ways, Whole, probe
 from allometry.study.schedule import bundles, choose, one_step, span, stepping
 from allometry.study.within import flops, seconds_of, within
 from allometry.train import branch_step, next_token
+from allometry.train.loop import Progress, Stopped
+from allometry.train.schedule import log_spaced
 from tests.study.fakes import FakeRun
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
@@ -124,9 +131,94 @@ def test_one_training_takes_all_threads_unless_other_runs_would_wait_for_them(
     assert {bundle.how.threads for bundle in made} == ({None} if counted else {2})
 
 
+@dataclass(frozen=True)
+class Stepping(FakeRun):
+    """A run whose seconds are known, on a clock of its own."""
+
+    family: str = "stepping"
+    steps: int = 0
+    unlike: float = 0.0
+    """Seconds more to make it where it is long."""
+
+    clock: ClassVar[list[float]] = [0.0]
+
+    @property
+    def columns(self):
+        return super().columns | {"family": self.family}
+
+    @property
+    def parts(self):
+        """To make it, of a step, of a measurement, to finish."""
+        return 0.1 + (self.unlike if self.steps > 100 else 0.0), 0.01, 0.03, 0.4
+
+    def __call__(self, place):
+        make, step, measurement, finish = self.parts
+        marks = log_spaced(self.steps, 12)
+        self.clock[0] += make
+        for at in range(1, self.steps + 1):
+            self.clock[0] += step + (measurement if at in marks else 0.0)
+            place.watch(Progress(at, self.steps, 1.0))
+            if place.stop() and at < self.steps:
+                raise Stopped
+        self.clock[0] += finish
+        return super().__call__(place)
+
+
+@pytest.mark.parametrize("asked", [{"steps": 30}, {"steps": 3000}, {"steps": 900, "unlike": 0.5}])
+def test_the_seconds_of_a_run_are_known_from_a_part_of_it(monkeypatch, asked):
+    run, now = Stepping("a", **asked), Stepping.clock
+    monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    make, step, measurement, finish = run.parts
+    truth = make + run.steps * step + len(log_spaced(run.steps, 12)) * measurement + finish
+    started = now[0]
+    # The few steps of the short run leave out one or two of the measurements.
+    assert trial.whole(run) == pytest.approx(truth, rel=0.05)
+    assert now[0] - started < min(truth + 1e-9, 4.0)
+
+
+def test_what_tells_nothing_is_given_up(monkeypatch):
+    monkeypatch.setattr(trial, "PATIENCE", 0.3)
+    assert trial.whole(FakeRun("a", seconds=30.0)) is None
+
+
+def test_runs_that_are_no_trainings_are_priced_by_trying_two(monkeypatch):
+    """Guesses that are off by factors of 3 at one end and 12 at the other, 6 in the middle."""
+    tasks = [Task(Spec(Stepping, name=f"{work}"), work) for work in (10.0, 40.0, 160.0)]
+    off = {"10.0": 30.0, "160.0": 1920.0}
+    monkeypatch.setattr(
+        schedule, "probe", lambda shapes, *_: [Whole(off[spec().name]) for (spec,) in shapes]
+    )
+    made = choose(tasks, workers=1, threads=1)
+    assert {b.tasks[0].key: b.work for b in made} == pytest.approx(
+        dict(zip([task.key for task in tasks], [30.0, 240.0, 1920.0], strict=True))
+    )
+
+
+def test_of_many_families_the_middle_ones_of_the_dearest_are_tried():
+    tasks = [
+        Task(Spec(Stepping, name=f"{place}", family=f"f{i}"), float(i + place))
+        for i in range(10)
+        for place in (1, 2, 3)
+    ]
+    requests = {task.key: task.spec() for task in tasks}
+    asked = []
+
+    def ask(shapes):
+        asked.extend(shapes)
+        return [None] * len(shapes)
+
+    assert prices.find({}, tasks, requests, ask) == ({}, {})
+    assert [spec().family for (spec,) in asked] == [f"f{i}" for i in range(9, 1, -1)]
+    assert {spec().name for (spec,) in asked} == {"2"}
+
+
 def test_a_probe_says_how_long_things_take():
     specs = study().specs()
-    (price,) = probe([specs], Ways(workers=1, threads=1))
+    count = Study(TEXT, [recipes.ngram], ladder=[1], seeds=1).specs()[2]
+    price, counted = probe([specs, [count]], Ways(workers=1, threads=1))
+    assert isinstance(price, Price)
+    assert isinstance(counted, Whole)
+    assert 0.0 < counted.seconds < 30.0
     assert 1e-4 < price.step < 1.0
     assert set(price.packed) == {2, 4}
     # More models never take less time, and a pack of four takes less than ten models do.

@@ -54,6 +54,14 @@ class Price:
 
 @final
 @dataclass(frozen=True)
+class Whole:
+    """Seconds of a whole run that is no training; see `trial`."""
+
+    seconds: float
+
+
+@final
+@dataclass(frozen=True)
 class Compiled:
     """Seconds of one update eager and compiled, and until a worker finds what is compiled."""
 
@@ -62,28 +70,37 @@ class Compiled:
     once: float
 
 
-def probe(shapes: Sequence[Sequence[Spec]], ways: Ways) -> list[Price | None]:
-    """The price of each shape, smallest first, given by runs that differ in seed, rate or length.
+def probe(shapes: Sequence[Sequence[Spec]], ways: Ways) -> list[Price | Whole | None]:
+    """The price of each shape, given by runs that differ in seed, rate or length.
 
-    `None` for a shape that could not be tried.
+    Of a shape that is no training the first run is tried and priced as a whole. `None` for what
+    could not be tried.
 
     Args:
-        shapes: Runs of each shape that might be packed.
+        shapes: Runs of each shape that might be packed; those of a family follow one another,
+            smallest first.
         ways: How they will be carried out.
     """
-    found = []
+    found: list[Price | Whole | None] = []
     for prices in _answers(shapes, ways):
         if not prices:
             found.append(None)
-            continue
-        packed = {int(m): _mean(p["packed"].get(m) for p in prices) for m in prices[0]["packed"]}
-        step, measure = (_mean(p[name] for p in prices) for name in ("step", "measure"))
-        tried = [p["finish"] for p in prices if p["finish"] is not None]
-        finish = _mean(tried) if tried else None
-        packed = {m: t for m, t in packed.items() if t > 0}
-        traced = _mean(p["traced"] for p in prices)
-        found.append(Price(step, packed, measure, finish, traced))
+        elif "seconds" in prices[0]:
+            tried = [p["seconds"] for p in prices if p["seconds"] is not None]
+            found.append(Whole(_mean(tried)) if tried else None)
+        else:
+            found.append(_price(prices))
     return found
+
+
+def _price(prices: list[dict[str, Any]]) -> Price:
+    """What several processes found, in the mean."""
+    packed = {int(m): _mean(p["packed"].get(m) for p in prices) for m in prices[0]["packed"]}
+    step, measure = (_mean(p[name] for p in prices) for name in ("step", "measure"))
+    tried = [p["finish"] for p in prices if p["finish"] is not None]
+    finish = _mean(tried) if tried else None
+    packed = {m: t for m, t in packed.items() if t > 0}
+    return Price(step, packed, measure, finish, _mean(p["traced"] for p in prices))
 
 
 def probe_compiled(packs: Sequence[Sequence[Spec]], ways: Ways) -> list[Compiled | None]:
@@ -137,8 +154,10 @@ def _ask(
     ]
     for process, shapes in zip(processes, asked, strict=True):
         plain = [[spec.to_dict() for spec in specs] for specs in shapes]
+        families = [str(specs[0]().columns["family"]) for specs in shapes]
         assert process.stdin is not None
-        about = {"shapes": plain, "compiled": compiled, "precision": ways.precision}
+        about = {"shapes": plain, "families": families, "compiled": compiled}
+        about |= {"precision": ways.precision}
         process.stdin.write(json.dumps(about).encode())
         process.stdin.close()
     answers = []

@@ -4,10 +4,8 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -15,6 +13,7 @@ from torch import nn
 
 from allometry._core.spec import Spec
 from allometry.study.request import Place, TrainingRequest
+from allometry.study.trial import nowhere, whole
 from allometry.train.crowd import Crowd
 from allometry.train.device import On, best_precision
 from allometry.train.loop import Curve, Trained
@@ -102,10 +101,8 @@ def _pack(
 
 
 def _finish(request: TrainingRequest, training: Training, trained: Trained) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        for part in ("weights", "checkpoints"):
-            (Path(folder) / part).mkdir()
-        place = Place("probe", Path(folder), lambda _: None, lambda: False)
+    with nowhere() as folder:
+        place = Place("probe", folder, lambda _: None, lambda: False)
         started = time.perf_counter()
         request.finish(place, training, training.model, trained)
         return time.perf_counter() - started
@@ -142,24 +139,33 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whoever prints must not speak into the answer
     asked = json.loads(sys.stdin.read())
-    shapes, precision = asked["shapes"], asked["precision"]
     answers: list[dict[str, Any] | None] = []
-    cheapest = 0.0
-    for i, specs in enumerate(shapes):
+    precision, family, cheapest = asked["precision"], None, 0.0
+    middle = _middle(asked["families"])
+    for i, (specs, name) in enumerate(zip(asked["shapes"], asked["families"], strict=True)):
+        if name != family:
+            family, cheapest = name, 0.0
         try:
             made = [Spec.from_dict(spec, anywhere=True) for spec in specs]
             if asked["compiled"]:
                 found = compiled_price(made, precision=precision)
-            else:
-                middle = i == len(shapes) // 2
-                found = price(made, cheapest=cheapest, finishing=middle, precision=precision)
+            elif isinstance(request := made[0](), TrainingRequest):
+                known = {"cheapest": cheapest, "precision": precision}
+                found = price(made, finishing=i in middle, **known)
                 cheapest = cheapest or found["step"]
+            else:
+                found = {"seconds": whole(request)}
         except Exception as error:
             print(f"allometry: could not try {specs[0]['spec']}: {error}", file=sys.stderr)  # noqa: T201
             found = None
         answers.append(found)
     json.dump(answers, output)
     output.close()
+
+
+def _middle(families: Sequence[str]) -> set[int]:
+    """Of each family's shapes, which follow one another, the one in the middle."""
+    return {families.index(name) + families.count(name) // 2 for name in set(families)}
 
 
 if __name__ == "__main__":

@@ -13,14 +13,12 @@ import numpy as np
 
 from allometry._core.files import replacing, storage
 from allometry._core.spec import Spec
+from allometry.study.prices import LARGEST_PACK, find
 from allometry.study.probe import Price, Ways, probe, probe_compiled
 from allometry.study.request import Request, TrainingRequest
 from allometry.study.tasks import Bundle, How, Task, alone
 from allometry.train.schedule import branch_step, log_spaced
 from allometry.train.traced import compiler
-
-LARGEST_PACK = 8
-"""Models stepped as one at most."""
 
 START = 2.5
 """Seconds until a worker is at work: a new process imports torch."""
@@ -36,9 +34,6 @@ Trying takes 10 to 30 s a shape on a core, and what is compiled takes a fifth to
 
 PAYS = 0.9
 """Share of a packed step's time below which it is traced."""
-
-PROBED = 4
-"""Shapes of a family that are tried; the others lie between them."""
 
 
 @final
@@ -144,8 +139,8 @@ def choose(
     """Pack what is cheaper packed, by prices tried on this machine.
 
     A step of M models packed is tried for M = 2, 4 and the most there are, at a few sizes of each
-    family; what lies between them is taken to be on a line. Runs that
-    are no trainings are expected to be as far from their own guess as the trainings are.
+    family; what lies between them is taken to be on a line. Of runs that are no trainings some are
+    tried as wholes; see `prices`.
 
     Args:
         tasks: Runs.
@@ -160,7 +155,9 @@ def choose(
         if isinstance(requests[task.key], TrainingRequest):
             shapes.setdefault(_shape(task.spec, requests[task.key]), []).append(task)
     ways = Ways(workers, threads, precision)
-    prices = _prices(shapes, requests, ways)
+    rest = [task for task in tasks if not isinstance(requests[task.key], TrainingRequest)]
+    few = dataclasses.replace(ways, workers=min(workers, len(tasks)))
+    prices, seconds = find(shapes, rest, requests, lambda asked: probe(asked, few))
     options = [
         _options(members, requests, prices[name])
         for name, members in shapes.items()
@@ -171,12 +168,13 @@ def choose(
     if sum(len(bundle.tasks) for bundle in found) == len(tasks):
         # Runs that are no trainings would wait for threads that a long training has taken.
         found = _spread(found, ways)
-    there = {task.key: task for bundle in found for task in bundle.tasks}
+    there = {task.key for bundle in found for task in bundle.tasks}
     guessed = sum(task.work for task in tasks if task.key in there)
     tried = sum(task.work for option in options for bundle in option[0] for task in bundle.tasks)
     pace = tried / guessed if guessed else 1.0
-    rest = [alone(Task(t.spec, t.work * pace)) for t in tasks if t.key not in there]
-    return found + rest
+    # What could not be tried is taken to be as far from its own guess as the trainings are.
+    left = [task for task in tasks if task.key not in there]
+    return found + [alone(Task(t.spec, seconds.get(t.key, t.work * pace))) for t in left]
 
 
 def _compile(found: list[Bundle], ways: Ways, tell: Callable[[str], None] | None) -> list[Bundle]:
@@ -226,9 +224,12 @@ def _spread(found: list[Bundle], ways: Ways) -> list[Bundle]:
     few, many = (probe(asked, way) for way in each)
     made = []
     for bundle, slow, quick in zip(found, few, many, strict=True):
-        if slow is not None and quick is not None and quick.step < 0.9 * slow.step:
+        share = 1.0
+        if isinstance(slow, Price) and isinstance(quick, Price):
+            share = quick.step / slow.step
+        if share < 0.9:
             how = dataclasses.replace(bundle.how, threads=more)
-            bundle = _renamed(bundle, how, quick.step / slow.step, name=bundle.name)
+            bundle = _renamed(bundle, how, share, name=bundle.name)
         made.append(bundle)
     return made
 
@@ -278,51 +279,6 @@ def _shape(spec: Spec, request: TrainingRequest) -> str:
         return {k: fixed(v) for k, v in about.items() if k not in request.free}
 
     return json.dumps(fixed(spec.to_dict()), sort_keys=True)
-
-
-def _prices(
-    shapes: dict[str, list[Task]], requests: dict[str, Request], ways: Ways
-) -> dict[str, Price]:
-    """Of every shape: tried at a few sizes of each family, between them elsewhere."""
-    families: dict[str, list[str]] = {}
-    cost = {}
-    for name, members in shapes.items():
-        request = requests[members[0].key]
-        budget = request.budget()
-        cost[name] = budget.C / budget.D
-        families.setdefault(str(request.columns["family"]), []).append(name)
-    few = min(ways.workers, sum(map(len, shapes.values())))
-    found: dict[str, Price] = {}
-    for names in families.values():
-        names.sort(key=cost.__getitem__)
-        picked = sorted({round(i) for i in np.linspace(0, len(names) - 1, PROBED)})
-        some = [names[i] for i in picked]
-        asked = [[task.spec for task in shapes[n][:LARGEST_PACK]] for n in some]
-        answers = probe(asked, dataclasses.replace(ways, workers=few))
-        tried = [(cost[n], p) for n, p in zip(some, answers, strict=True) if p is not None]
-        if tried:
-            found |= {name: _between(cost[name], tried) for name in names}
-    return found
-
-
-def _between(cost: float, tried: list[tuple[float, Price]]) -> Price:
-    """The price at a cost per datum, from the tried ones on either side."""
-    costs = [c for c, _ in tried]
-
-    def at(values: Sequence[float]) -> float:
-        return float(np.interp(cost, costs, values))
-
-    above = next((p for c, p in tried if c >= cost), tried[-1][1])
-    packed = {}
-    for rows in above.packed:
-        pairs = [(c, p.packed[rows]) for c, p in tried if rows in p.packed]
-        packed[rows] = float(np.interp(cost, [c for c, _ in pairs], [t for _, t in pairs]))
-    measure = at([p.measure for _, p in tried])
-    # Finishing is one more measurement and things that hardly depend on the size.
-    rest = [p.finish - p.measure for _, p in tried if p.finish is not None]
-    finish = measure + (max(0.0, rest[0]) if rest else 0.0)
-    shares = [p.traced for _, p in tried]
-    return Price(at([p.step for _, p in tried]), packed, measure, finish, at(shares))
 
 
 def _options(tasks: list[Task], requests: dict[str, Request], price: Price) -> list[list[Bundle]]:
