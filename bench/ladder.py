@@ -466,7 +466,7 @@ def rates(folder="", sizes=(3e3, 1e4), D=(1e5, 2e5, 4e5), seeds=4):
     The rate of a seed is the best of the other seeds in the mean, so that no loss has chosen its
     own. Given a `folder`, what it has is not trained again.
     """
-    tried = [0.008, 0.016, 0.032, 0.064]
+    tried = [0.002, 0.004, 0.008, 0.016, 0.032]
     frames, spent = {}, {}
     with tempfile.TemporaryDirectory() as other:
         for name, recipe in (

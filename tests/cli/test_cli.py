@@ -362,7 +362,7 @@ def test_the_version_is_the_packages(tmp_path, typed):
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_is_said_in_words_and_leaves_a_checkpoint(tmp_path, asked):
     (tmp_path / "text.txt").write_text(prose())
-    long = ["--rungs=1", "--largest=6000", "--seeds=1", "--tokens=50000000", "--context=32"]
+    long = ["--rungs=1", "--largest=6000", "--seeds=1", "--tokens=20000000", "--context=32"]
     runs = tmp_path / "runs/text"
 
     def at_work():
@@ -374,12 +374,18 @@ def test_stopping_is_said_in_words_and_leaves_a_checkpoint(tmp_path, asked):
     with start("run", "text.txt", *long, "--tensorboard", cwd=tmp_path) as process:
         try:
             assert "runs on text" in process.stderr.readline()
-            deadline = time.monotonic() + 120
-            while not at_work():
-                assert time.monotonic() < deadline
+            # Looks are counted, not seconds: a machine that is held up holds these up as well.
+            for _ in range(1200):
+                if at_work():
+                    break
                 time.sleep(0.1)
+            assert at_work()
             process.send_signal(asked)
-            _, err = process.communicate(timeout=60)
+            for _ in range(600):
+                if process.poll() is not None:
+                    break
+                time.sleep(0.1)
+            err = process.communicate(timeout=1)[1]
         finally:
             process.kill()
     assert process.returncode == 130
