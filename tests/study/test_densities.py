@@ -174,9 +174,12 @@ def test_games_that_cannot_be_played_are_refused_before_they_begin(settings, sai
         gan(Points(points.ring()), [500.0], tokens=[960], seeds=1, **settings)
 
 
-def test_games_are_not_asked_for_upside_down():
-    with pytest.raises(InputError, match="smallest must be at most the largest, 1000"):
-        jobs.study("ring", smallest=1e6, largest=1e3)
+@pytest.mark.parametrize("job", ["ring", "digits", "moons", "reverse", "embedded"])
+def test_no_ladder_is_asked_for_upside_down(job):
+    with pytest.raises(
+        InputError, match=r"smallest must be at most the largest, 1000; got 1000000"
+    ):
+        jobs.study(job, smallest=1e6, largest=1e3)
 
 
 def test_long_games_are_traced_and_score_as_short_ones_do(monkeypatch):

@@ -75,6 +75,8 @@ def study(
         shared: Whether all budgets of tokens come from one training of a text's models; see
             `recipes.cooled`.
     """
+    # Said here in the asker's numbers: studies cut the ladder to what their job needs.
+    require(smallest <= largest, "smallest", f"be at most the largest, {largest:g}", smallest)
     if job in QUESTIONS:
         return question_study(job, families=families, seeds=seeds, points=tokens)
     seeds = 2 if seeds is None else seeds
