@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import allometry as al
+from allometry.laws import kaplan
+from allometry.laws.objective import FORECAST
 from allometry.laws.solve import minimise
+from allometry.laws.table import read
 
 E, A, alpha, B, beta = 1.69, 406.4, 0.34, 410.7, 0.28
 
@@ -193,6 +196,39 @@ def test_auto_says_why_and_lists_its_members():
     assert sum(m.weight for m in law.members) == pytest.approx(1)
     assert law.to_dict()["members"].keys() >= {"chinchilla"}
     assert law.backtest.folds > 0
+
+
+def test_auto_meets_a_law_that_has_no_floor():
+    """Runs as Eq. 1.5 of Kaplan et al. has them, with their constants, and far larger ones."""
+    rng = np.random.default_rng(2)
+    N, D = (
+        a.reshape(-1) for a in np.meshgrid(np.geomspace(1e6, 1e8, 6), np.geomspace(1e8, 1e10, 5))
+    )
+    noise = 0.003 * rng.standard_normal(len(N))
+    law = al.laws.fit({"N": N, "D": D, "loss": kaplan.loss(N, D) * np.exp(noise)}, bootstrap=50)
+    assert law.form == "kaplan"
+    assert any("No floor shows" in w for w in law.warnings)
+    # Thirty runs of .3 % noise know the line to .1 %; the other forms, with floors, pull upwards.
+    assert float(law(N=4e8, D=4e10)) == pytest.approx(float(kaplan.loss(4e8, 4e10)), rel=0.01)
+
+
+def test_four_sizes_count_a_floor_twice():
+    N = np.geomspace(1e6, 1e8, 4)
+    law = al.laws.fit({"N": N, "loss": 1.5 + 40 / N**0.3}, bootstrap=0)
+    assert {m.form.name: m.weight for m in law.members} == pytest.approx(
+        {"floor": 2 / 3, "power": 1 / 3}
+    )
+    # The form without a floor has its full share of what it counts, but not of the average.
+    assert not any("falls for ever" in w for w in law.warnings)
+
+
+@pytest.mark.parametrize("n", [5, 30, 300])
+def test_large_runs_weigh_more_where_runs_are_many(n):
+    C = np.geomspace(1e15, 1e19, n)
+    table = read({"C": C, "loss": 2 + C**-0.1})
+    weights = FORECAST.weights(table)
+    assert weights is not None
+    assert weights == pytest.approx((C / C.max()) ** (n / (n + 30)))
 
 
 @pytest.mark.parametrize("delta", [1e-3, float("inf")])

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from allometry.laws.forms import WIDE, Draws, Form
+from allometry.laws.forms import FLOOR, WIDE, Draws, Form
 
 
 def soft(x: Float[ndarray, "..."]) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."]]:
@@ -93,8 +93,8 @@ class Shifted(Form):
     ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
         """Floor and exponent as for a power law; the bend beyond the data."""
         mid = float(np.median(y))
-        mean = np.array([y.min() - 0.5, mid - 1.0, 0.4, -float(X[0].max())])
-        return mean, np.array([0.7, WIDE, 0.4, 2.0])
+        mean = np.array([y.min() + FLOOR[0], mid - 1.0, 0.4, -float(X[0].max())])
+        return mean, np.array([FLOOR[1], WIDE, 0.4, 2.0])
 
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
         """The parameters under the paper's letters, in the data's own units."""
@@ -192,8 +192,8 @@ class Sigmoid(Form):
         self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
     ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
         """A ceiling near the highest loss, a slope of about a half."""
-        mean = np.array([y.min() - 0.5, y.max(), 0.0, 0.0, -0.6])
-        return mean, np.array([0.7, 0.5, 0.7, WIDE, 0.6])
+        mean = np.array([y.min() + FLOOR[0], y.max(), 0.0, 0.0, -0.6])
+        return mean, np.array([FLOOR[1], 0.5, 0.7, WIDE, 0.6])
 
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
         """The parameters under the paper's letters, in the data's own units."""
@@ -310,9 +310,9 @@ class Broken(Form):
     ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
         """Slopes of a few tenths and a soft break among the data."""
         u = X[0]
-        mean, sd = [float(y.min()) - 0.5, float(y.max())], [0.7, 0.5]
+        mean, sd = [float(y.min()) + FLOOR[0], float(y.max())], [FLOOR[1], 0.5]
         if not self.flat:
-            mean, sd = [*mean[:1], float(np.median(y)) - 1.0, 0.2], [0.7, WIDE, 0.3]
+            mean, sd = [*mean[:1], float(np.median(y)) - 1.0, 0.2], [FLOOR[1], WIDE, 0.3]
         slope = (0.6, 0.6) if self.flat else (0.3, 0.4)
         for _ in range(self.breaks):
             mean += [slope[0], float(u.mean()), 0.0]

@@ -16,7 +16,7 @@ from allometry.laws.backtest import cuts, drift_of, run_folds, summary, usual
 from allometry.laws.catalogue import named
 from allometry.laws.cost import cost_of, path_of
 from allometry.laws.forms import Form
-from allometry.laws.identify import doubts
+from allometry.laws.identify import doubts, floorless
 from allometry.laws.interval import Resample
 from allometry.laws.law import Law, Starts
 from allometry.laws.member import Member, draw, fit_member, thinned
@@ -186,7 +186,7 @@ def _law(
     params = _estimates(first, table.n)
     backtest = summary(chosen.folds, usual(table))
     warnings = [*table.notes, *_trouble(first, starts)]
-    warnings += doubts(first.form, params, table, backtest)
+    warnings += doubts(first.form, params, table, backtest) + floorless(members)
     return Law(
         form=first.form.name,
         params=params,

@@ -16,6 +16,9 @@ from numpy import ndarray
 WIDE = 3.0
 """Standard deviation of the log of a level: a factor of twenty, so hardly a statement."""
 
+FLOOR = (-0.5, 0.5)
+"""Log of a floor relative to the lowest loss seen, before a run is seen, and its spread."""
+
 Draws = dict[str, Float[ndarray, " m"]]
 
 
@@ -180,7 +183,7 @@ class Additive(Form):
         self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
     ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
         """A floor at some three fifths of the lowest loss, exponents of a few tenths."""
-        mean, sd = ([y.min() - 0.5], [0.7]) if self.floor else ([], [])
+        mean, sd = ([y.min() + FLOOR[0]], [FLOOR[1]]) if self.floor else ([], [])
         for _ in X:
             mean += [float(np.median(y)) - 1.0 * self.floor, 0.4]
             sd += [WIDE, 0.4]

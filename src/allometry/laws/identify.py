@@ -3,6 +3,7 @@
 Letters: n runs, g grid points.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
@@ -16,6 +17,7 @@ from allometry.laws.backtest import Backtest
 from allometry.laws.cost import path_of
 from allometry.laws.forms import Form
 from allometry.laws.interval import curvature
+from allometry.laws.member import Member
 from allometry.laws.solve import minimise
 from allometry.laws.table import Table
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from allometry.laws.law import Law
 
 
-_POWERS = ("power", "floor", "chinchilla", "tied", "coupled", "repeated")
+_POWERS = ("power", "floor", "chinchilla", "tied", "coupled", "repeated", "kaplan")
 """Forms whose a, alpha and beta are exponents of size and data; in others they are levels."""
 
 
@@ -45,8 +47,8 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
                 f"The floor E is not identified: the runs agree with any from {max(lo, 0):.3g} to "
                 f"{hi:.3g}, as the lowest loss seen is still {lowest:.3g}."
             )
-    falling = {"a": -1.0, "alpha": 1.0, "beta": 1.0}
-    pairs = {"a": form.variables[0], "alpha": form.variables[0], "beta": form.variables[-1]}
+    falling = {"a": -1.0, "alpha": 1.0, "beta": 1.0, "alpha_N": 1.0}
+    pairs = dict.fromkeys(falling, form.variables[0]) | {"beta": form.variables[-1]}
     for letter, sign in falling.items():
         if letter not in params or form.name not in _POWERS:
             continue
@@ -66,11 +68,6 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
     told = any(sentence.startswith("The loss rises") for sentence in said)
     if not told and form.name != "transfer":
         said += _rising(table)
-    if form.name == "power" and params["a"].value < 0:
-        said.append(
-            "No floor shows in these runs, so that none is identified: the law falls for ever, "
-            "which a loss does not. Don't trust it far beyond them."
-        )
     if {"N", "D"} <= set(form.variables) and path_of(table) is not None:
         said.append(
             "N and D grow together in these runs, so that what each of them does is not "
@@ -94,6 +91,23 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
             "and its intervals rest on a typical drift."
         )
     return said
+
+
+def floorless(members: Sequence[Member]) -> list[str]:
+    """A sentence where laws that fall for ever have their full share of the average or more."""
+    bare = [m for m in members if m.form.name == "kaplan" or _falling_power(m)]
+    share = sum(m.weight for m in bare)
+    if share < len(bare) / len(members) or not bare:
+        return []
+    if bare[0] is members[0]:
+        first = "No floor shows in these runs, so that none is identified: the law falls for ever"
+    else:
+        first = f"No floor is identified by these runs: {share:.0%} of the average falls for ever"
+    return [f"{first}, which a loss does not. Don't trust it far beyond them."]
+
+
+def _falling_power(member: Member) -> bool:
+    return member.form.name == "power" and float(member.theta[1]) > 0
 
 
 def _rising(table: Table) -> list[str]:

@@ -26,7 +26,9 @@ class Objective:
         shrink: $\sigma$ in units of the noise, kept within `SIGMA`. At 1 the habits
             $\mu_j \pm s_j$ of a form's parameters are a Bayesian's prior; more than 1 allows for
             a form that is wrong, whose residuals are alike from run to run. 0 for no habits.
-        recency: A run with a share c of the largest compute weighs $c^\mathrm{recency}$.
+        recency: A run with a share c of the largest compute weighs $c^q$, where q is
+            `recency` times n / (n + `SPARSE`) for n configurations: where runs are many, those
+            near the ones asked for can do without the rest.
         frontier: Where size and data both vary, a run whose log loss lies h above the least that
             no more compute has reached weighs $e^{-h/\mathrm{frontier}}$: forms can't be right
             both there and near the efficient runs. 0 for no such weight.
@@ -60,8 +62,9 @@ class Objective:
         w = None
         if self.recency:
             t = table.order()
+            n = table.configurations
             # In a table without compute, the one variable stands for the root of it.
-            power = self.recency * (1.0 if "C" in table.logs else 2.0)
+            power = self.recency * (1.0 if "C" in table.logs else 2.0) * n / (n + SPARSE)
             w = np.exp(power * (t - t.max()))
         if self.frontier and table.varies("N") and table.varies("D"):
             near = np.exp(-_above(table) / self.frontier)
@@ -87,7 +90,10 @@ SIGMA = (0.003, 0.03)
 PLAIN = Objective()
 """The published practice: Huber's loss with delta 1e-3 on the log, all runs alike, no habits."""
 
-FORECAST = Objective(delta=0.03, shrink=3.0, recency=0.4)
+SPARSE = 30
+"""Configurations with which large runs weigh more half as steeply as with a great many."""
+
+FORECAST = Objective(delta=0.03, shrink=3.0, recency=1.0)
 """For predictions of larger runs: the large runs weigh more, and weak habits steady few runs."""
 
 EFFICIENT = 0.015

@@ -12,8 +12,8 @@ from allometry._core.errors import InputError
 from allometry.laws import forms
 from allometry.laws.backtest import Fold, blend, cuts, run_folds
 from allometry.laws.cost import path_of
-from allometry.laws.coupled import Coupled
-from allometry.laws.curves import Broken, Sigmoid
+from allometry.laws.coupled import Coupled, Kaplan
+from allometry.laws.curves import Broken, Shifted, Sigmoid
 from allometry.laws.forms import Form
 from allometry.laws.objective import Objective
 from allometry.laws.table import Table
@@ -27,8 +27,12 @@ UNSEEN = 0.003
 LEAST = 0.02
 """A form with less than this share of the average is left out."""
 
-TRUST = 30
+TRUST = 40
 """Configurations at which backtests tell forms apart half as sharply as a great many would."""
+
+BARE = 0.5
+"""What a power law in one variable counts beside the others before a backtest: losses do level
+off, and where few runs don't show it yet, backtests on them don't either."""
 
 
 @final
@@ -66,12 +70,12 @@ def candidates(table: Table, x: str | None = None) -> list[Form]:
         # Two levels of one of them determine its level but not its exponent, which habits supply:
         # still far better than a law in compute, in which the two levels lie apart.
         if min(levels) >= 2 and table.configurations >= 6:
-            return [forms.floor(name), forms.chinchilla(), Coupled()]
+            return [forms.floor(name), Kaplan(), forms.chinchilla(), Coupled()]
     found: list[Form] = [forms.power(name)]
     if distinct >= 4:
         found.append(forms.floor(name))
     if distinct >= 6:
-        found += [Broken(name, flat=True), Sigmoid(name), Broken(name)]
+        found += [Shifted(name), Broken(name, flat=True), Sigmoid(name), Broken(name)]
     return found
 
 
@@ -83,7 +87,8 @@ def choose(
     A form's weight is an inverse power of its error beyond `UNSEEN`, with the penalty of the final
     prediction error, p / (n - p), for its parameters. The power is 4 n / (n + `TRUST`) for n
     configurations: a few runs' backtests tell forms apart by luck, and what fits them is nearly
-    as good as what fits them best, so that an average misses by less than a choice.
+    as good as what fits them best, so that an average misses by less than a choice. A power law
+    in one variable counts `BARE`.
     """
     if table.configurations < 3:
         raise InputError(
@@ -94,10 +99,11 @@ def choose(
     # Habits steady a rich form, so that it may be tried with as many runs as it has parameters.
     able = [f for f in options if table.configurations >= f.p + 1] or options[:1]
     masks = cuts(table, 4)
+    count = np.array([BARE if f.name == "power" else 1.0 for f in able])
     if not masks:
-        weights = [1 / len(able)] * len(able)
-        why = f"{table.configurations} sizes are too few to backtest: {_listed(able, weights)}."
-        return Choice(able[::-1], weights, [], why)
+        picked, weights = able[::-1], (count / count.sum())[::-1].tolist()
+        why = f"{table.configurations} sizes are too few to backtest: {_listed(picked, weights)}."
+        return Choice(picked, weights, [], why)
     results = [run_folds(f, table, masks, objective, rng) for f in able]
     scores = [_score(folds) for folds in results]
     n = table.configurations
@@ -107,7 +113,7 @@ def choose(
             for f, s in zip(able, scores, strict=True)
         ]
     )
-    weight = cost ** (-2 * n / (n + TRUST))
+    weight = count * cost ** (-2 * n / (n + TRUST))
     weight = weight / weight.sum()
     weight = np.where(weight < LEAST, 0.0, weight)
     order = [int(i) for i in np.argsort(-weight) if weight[i] > 0]
