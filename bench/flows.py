@@ -6,10 +6,13 @@ One thread, float32, Adam, batch 256 on two moons (d = 2) and batch 128 in 64 di
 library has the same architecture: as many couplings, networks of two hidden layers of 64 and
 rectifiers, 8 bins; affine couplings 8, spline couplings 4. Rounds take turns in one process;
 figures are medians of CPU seconds. Then eight seeds packed against eight single runs: as `Packed`
-maps them, traced (`train.traced`), and traced and fused by torch's compiler.
+maps them, traced (`train.traced`), and traced and fused by torch's compiler. `--only rungs`: eight
+packed, fused seeds against eight single runs for every size that `allometry run moons` grows, and
+for the whole ladder.
 """
 
 import argparse
+import dataclasses
 import itertools
 import statistics
 import time
@@ -19,6 +22,7 @@ import torch
 from torch import nn, optim
 
 from allometry.models import flows
+from allometry.study import jobs
 from allometry.targets import points
 from allometry.train.objectives import negative_log_likelihood
 from allometry.train.packed import Packed
@@ -156,6 +160,8 @@ def main():
             print(
                 f"{kind} coupling, d = {dim}, batch {batch}: steps/s {told}: {ratios}", flush=True
             )
+    if asked.only.startswith("rungs"):
+        rungs(data[2], asked.only.removeprefix("rungs").lstrip("-"), asked.repeats, asked.steps)
     kinds = [k for k in ("affine", "spline") if asked.only in ("", "packed", f"packed-{k}")]
     packed(data[2], kinds, asked.repeats, asked.steps, asked.fuse)
 
@@ -186,6 +192,27 @@ def packed(target, kinds, repeats, steps, fuse):
             f"single {found['single']:.1f}, {told}",
             flush=True,
         )
+
+
+def rungs(target, kind, repeats, steps):
+    """As studies grow them: every size of the ladder, then all of it, single and fused."""
+    asked = {spec(): None for spec in jobs.study("moons", seeds=1, tokens=[1e6]).specs()}
+    asked = [r for r in asked if getattr(r, "family", "").startswith(kind) and hasattr(r, "model")]
+    whole = {"single": 0.0, "fused": 0.0}
+    for request in asked:
+        batches = [target.batch(s, size=request.batch, seed=0) for s in range(40)]
+        models = [dataclasses.replace(request, seed=s).model() for s in range(8)]
+        trainings = {"single": Training(models[0], batches)}
+        trainings["fused"] = PackedTraining(models, batches, "fused")
+        found = rates(trainings, repeats, steps)
+        whole = {name: spent + 1 / found[name] for name, spent in whole.items()}
+        print(
+            f"{request.family}, {request.columns['shape']}, {request.budget().N:,} parameters, "
+            f"batch {request.batch}: single {found['single']:.1f} steps/s, eight packed "
+            f"{found['fused']:.1f}: {8 * found['fused'] / found['single']:.2f}x",
+            flush=True,
+        )
+    print(f"all of these: {8 * whole['single'] / whole['fused']:.2f}x")
 
 
 if __name__ == "__main__":
