@@ -1,6 +1,7 @@
 """A ladder of transformers beside the loop a person would write, on two cores.
 
-Run: python bench/ladder.py [overhead] [compile] [tokens] [points] [cores] [schedule] [rates] [law]
+Run: python bench/ladder.py [overhead] [compile] [tokens] [points] [cores] [schedule] [rates]
+                            [same] [law]
 
 `overhead`: our loop beside a bare one, same model, one thread, CPU seconds (`overhead=60`: so many
 rounds). `compile`: fills torch's cache on disk for `tokens`, as a schedule does before it starts.
@@ -10,11 +11,12 @@ measured in float32; `compile=1e5,8.1e5` and `tokens=1e5,8.1e5` do these sizes o
 eight packed seeds of 2-D models beside a loop over the seeds, one thread (`points=compiled`: also
 compiled, which takes minutes). `cores`: the same on the clock, two processes with a pack each.
 `schedule`: losses of runs with shared trunks beside cosine runs of the same lengths. `rates`: the
-same, each schedule at its own best rate of five (`rates=FOLDER` keeps the runs there). `law`: wall
-time from nothing to all final losses, three sizes and numbers of tokens (`law=4e5`: that many at
-most): the loop tries three rates at each; ours tries them at the smallest size, stops hopeless
-ones, carries the best to the others and shares trunks (`law=4e5,wsd`: the loop has our schedule
-too, in a run for each number of tokens).
+same, each schedule at its own best rate of four (`rates=FOLDER` keeps the runs there). `same`: a
+trunk of ours and the bare loop at one rate, by the same schedule. `law`: wall time from nothing to
+all final losses, three sizes and numbers of tokens (`law=4e5`: that many at most): the loop tries
+three rates at each; ours tries them at the smallest size, stops hopeless ones, carries the best to
+the others and shares trunks (`law=4e5,wsd`: the loop has our schedule too, in a run for each
+number of tokens).
 """
 
 import contextlib
@@ -466,7 +468,7 @@ def rates(folder="", sizes=(3e3, 1e4), D=(1e5, 2e5, 4e5), seeds=4):
     The rate of a seed is the best of the other seeds in the mean, so that no loss has chosen its
     own. Given a `folder`, what it has is not trained again.
     """
-    tried = [0.002, 0.004, 0.008, 0.016, 0.032]
+    tried = [0.004, 0.008, 0.016, 0.032]
     frames, spent = {}, {}
     with tempfile.TemporaryDirectory() as other:
         for name, recipe in (
@@ -541,6 +543,26 @@ def bare_training(size, D, lr, shape="cosine", warmup=None, batch=8):
     return al.train.evaluate(model, TEXT, "validation", context=CONTEXT).value
 
 
+def same(sizes=(3e3, 1e4), D=(1e5, 2e5, 4e5), lr=0.008):
+    """One seed and rate: a shared trunk of ours, the bare loop with its schedule and a cosine."""
+    warmup = round(min(D) / (8 * CONTEXT)) // 10
+    recipe = al.study.recipes.cooled(al.study.recipes.transformer, warmup=warmup)
+    recipe = al.study.recipes.at_rate(recipe, {"transformer": lr})
+    study = al.study.Study(TEXT, [recipe], sizes, seeds=1, tokens=list(D))
+    with tempfile.TemporaryDirectory() as folder:
+        plan = study.schedule(folder, workers=1, threads=1)
+        frame = study.run(folder, al.study.local(1, 1), schedule=plan).frame()
+    frame = frame.sort_values(["N", "D"])
+    cells = [(size, tokens) for size in sizes for tokens in D]
+    for (size, tokens), ours in zip(cells, frame["loss"], strict=True):
+        wsd, cosine = (bare_training(size, tokens, lr, *w) for w in (("wsd", warmup), ()))
+        print(
+            f"N about {size:,.0f}, D {tokens:,.0f}: ours {ours:.4f}, loop with our schedule "
+            f"{wsd:.4f}, with a cosine {cosine:.4f}",
+            flush=True,
+        )
+
+
 def law(words="", sizes=(1e4, 3.1e4, 1e5), tried=(0.004, 0.008, 0.016)):
     longest, _, shape = (words or "8e5").partition(",")
     D = [float(longest) / part for part in (4, 2, 1)]
@@ -592,7 +614,7 @@ def main():
         points_worker(*sys.argv[2:])
         return
     parts = {"overhead": overhead, "compile": compile_all, "tokens": tokens, "points": points}
-    parts |= {"cores": cores, "schedule": schedule, "rates": rates, "law": law}
+    parts |= {"cores": cores, "schedule": schedule, "rates": rates, "same": same, "law": law}
     for word in sys.argv[1:] or parts:
         name, _, options = word.partition("=")
         print(f"## {word}", flush=True)
