@@ -5,6 +5,7 @@ import pytest
 
 import allometry as al
 from allometry.laws import kaplan
+from allometry.laws.backtest import usual
 from allometry.laws.objective import FORECAST
 from allometry.laws.solve import minimise
 from allometry.laws.table import read
@@ -294,3 +295,14 @@ def test_task_curve_follows_the_law(law):
     (e,) = curve.after(law, N=[1e10], D=[2e11])
     truth = E + A / 1e10**alpha + B / 2e11**beta
     assert e.covers(0.85 - 2.0 * float(np.exp(-0.9 * truth)))
+
+
+def test_less_drift_is_expected_along_a_line_than_across_a_grid():
+    runs = grid()
+    N, D = runs["N"], runs["D"]
+    along, line, across = (
+        usual(read({"loss": runs["loss"]} | columns))[0]
+        for columns in ({"D": D}, {"N": N, "D": 20 * N}, {"N": N, "D": D})
+    )
+    assert line < across < along
+    assert usual(read({"loss": runs["loss"], "N": N}))[0] == line

@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from allometry.laws.cost import path_of
 from allometry.laws.forms import Form
-from allometry.laws.interval import ALONG, BETWEEN, USUAL, Drift, drift, within
+from allometry.laws.interval import ALONG, BETWEEN, LINE, USUAL, Drift, drift, within
 from allometry.laws.member import fit_parts
 from allometry.laws.objective import Objective
 from allometry.laws.table import Table
@@ -136,8 +137,11 @@ def blend(parts: list[list[Fold]], weights: list[float]) -> list[Fold]:
 
 
 def usual(table: Table) -> tuple[float, float]:
-    """What drift is like before any backtest: more along a learning curve than among runs."""
-    return ALONG if set(table.logs) == {"D"} else USUAL
+    """What drift is like before any backtest: much along a learning curve, little along sizes."""
+    if set(table.logs) == {"D"}:
+        return ALONG
+    both = table.varies("N") and table.varies("D") and path_of(table) is None
+    return USUAL if both else LINE
 
 
 def drift_of(folds: list[Fold], before: tuple[float, float]) -> Drift:

@@ -222,8 +222,11 @@ class Drift:
 
 
 TAU = np.exp(np.linspace(np.log(2e-4), np.log(0.2), 33))
-USUAL = (0.003, 0.6)
-"""Median of tau before any backtest, and standard deviation of its log."""
+USUAL = (0.004, 0.8)
+"""Median of tau before any backtest, and standard deviation of its log, among sizes and data."""
+
+LINE = (0.0015, 0.6)
+"""The same for runs along one line: a family's sizes, or size and data that grow together."""
 
 ALONG = (0.015, 0.9)
 """The same for a learning curve: runs that differ in data alone, whose slope often breaks."""
