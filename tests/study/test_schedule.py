@@ -32,7 +32,7 @@ from allometry.study import (
 from allometry.study.probe import Compiled, Price, Ways, Whole, probe
 from allometry.study.schedule import bundles, choose, one_step, span, stepping
 from allometry.study.within import flops, seconds_of, within
-from allometry.train import branch_step, next_token
+from allometry.train import On, branch_step, next_token
 from allometry.train.loop import Progress, Stopped
 from allometry.train.schedule import log_spaced
 from tests.study.fakes import FakeRun
@@ -244,6 +244,16 @@ def test_a_probe_computes_in_the_precision_of_the_runs(monkeypatch, precision):
     assert on.precision == "bfloat16"
     assert all(seen)
     assert len(seen) >= 2
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_journal_says_in_which_precision_a_run_was_trained(tmp_path, together):
+    asked = study(seeds=1)
+    place = local(workers=1, on=On("cpu", "bfloat16"))
+    how = packed(asked.tasks(tmp_path)) if together else None
+    frame = asked.run(tmp_path, place, schedule=how).frame()
+    assert set(frame["status"]) == {"done"}
+    assert set(frame["dtype"]) == {"bfloat16"}
 
 
 def test_a_schedule_tries_the_precision_it_is_asked_for(monkeypatch):

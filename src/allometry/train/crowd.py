@@ -140,8 +140,7 @@ class Crowd:
                 if save_to is not None:
                     self.save(save_to)
                 for name in ending:
-                    log = self.logs[name]
-                    yield Ended(name, self._model(name), Trained(log.curve, log.last, log.seconds))
+                    yield self._ended(name)
                 self._without(ending)
             if not self.packs:
                 return
@@ -161,6 +160,11 @@ class Crowd:
 
     def _present(self) -> list[str]:
         return [name for pack in self.packs for row in pack.names for name in row]
+
+    def _ended(self, name: str) -> Ended:
+        log = self.logs[name]
+        trained = Trained(log.curve, log.last, log.seconds, self.lists.precision)
+        return Ended(name, self._model(name), trained)
 
     def _model(self, name: str) -> nn.Module:
         pack, index = next(
@@ -237,8 +241,7 @@ class Crowd:
     def _dismiss(self, names: Sequence[str]) -> Iterator[Ended]:
         names = [name for name in names if self.trainings[name].steps > self.step]
         for name in names:
-            log = self.logs[name]
-            yield Ended(name, self._model(name), Trained(log.curve, log.last, log.seconds))
+            yield self._ended(name)
         if names:
             self._without(names)
 

@@ -60,11 +60,19 @@ class Curve:
 @final
 @dataclass(frozen=True)
 class Trained:
-    """What a training leaves besides the weights in the model."""
+    """What a training leaves besides the weights in the model.
+
+    Args:
+        curve: Measurements along the way.
+        loss: The last of them.
+        seconds: It took.
+        precision: In which its steps were computed.
+    """
 
     curve: Curve
     loss: Estimate
     seconds: float
+    precision: str = "float32"
 
 
 def train(
@@ -224,7 +232,7 @@ def descend(
             saved = now
         if stopping:
             raise Stopped
-    return Trained(curve, last, spent + time.monotonic() - start)
+    return Trained(curve, last, spent + time.monotonic() - start, on.precision)
 
 
 def diverged(loss: float, norm: float, step: int, steps: int) -> DivergedError:

@@ -135,6 +135,7 @@ class AutoencoderRun(Request):
                 "test_loss": test.value,
                 "test_loss_se": test.se,
                 "seconds": trained.seconds,
+                "dtype": trained.precision,
             },
             curve={
                 "step": [float(s) for s in trained.curve.step],

@@ -179,6 +179,7 @@ class TwinRun(Request):
                 "loss": trained.loss.value,
                 "loss_se": trained.loss.se,
                 "seconds": trained.seconds,
+                "dtype": trained.precision,
             }
             | _measured(near, far),
             curve={

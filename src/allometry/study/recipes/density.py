@@ -206,6 +206,7 @@ class FlowRun(TrainingRequest):
                 "test_loss": test.value,
                 "test_loss_se": test.se,
                 "seconds": trained.seconds,
+                "dtype": trained.precision,
             },
             curve={
                 "step": [float(s) for s in trained.curve.step],

@@ -50,6 +50,7 @@ def outcome(
             "test_loss": test.value,
             "test_loss_se": test.se,
             "seconds": trained.seconds,
+            "dtype": trained.precision,
         }
         | more,
         curve={

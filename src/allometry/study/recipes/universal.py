@@ -200,6 +200,7 @@ class LearnerRun(Request):
                 "test_loss": test.value,
                 "test_loss_se": test.se,
                 "seconds": trained.seconds,
+                "dtype": trained.precision,
                 "blocks": self.depth,
             },
             curve={
