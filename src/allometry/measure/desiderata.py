@@ -14,7 +14,6 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 
 from allometry._core.errors import require
@@ -247,6 +246,8 @@ def _verdict(
     bounds: tuple[float, float],
     seconds: float,
 ) -> Verdict:
+    from scipy import stats  # slow to import
+
     honest = np.array(values["honest"])
     effects = {}
     for experiment in EXPERIMENTS:

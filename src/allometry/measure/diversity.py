@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy import stats
 from torch import Tensor
 
 from allometry._core.errors import require
@@ -55,6 +54,8 @@ def birthday_support(
 
     References: `arora2018`.
     """
+    from scipy import stats  # slow to import
+
     x, y = pair(real, samples, features=features)
     if tolerance is None:
         own = nearest(subset(x, 5000, generator(None)), x, 2)[0][:, 1]
@@ -177,6 +178,7 @@ def different_bins(
 
     References: `richardson2018`
     """
+    from scipy import stats  # slow to import
     from sklearn.cluster import MiniBatchKMeans
 
     x, y = pair(real, samples, rows=40, features=features)

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import torch
 from jaxtyping import Float
-from scipy import stats
 from torch import Tensor
 
 from allometry._core.errors import require
@@ -143,6 +142,8 @@ def equivariance_error(
 
 
 def _pooled(means: Float[Tensor, " r"], p: float, n: int) -> Estimate:
+    from scipy import stats  # slow to import
+
     se = float(means.std() / len(means) ** 0.5)
     found = _root(float(means.mean()), se, p, n, "scrambled Sobol points")
     assert found.se is not None

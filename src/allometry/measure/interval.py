@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy import stats
 from torch import Tensor
 
 from allometry._core.errors import require
@@ -22,6 +21,8 @@ Values = Float[Tensor, " _"] | Float[ndarray, " _"]
 
 def mean(values: Values, method: str = "independent values") -> Estimate:
     """Mean of independent values with Student's interval."""
+    from scipy import stats  # slow to import
+
     a = np.asarray(values, dtype=np.float64)
     n, value = len(a), float(a.mean())
     if n < 2:
@@ -33,6 +34,8 @@ def mean(values: Values, method: str = "independent values") -> Estimate:
 
 def difference(a: Values, b: Values, method: str = "two independent means") -> Estimate:
     """Mean of `a` less mean of `b` with Welch's interval."""
+    from scipy import stats  # slow to import
+
     first, second = mean(a), mean(b)
     va, vb = (first.se or 0.0) ** 2, (second.se or 0.0) ** 2
     se, value = math.sqrt(va + vb), first.value - second.value
@@ -129,6 +132,8 @@ def p_value(exceeding: int, repeats: int, method: str = "permutation") -> Estima
 
     References: `phipson2010`.
     """
+    from scipy import stats  # slow to import
+
     value = (1 + exceeding) / (1 + repeats)
     lo = (
         0.0 if exceeding == 0 else float(stats.beta.ppf(0.025, exceeding, repeats - exceeding + 1))
@@ -157,6 +162,8 @@ def median(values: Sequence[float], method: str = "order statistics") -> Estimat
         >>> print(median([3.0, 1.0, 2.0, 6.0, 5.0, 4.0]))
         3.5 (1 to 6)
     """
+    from scipy import stats  # slow to import
+
     x = np.sort(np.asarray(values, float))
     require(len(x) >= 1, "median.values", "have at least one", len(x))
     k = int(stats.binom.ppf(0.025, len(x), 0.5))

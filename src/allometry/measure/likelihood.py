@@ -5,7 +5,6 @@ import math
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy import stats
 from torch import Tensor
 
 from allometry._core.errors import require
@@ -28,6 +27,8 @@ def block_mean(
 
     References: `flegal2010` for batch means.
     """
+    from scipy import stats  # slow to import
+
     values = np.asarray(losses, dtype=np.float64)
     n = len(values)
     require(n >= 1, "block_mean.losses", "hold at least one value", n)

@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy import stats
 from torch import Tensor
 
 from allometry._core.errors import require
@@ -166,6 +165,8 @@ def copying(
 
 def _win_probability(a: np.ndarray, b: np.ndarray) -> Estimate:
     """P(A > B) + P(A = B)/2 with the standard error from placements."""
+    from scipy import stats  # slow to import
+
     n, m = len(a), len(b)
     ranks = stats.rankdata(np.concatenate([a, b]))
     over_b = (ranks[:n] - stats.rankdata(a)) / m

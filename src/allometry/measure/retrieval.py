@@ -1,7 +1,6 @@
 """Image retrieval: how near to each real row does the model come?"""
 
 import torch
-from scipy import stats
 
 from allometry._core.estimate import Estimate
 from allometry.measure import interval
@@ -50,6 +49,8 @@ def retrieval_p_value(
 
     References: `wang2016`
     """
+    from scipy import stats  # slow to import
+
     ours, theirs = _distances(real, samples, rival, features, rng)
     p = float(stats.wilcoxon((ours - theirs).double().numpy()).pvalue)
     return Estimate(p, exact=True, n=len(ours), method="Wilcoxon's signed ranks")

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
-from scipy import stats
 from torch import Tensor
 
 from allometry._core.errors import require, require_extra
@@ -96,6 +95,8 @@ def geometry_score(
 
     References: `khrulkov2018`; `gudhi2015` for the complexes.
     """
+    from scipy import stats  # slow to import
+
     require(repeats >= 3, "geometry_score.repeats", "be at least 3", repeats)
     x, y = pair(real, samples, features=features)
     rng = generator(rng)

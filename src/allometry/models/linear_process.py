@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy import linalg, signal
+from scipy import linalg
 
 from allometry._core.errors import InputError, require
 
@@ -68,6 +68,8 @@ class Autoregression:
 
     def spectrum(self, omega: Vector) -> Float[ndarray, " n"]:
         r"""$\sigma^2 / |A(e^{i\omega})|^2$."""
+        from scipy import signal  # slow to import
+
         return self.sigma2 / np.abs(signal.freqz(self.polynomial, 1, worN=omega)[1]) ** 2
 
     def autocovariance(self, lags: int) -> Float[ndarray, " lags_plus_1"]:
@@ -86,6 +88,8 @@ class Autoregression:
 
     def sample(self, n: int, rng: np.random.Generator) -> Float[ndarray, " n"]:
         """A stretch of the stationary process."""
+        from scipy import signal  # slow to import
+
         require(n >= 1, "Autoregression.sample.n", "be at least 1", n)
         p = len(self.phi)
         noise = rng.normal(scale=self.sigma2**0.5, size=n)

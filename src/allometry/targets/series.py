@@ -7,7 +7,6 @@ from typing import Any, final
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy import signal
 from torch import Tensor
 
 from allometry._core.errors import require
@@ -41,6 +40,8 @@ class AutoregressiveSeries:
         seed: int = 0,
         splits: Sequence[float] = (0.9, 0.05, 0.05),
     ) -> None:
+        from scipy import signal  # slow to import
+
         require(sigma > 0, "AutoregressiveSeries.sigma", "be positive", sigma)
         require(length >= 10, "AutoregressiveSeries.length", "be at least 10", length)
         good = len(splits) == 3 and abs(sum(splits) - 1) < 1e-9 and splits[0] > 0

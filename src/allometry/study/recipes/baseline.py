@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from scipy import stats
 
 from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
@@ -70,6 +69,8 @@ class BaselineRun(Request):
         return Outcome(columns=self.columns | untrained(self.budget(), loss, test, seconds))
 
     def _loss(self, split: str) -> Estimate:
+        from scipy import stats  # slow to import
+
         target = self.target
         if isinstance(target, Images):
             rows = target.histogram_bits_each(split).numpy()
