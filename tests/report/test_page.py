@@ -252,3 +252,20 @@ def test_a_target_of_several_names_each(tmp_path):
     about = runs.about | {"target": {"target": "domains", "domains": parts}}
     text = write(tmp_path / "r.html", dataclasses.replace(runs, about=about)).read_text()
     assert "text (tttttttt), digits (dddddddd)" in Reader(text).text
+
+
+@pytest.mark.parametrize(
+    ("equation", "shown"),
+    [
+        ("L = E + A/N^α", "L = E + A/N<sup>α</sup>"),
+        (
+            "((N_c/N)^(α_N/α_D) + D_c/D)^α_D",
+            "((N<sub>c</sub>/N)<sup>α<sub>N</sub>/α<sub>D</sub>"
+            "</sup> + D<sub>c</sub>/D)<sup>α<sub>D</sub></sup>",
+        ),
+        ("β (N^-1 + γ)^c", "β (N<sup>-1</sup> + γ)<sup>c</sup>"),
+        ("<b>^2", "&lt;b&gt;<sup>2</sup>"),
+    ],
+)
+def test_equations_have_exponents_and_indices(equation, shown):
+    assert page.raised(equation) == shown

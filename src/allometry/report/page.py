@@ -139,8 +139,9 @@ def bound(text: str) -> str:
 
 
 def raised(equation: str) -> Markup:
-    """The equation with its exponents raised: `N^α` becomes Nᵅ as HTML."""
-    return Markup(re.sub(r"\^(\w+)", r"<sup>\1</sup>", escape(equation)))
+    """The equation as HTML with exponents raised and indices lowered: N^α, N^(α/β), N_c."""
+    text = re.sub(r"\^(?:\(([^()]*)\)|(-?\w+))", r"<sup>\1\2</sup>", escape(equation))
+    return Markup(re.sub(r"_([^\W_]+)", r"<sub>\1</sub>", text))
 
 
 def template(name: str) -> str:

@@ -331,7 +331,7 @@ def law_table(law: Law, without: Law | None = None, name: str = "law") -> LawTab
     heads += [Head("Without the held-out", "95 % interval", "num")] if compare else []
     rows = []
     for letter, value in law.params.items():
-        cells = [Cell(_GREEK.get(letter, letter)), estimate(value, _parameter)]
+        cells = [Cell(_equation(letter)), estimate(value, _parameter)]
         if compare and without is not None:
             cells.append(estimate(without.params[letter], _parameter))
         rows.append(tuple(cells))
