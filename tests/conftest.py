@@ -18,6 +18,11 @@ hypothesis.settings.load_profile("allometry")
 ROOT = Path(__file__).parent.parent
 
 
+def pytest_runtest_teardown():
+    """A run that trains in the test's own process sets float32, which is not for the next test."""
+    torch.set_default_dtype(torch.float64)
+
+
 @pytest.fixture(scope="session")
 def shared_data():
     """The folder of real data that lies beside a checkout of the project."""

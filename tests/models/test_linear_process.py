@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import linalg
+from scipy import linalg, signal
 
 from allometry import InputError
 from allometry.models import linear_process as lp
@@ -67,7 +67,7 @@ def test_the_most_random_extension_is_the_autocovariance_of_the_autoregression(k
     # What is cut off falls as the slowest root to twice the length: here to exp(-24) or less.
     slowest = np.abs(np.roots(made.polynomial)).max(initial=0.0)
     length = max(4000, int(12 / (1 - slowest)))
-    h = lp.signal.lfilter([1.0], made.polynomial, np.eye(1, length)[0])
+    h = signal.lfilter([1.0], made.polynomial, np.eye(1, length)[0])
     direct = np.array([h[: length - k] @ h[k:] for k in range(p + 1)])
     np.testing.assert_allclose(r[: p + 1] / scale, direct / scale, atol=1e-6)
     # Least mean-square prediction from a longer past is no better than sigma2: they are one.
@@ -116,7 +116,7 @@ def test_spectral_factors_of_autoregressions_and_moving_averages():
     L = lp.spectral_factor(S)
     np.testing.assert_allclose(np.abs(np.fft.fft(L)) ** 2, S, rtol=1e-10)
     # L is sigma / A(z), and its first tap squared is Szego's innovations variance.
-    h = lp.signal.lfilter([TRUTH.sigma2**0.5], TRUTH.polynomial, np.eye(1, 60)[0])
+    h = signal.lfilter([TRUTH.sigma2**0.5], TRUTH.polynomial, np.eye(1, 60)[0])
     np.testing.assert_allclose(L[:60], h, atol=1e-10)
     assert lp.szego(S) == pytest.approx(TRUTH.sigma2, rel=1e-10)
     # A moving average with its zero outside comes back with it inside: minimum phase.

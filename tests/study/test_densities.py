@@ -24,12 +24,6 @@ from allometry.targets import Images, Points, Table, points
 from allometry.train import count_parameters
 
 
-@pytest.fixture(autouse=True)
-def _single_precision():
-    yield
-    torch.set_default_dtype(torch.float64)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("N", [6e3, 4e4])
 def test_sizes_are_what_was_asked(family, N):

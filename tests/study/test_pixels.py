@@ -16,12 +16,6 @@ from allometry.targets import Images, Points, points
 from allometry.train import Crowd, count_parameters
 
 
-@pytest.fixture(autouse=True)
-def _single_precision():
-    yield
-    torch.set_default_dtype(torch.float64)
-
-
 def test_colours_stand_beside_one_another_and_come_back():
     images = torch.arange(2 * 3 * 2 * 4).reshape(2, 3, 2, 4)
     line = in_line(images)

@@ -15,12 +15,6 @@ from allometry.targets import Sources, Symbols, Text, Transduction
 from allometry.train import Crowd
 
 
-@pytest.fixture(autouse=True)
-def _float64_afterwards():
-    yield
-    torch.set_default_dtype(torch.float64)
-
-
 def carried_out(spec, folder):
     for part in ("checkpoints", "weights"):
         (folder / part).mkdir(exist_ok=True)
