@@ -32,7 +32,7 @@ from allometry.study import (
 from allometry.study.probe import Compiled, Price, Ways, Whole, probe
 from allometry.study.schedule import bundles, choose, one_step, span, stepping
 from allometry.study.within import flops, seconds_of, within
-from allometry.train import On, branch_step, next_token
+from allometry.train import On, abreast, branch_step, next_token
 from allometry.train.loop import Progress, Stopped
 from allometry.train.schedule import log_spaced
 from tests.study.fakes import FakeRun
@@ -229,7 +229,7 @@ def test_a_probe_says_how_long_things_take():
 
 @pytest.mark.parametrize("precision", ["bfloat16", "auto"])
 def test_a_probe_computes_in_the_precision_of_the_runs(monkeypatch, precision):
-    monkeypatch.setattr(prober, "best_precision", lambda *_: "bfloat16")
+    monkeypatch.setattr(abreast, "best_precision", lambda *_: "bfloat16")
     seen = []
 
     def noted(model, *batch):

@@ -14,8 +14,9 @@ from torch import nn
 from allometry._core.spec import Spec
 from allometry.study.request import Place, TrainingRequest
 from allometry.study.trial import nowhere, whole
+from allometry.train.abreast import quickest
 from allometry.train.crowd import Crowd
-from allometry.train.device import On, best_precision
+from allometry.train.device import On
 from allometry.train.loop import Curve, Trained
 from allometry.train.packed import Packed
 from allometry.train.training import Training
@@ -86,8 +87,8 @@ def compiled_price(specs: Sequence[Spec], *, precision: str = "float32") -> dict
 def _on(training: Training, precision: str) -> On:
     """On the processor, in the precision in which it will train."""
     if precision == "auto":
-        model, batch = Packed([training.model]).member(0), training.batch(0)
-        precision = best_precision(lambda: training.objective(model, *batch), On("cpu"))
+        batch = [part.unsqueeze(0) for part in training.batch(0)]
+        precision = quickest(Packed([training.model]), training.objective, batch)
     return On("cpu", precision)
 
 

@@ -41,7 +41,7 @@ class Lists:
     ) -> tuple[Losses, Flat]:
         """Of all members at the pack's present parameters."""
         if self.precision == "auto":
-            self.precision = _quickest(pack, function, batch)
+            self.precision = quickest(pack, function, batch)
         if self.precision != "float32":
             function = _reduced(function, self.precision)
         traced = self._traced(pack, function, batch)
@@ -79,8 +79,14 @@ def _reduced(function: Callable[..., Tensor], precision: str) -> Callable[..., T
     return reduced
 
 
-def _quickest(pack: Packed, function: Callable[..., Tensor], batch: Sequence[Tensor]) -> str:
-    """What the first member's passes are quickest in."""
+def quickest(pack: Packed, function: Callable[..., Tensor], batch: Sequence[Tensor]) -> str:
+    """The precision in which the first member's passes are quickest; see `best_precision`.
+
+    Args:
+        pack: Of which a copy is tried.
+        function: From a plain module and one member's arguments to its loss.
+        batch: The arguments, with the members as first axis.
+    """
     model, own = pack.member(0), [part[0] for part in batch]
     return best_precision(lambda: function(model, *own), On("cpu"))
 
