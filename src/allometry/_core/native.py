@@ -27,7 +27,7 @@ def compiler() -> str | None:
 
 
 @functools.cache
-def library(source: Path) -> ctypes.CDLL | None:
+def library(source: Path, flags: tuple[str, ...] = ()) -> ctypes.CDLL | None:
     """What `source` builds to, or `None` where it can't be built or loaded.
 
     Built for the processor at hand, of which the file's name keeps a hash, so that machines of
@@ -36,16 +36,17 @@ def library(source: Path) -> ctypes.CDLL | None:
 
     Args:
         source: One file of C++ whose functions have C names.
+        flags: More for the compiler: headers and libraries that the file asks for.
     """
     found = compiler()
     if found is None or os.environ.get("ALLOMETRY_NATIVE") == "0":
         return None
     try:
         text = source.read_bytes()
-        name = hashlib.sha256(repr((text, found, FLAGS, _processor())).encode()).hexdigest()
+        name = hashlib.sha256(repr((text, found, FLAGS, flags, _processor())).encode()).hexdigest()
         built = _folder() / f"{source.stem}-{name[:20]}.so"
         if not built.exists():
-            _build(found, source, built)
+            _build(found, source, built, flags)
         return ctypes.CDLL(str(built))
     except (OSError, subprocess.SubprocessError):
         return None
@@ -62,12 +63,12 @@ def _folder() -> Path:
     return folder
 
 
-def _build(found: str, source: Path, built: Path) -> None:
+def _build(found: str, source: Path, built: Path, flags: tuple[str, ...]) -> None:
     """Compile beside the final place and move there, so that nobody loads half a file."""
     with tempfile.TemporaryDirectory(dir=built.parent) as room:
         made = Path(room) / built.name
         subprocess.run(
-            [found, *FLAGS, str(source), "-o", str(made)],
+            [found, *FLAGS, str(source), *flags, "-o", str(made)],
             check=True,
             timeout=120,
             stdin=subprocess.DEVNULL,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from allometry._core.errors import require
+from allometry.models import perceptron
 
 SHRINK, STRETCH = 1.5, 3.0
 """Bounds on the log scale of one affine layer, downwards and upwards."""
@@ -100,9 +101,13 @@ class MLP(nn.Module):
 
     def forward(self, x: Float[Tensor, "n i"]) -> Float[Tensor, "n o"]:
         """The outputs."""
-        for i, layer in enumerate(self.layers):
-            weight, bias = cast("Tensor", layer.weight), cast("Tensor", layer.bias)
-            x = F.linear(F.relu(x) if i else x, weight, bias)
+        parameters = [
+            cast("Tensor", p) for layer in self.layers for p in (layer.weight, layer.bias)
+        ]
+        if perceptron.applies(x, parameters):
+            return perceptron.perceptron(x, parameters)
+        for i in range(0, len(parameters), 2):
+            x = F.linear(F.relu(x) if i else x, *parameters[i : i + 2])
         return x
 
 

@@ -1,0 +1,517 @@
+// Rectified networks of many members, a block of rows at a time, forwards and back.
+//
+// Letters: M members, n rows, L linear layers, s[0] inputs, s[1] to s[L - 1] hidden units, s[L]
+// outputs; p[l] is s[l] in whole registers of the widest kind. A member's block of rows goes through all layers while
+// its numbers lie in the nearest caches. Of the hidden layers the first is worked out again on the
+// way back, which is quicker than fetching it; `kept` (M, L - 2, n, p) holds the others.
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using torch::stable::Tensor;
+
+#ifdef __AVX512F__
+constexpr int64_t W = 16, R = 6, N = 4;  // lanes of a register; rows and registers of a tile
+#else
+constexpr int64_t W = 8, R = 4, N = 2;
+#endif
+constexpr int64_t LANES = 16;  // of the widest registers: rows are multiples of it everywhere
+constexpr int64_t BLOCK = 48;  // rows that are taken through all layers together
+constexpr int64_t THIN = 4;    // outputs that are summed up one by one
+constexpr int64_t ALONE = 1 << 22;  // products below which a second thread costs more than it brings
+typedef float V __attribute__((vector_size(4 * W)));
+typedef int32_t I __attribute__((vector_size(4 * W)));
+
+inline V load(const float* p) { V v; std::memcpy(&v, p, sizeof v); return v; }
+inline void store(float* p, V v) { std::memcpy(p, &v, sizeof v); }
+inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// Lane k of two registers side by side goes where a shuffled deck of cards has its card k.
+struct Deck {
+  I low, high;
+  Deck() {
+    for (int k = 0; k < W; ++k) {
+      low[k] = k / 2 + (k % 2 ? W : 0);
+      high[k] = low[k] + W / 2;
+    }
+  }
+};
+
+inline float total(V x) {
+  I lane;
+  for (int k = 0; k < W; ++k) lane[k] = k;
+  for (int by = W / 2; by > 0; by /= 2) x += __builtin_shuffle(x, (lane + by) & int(W - 1));
+  return x[0];
+}
+
+// The totals of as many registers as one has lanes.
+inline V totals(V* x) {
+  const Deck deck;
+#pragma GCC unroll 4
+  for (int half = W / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+    for (int r = 0; r < half; ++r)
+      x[r] = __builtin_shuffle(x[r], x[r + half], deck.low) +
+             __builtin_shuffle(x[r], x[r + half], deck.high);
+  return x[0];
+}
+
+// A square of numbers on its side.
+inline void turn(const float* from, int64_t from_step, float* to, int64_t to_step) {
+  const Deck deck;
+  V x[W], next[W];
+#pragma GCC unroll 16
+  for (int r = 0; r < W; ++r) x[r] = load(from + r * from_step);
+#pragma GCC unroll 4
+  for (int cut = 1; cut < W; cut *= 2) {
+#pragma GCC unroll 8
+    for (int r = 0; r < W / 2; ++r) {
+      next[2 * r] = __builtin_shuffle(x[r], x[r + W / 2], deck.low);
+      next[2 * r + 1] = __builtin_shuffle(x[r], x[r + W / 2], deck.high);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < W; ++r) x[r] = next[r];
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < W; ++r) store(to + r * to_step, x[r]);
+}
+
+// What becomes of a tile of products A B.
+enum Kind {
+  RECTIFIED,  // C = max(0, A B + row)
+  SHIFTED,    // C = A B + row
+  ADDED,      // C += A B
+  MASKED,     // C = A B, 0 where `mask` is not positive; sums of columns are added to `sums`
+};
+
+// A has element (r, k) at r * along + k * across; B, C and `mask` have whole registers in a row.
+struct Product {
+  const float* a;
+  int64_t along, across;
+  const float* b;
+  int64_t b_step;
+  float* c;
+  int64_t c_step, inner;
+  const float* row;
+  const float* mask;
+  int64_t mask_step;
+  float* sums;
+};
+
+// Loops over a tile are unrolled, so that its sums stay in registers from first to last.
+template <Kind kind, int rows, int wide>
+inline void tile(const Product& p, int64_t i, int64_t j) {
+  const float *a = p.a + i * p.along, *b = p.b + j;
+  float* c = p.c + i * p.c_step + j;
+  V sum[rows][wide];
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < wide; ++v) {
+      if (kind == ADDED) sum[r][v] = load(c + r * p.c_step + v * W);
+      else if (kind == MASKED) sum[r][v] = V{};
+      else sum[r][v] = load(p.row + j + v * W);
+    }
+  for (int64_t k = 0; k < p.inner; ++k, a += p.across, b += p.b_step) {
+    V right[wide];
+#pragma GCC unroll 4
+    for (int v = 0; v < wide; ++v) right[v] = load(b + v * W);
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < wide; ++v) sum[r][v] += a[r * p.along] * right[v];
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < wide; ++v) {
+    V column{};
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; ++r) {
+      V x = sum[r][v];
+      if (kind == RECTIFIED) x = x < 0.0f ? V{} : x;  // what is no number stays none
+      if (kind == MASKED) {
+        x = load(p.mask + (i + r) * p.mask_step + j + v * W) <= 0.0f ? V{} : x;
+        column += x;
+      }
+      store(c + r * p.c_step + v * W, x);
+    }
+    if (kind == MASKED) store(p.sums + j + v * W, load(p.sums + j + v * W) + column);
+  }
+}
+
+template <Kind kind, int wide>
+inline void band(const Product& p, int64_t rows, int64_t j) {
+  int64_t i = 0;
+  for (; i + R <= rows; i += R) tile<kind, R, wide>(p, i, j);
+  if (rows - i >= 4) { tile<kind, 4, wide>(p, i, j); i += 4; }
+  if (rows - i >= 2) { tile<kind, 2, wide>(p, i, j); i += 2; }
+  if (rows - i >= 1) tile<kind, 1, wide>(p, i, j);
+}
+
+// All of C: `rows` by `columns`, which are whole registers.
+template <Kind kind>
+void product(const Product& p, int64_t rows, int64_t columns) {
+  int64_t j = 0;
+  while (j < columns) {
+    const int64_t left = (columns - j) / W;
+    // Five are three and two rather than four and one.
+    const int64_t wide = left > N && left < 2 * N ? (left + 1) / 2 : std::min(N, left);
+    if (wide == 4) band<kind, N < 4 ? N : 4>(p, rows, j);
+    else if (wide == 3) band<kind, N < 3 ? N : 3>(p, rows, j);
+    else if (wide == 2) band<kind, 2>(p, rows, j);
+    else band<kind, 1>(p, rows, j);
+    j += wide * W;
+  }
+}
+
+struct Buffer {
+  float* at;
+  explicit Buffer(int64_t size) {
+    at = static_cast<float*>(std::aligned_alloc(64, up(4 * size, 64)));
+    if (at == nullptr) std::abort();
+    std::memset(at, 0, 4 * size);
+  }
+  ~Buffer() { std::free(at); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+};
+
+// Each layer's weights (M, out, in) and biases (M, out); members lie `steps` apart.
+struct Parameters {
+  std::vector<const float*> places;
+  std::vector<int64_t> steps;
+  const float* at(int64_t index, int64_t m) const { return places[index] + m * steps[index]; }
+};
+
+struct Network {
+  int64_t M, n, L, threads;
+  std::vector<int64_t> s, p;
+  int64_t parameters = 0, inner = 0;  // `inner`: of all hidden layers but the first
+  Network(int64_t M, int64_t n, std::vector<int64_t> sizes) : M(M), n(n), s(std::move(sizes)) {
+    L = static_cast<int64_t>(s.size()) - 1;
+    int64_t products = 0;
+    for (int64_t l = 0; l <= L; ++l) p.push_back(up(s[l], LANES));
+    for (int64_t l = 0; l < L; ++l) {
+      parameters += s[l + 1] * (s[l] + 1);
+      products += M * n * s[l] * s[l + 1];
+    }
+    for (int64_t l = 2; l < L; ++l) inner += n * p[l];
+    threads = products < ALONE ? 1 : torch::stable::get_num_threads();
+  }
+  bool thin(int64_t l) const { return s[l] <= THIN; }
+};
+
+// One member's weights as products want them, and its block of rows.
+struct Room {
+  Network net;
+  std::vector<float*> plain, turned, bias, rows, slopes, grown, sums;
+  float* zeros;
+  Buffer memory;
+  static int64_t size(const Network& net) {
+    int64_t all = net.p[0];
+    for (int64_t l = 0; l < net.L; ++l) {
+      const int64_t in = net.p[l], out = net.p[l + 1];
+      all += 3 * in * out + 2 * out + BLOCK * 2 * (in + out);
+    }
+    return all;
+  }
+  explicit Room(const Network& net) : net(net), memory(size(net)) {
+    float* at = memory.at;
+    const auto take = [&at](int64_t count) { float* here = at; at += count; return here; };
+    for (int64_t l = 0; l < net.L; ++l) {
+      const int64_t in = net.p[l], out = net.p[l + 1];
+      plain.push_back(take(in * out));
+      turned.push_back(take(in * out));
+      grown.push_back(take(in * out));
+      bias.push_back(take(out));
+      sums.push_back(take(out));
+    }
+    for (int64_t l = 0; l <= net.L; ++l) {
+      rows.push_back(take(BLOCK * net.p[l]));
+      slopes.push_back(take(BLOCK * net.p[l]));
+    }
+    zeros = take(net.p[0]);
+  }
+  // Weights (out, in) as they are, with whole registers in a row.
+  void lay_plain(int64_t l, const float* weight) {
+    const int64_t in = net.s[l];
+    for (int64_t o = 0; o < net.s[l + 1]; ++o)
+      std::memcpy(plain[l] + o * net.p[l], weight + o * in, 4 * in);
+  }
+  // Weights (in, out).
+  void lay_turned(int64_t l, const float* weight) {
+    const int64_t in = net.s[l], out = net.s[l + 1], wide = net.p[l + 1];
+    int64_t whole = in < W ? 0 : out / W * W;
+    for (int64_t o = 0; o < whole; o += W)
+      for (int64_t i = 0; i < in; i += W) {
+        // The last square takes numbers that the one before it had rather than go over the edge.
+        const int64_t at = std::min(i, in - W);
+        turn(weight + o * in + at, in, turned[l] + at * wide + o, wide);
+      }
+    for (int64_t o = whole; o < out; ++o)
+      for (int64_t i = 0; i < in; ++i) turned[l][i * wide + o] = weight[o * in + i];
+  }
+  void lay_bias(int64_t l, const float* row) { std::memcpy(bias[l], row, 4 * net.s[l + 1]); }
+};
+
+// A thread's last room, if it fits: what fills up rows of registers is 0 there and stays so.
+Room& room_for(const Network& net) {
+  thread_local std::unique_ptr<Room> last;
+  if (last == nullptr || last->net.s != net.s) last = std::make_unique<Room>(net);
+  last->net = net;
+  return *last;
+}
+
+// Rows with gaps between them from rows without, or the other way round.
+inline void lay(const float* from, int64_t from_step, float* to, int64_t to_step, int64_t rows,
+                int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r)
+    std::memcpy(to + r * to_step, from + r * from_step, 4 * columns);
+}
+
+// C (rows, count) = A B^T + row, where B has few rows: sums along registers.
+inline void thin_product(const float* a, int64_t wide, const float* b, const float* row,
+                         int64_t rows, int64_t count, float* c) {
+  const auto along = [&](int64_t r, int64_t j) {
+    V sum{};
+    for (int64_t k = 0; k < wide; k += W) sum += load(a + r * wide + k) * load(b + j * wide + k);
+    return sum;
+  };
+  for (int64_t j = 0; j < count; ++j) {
+    const float more = row == nullptr ? 0.0f : row[j];
+    int64_t r = 0;
+    for (; r + W <= rows; r += W) {
+      V sums[W];
+      for (int k = 0; k < W; ++k) sums[k] = along(r + k, j);
+      const V all = totals(sums) + more;
+      for (int k = 0; k < W; ++k) c[(r + k) * count + j] = all[k];
+    }
+    for (; r < rows; ++r) c[r * count + j] = total(along(r, j)) + more;
+  }
+}
+
+// The first hidden layer of a block.
+inline void first(const Room& room, const float* x, int64_t rows) {
+  const Network& net = room.net;
+  const Product p{x, net.s[0], 1, room.turned[0], net.p[1], room.rows[1], net.p[1], net.s[0],
+                  room.bias[0], nullptr, 0, nullptr};
+  product<RECTIFIED>(p, rows, net.p[1]);
+}
+
+void forward(const Network& net, const float* x, const Parameters& parameters, float* out,
+             float* kept, int64_t from, int64_t to) {
+  Room& room = room_for(net);
+  const int64_t last = net.L - 1, outputs = net.s[net.L];
+  for (int64_t m = from; m < to; ++m) {
+    for (int64_t l = 0; l < net.L; ++l) {
+      const float* weight = parameters.at(2 * l, m);
+      if (l == last && net.thin(net.L)) room.lay_plain(l, weight);
+      else room.lay_turned(l, weight);
+      room.lay_bias(l, parameters.at(2 * l + 1, m));
+    }
+    for (int64_t i = 0; i < net.n; i += BLOCK) {
+      const int64_t rows = std::min(BLOCK, net.n - i);
+      first(room, x + (m * net.n + i) * net.s[0], rows);
+      const float* at = room.rows[1];
+      float* layer = kept + m * net.inner;
+      for (int64_t l = 1; l < last; ++l) {
+        float* next = layer + i * net.p[l + 1];
+        const Product p{at, net.p[l], 1, room.turned[l], net.p[l + 1], next, net.p[l + 1],
+                        net.s[l], room.bias[l], nullptr, 0, nullptr};
+        product<RECTIFIED>(p, rows, net.p[l + 1]);
+        at = next;
+        layer += net.n * net.p[l + 1];
+      }
+      float* made = out + (m * net.n + i) * outputs;
+      if (net.thin(net.L)) {
+        thin_product(at, net.p[last], room.plain[last], room.bias[last], rows, outputs, made);
+        continue;
+      }
+      const Product p{at, net.p[last], 1, room.turned[last], net.p[net.L], room.rows[net.L],
+                      net.p[net.L], net.s[last], room.bias[last], nullptr, 0, nullptr};
+      product<SHIFTED>(p, rows, net.p[net.L]);
+      lay(room.rows[net.L], net.p[net.L], made, outputs, rows, outputs);
+    }
+  }
+}
+
+// Gradients of one layer's weights from a block: slopes (rows, out) and what went in (rows, in).
+inline void grow(const Room& room, int64_t l, const float* slope, int64_t slope_step,
+                 const float* in, int64_t in_step, int64_t rows) {
+  const Network& net = room.net;
+  if (l == 0 && net.thin(0)) {  // kept as (in, out)
+    const Product p{in, 1, in_step, slope, slope_step, room.grown[0], net.p[1], rows,
+                    nullptr, nullptr, 0, nullptr};
+    product<ADDED>(p, net.s[0], net.p[1]);
+    return;
+  }
+  const Product p{slope, 1, slope_step, in, in_step, room.grown[l], net.p[l], rows,
+                  nullptr, nullptr, 0, nullptr};
+  product<ADDED>(p, net.s[l + 1], net.p[l]);
+}
+
+void backward_block(const Room& room, const float* x, const float* kept, const float* slope,
+                    float* dx, int64_t i, int64_t rows) {
+  const Network& net = room.net;
+  const int64_t outputs = net.s[net.L], inputs = net.s[0];
+  first(room, x, rows);
+  const float* in = x;
+  if (!net.thin(0)) {
+    lay(x, inputs, room.rows[0], net.p[0], rows, inputs);
+    in = room.rows[0];
+  }
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t o = 0; o < outputs; ++o) room.sums[net.L - 1][o] += slope[r * outputs + o];
+  int64_t step = outputs;
+  const float* layer = kept + net.inner;
+  for (int64_t l = net.L - 1; l >= 1; --l) {
+    if (l > 1) layer -= net.n * net.p[l];
+    const float* at = l == 1 ? room.rows[1] : layer + i * net.p[l];
+    grow(room, l, slope, step, at, net.p[l], rows);
+    const Product p{slope, step, 1, room.plain[l], net.p[l], room.slopes[l], net.p[l],
+                    net.s[l + 1], nullptr, at, net.p[l], room.sums[l - 1]};
+    product<MASKED>(p, rows, net.p[l]);
+    slope = room.slopes[l];
+    step = net.p[l];
+  }
+  grow(room, 0, slope, step, in, net.thin(0) ? inputs : net.p[0], rows);
+  if (net.thin(0)) {
+    thin_product(slope, step, room.turned[0], nullptr, rows, inputs, dx);
+    return;
+  }
+  const Product p{slope, step, 1, room.plain[0], net.p[0], room.slopes[0], net.p[0], net.s[1],
+                  room.zeros, nullptr, 0, nullptr};
+  product<SHIFTED>(p, rows, net.p[0]);
+  lay(room.slopes[0], net.p[0], dx, inputs, rows, inputs);
+}
+
+void backward(const Network& net, const float* slope, const float* x,
+              const Parameters& parameters, const float* kept, float* dx, float* gradient,
+              int64_t from, int64_t to) {
+  Room& room = room_for(net);
+  for (int64_t m = from; m < to; ++m) {
+    for (int64_t l = 0; l < net.L; ++l) {
+      const float* weight = parameters.at(2 * l, m);
+      if (l == 0) {
+        room.lay_turned(0, weight);
+        room.lay_bias(0, parameters.at(1, m));
+      }
+      if (l > 0 || !net.thin(0)) room.lay_plain(l, weight);
+      std::memset(room.grown[l], 0, 4 * net.p[l] * net.p[l + 1]);
+      std::memset(room.sums[l], 0, 4 * net.p[l + 1]);
+    }
+    for (int64_t i = 0; i < net.n; i += BLOCK) {
+      const int64_t rows = std::min(BLOCK, net.n - i), at = m * net.n + i;
+      backward_block(room, x + at * net.s[0], kept + m * net.inner, slope + at * net.s[net.L],
+                     dx + at * net.s[0], i, rows);
+    }
+    float* to_row = gradient + m * net.parameters;
+    for (int64_t l = 0; l < net.L; ++l) {
+      const int64_t in = net.s[l], out = net.s[l + 1];
+      if (l == 0 && net.thin(0)) {
+        for (int64_t o = 0; o < out; ++o)
+          for (int64_t k = 0; k < in; ++k) to_row[o * in + k] = room.grown[0][k * net.p[1] + o];
+      } else {
+        lay(room.grown[l], net.p[l], to_row, in, out, in);
+      }
+      std::memcpy(to_row + in * out, room.sums[l], 4 * out);
+      to_row += (in + 1) * out;
+    }
+  }
+}
+
+template <typename Work>
+void shared_out(const Network& net, const Work& work) {
+  const int64_t M = net.M, threads = std::max<int64_t>(1, std::min(net.threads, M));
+  std::vector<std::thread> others;
+  for (int64_t t = 1; t < threads; ++t)
+    others.emplace_back([&work, M, threads, t] { work(M * t / threads, M * (t + 1) / threads); });
+  work(0, M / threads);
+  for (auto& other : others) other.join();
+}
+
+// A member's numbers side by side; members may lie apart where they are parameters.
+bool dense(const Tensor& t, int64_t from) {
+  int64_t step = 1;
+  for (int64_t axis = t.dim() - 1; axis >= from; --axis) {
+    if (t.size(axis) != 1 && t.stride(axis) != step) return false;
+    step *= t.size(axis);
+  }
+  return true;
+}
+
+Tensor laid(const Tensor& t, int64_t from) { return dense(t, from) ? t : torch::stable::contiguous(t); }
+
+const float* numbers(const Tensor& t) { return static_cast<const float*>(t.const_data_ptr()); }
+float* room_of(Tensor& t) { return static_cast<float*>(t.mutable_data_ptr()); }
+
+Tensor empty(const Tensor& like, std::initializer_list<int64_t> shape) {
+  return torch::stable::new_empty(like, torch::headeronly::IntHeaderOnlyArrayRef(shape));
+}
+
+// What both ways are given.
+struct Given {
+  Tensor x;
+  std::vector<Tensor> owners;
+  Parameters parameters;
+  Network net;
+  Given(const Tensor& rows, const std::vector<Tensor>& all)
+      : x(laid(rows, 0)), net(rows.size(0), rows.size(1), sizes(rows, all)) {
+    for (const Tensor& t : all) {
+      owners.push_back(laid(t, 1));
+      parameters.places.push_back(numbers(owners.back()));
+      parameters.steps.push_back(owners.back().stride(0));
+    }
+  }
+  static std::vector<int64_t> sizes(const Tensor& rows, const std::vector<Tensor>& all) {
+    std::vector<int64_t> s{rows.size(2)};
+    for (size_t bias = 1; bias < all.size(); bias += 2) s.push_back(all[bias].size(1));
+    return s;
+  }
+};
+
+std::tuple<Tensor, Tensor> perceptron(Tensor x, std::vector<Tensor> parameters) {
+  const Given given(x, parameters);
+  const Network& net = given.net;
+  Tensor out = empty(x, {net.M, net.n, net.s[net.L]}), kept = empty(x, {net.M, net.inner});
+  float *made = room_of(out), *hidden = room_of(kept);
+  shared_out(net, [&](int64_t from, int64_t to) {
+    forward(net, numbers(given.x), given.parameters, made, hidden, from, to);
+  });
+  return {out, kept};
+}
+
+std::tuple<Tensor, Tensor> perceptron_backward(Tensor slope, Tensor x,
+                                               std::vector<Tensor> parameters, Tensor kept) {
+  const Given given(x, parameters);
+  const Network& net = given.net;
+  const Tensor slopes = laid(slope, 0);
+  Tensor dx = empty(x, {net.M, net.n, net.s[0]}), gradient = empty(x, {net.M, net.parameters});
+  float *back = room_of(dx), *grown = room_of(gradient);
+  shared_out(net, [&](int64_t from, int64_t to) {
+    backward(net, numbers(slopes), numbers(given.x), given.parameters, numbers(kept), back, grown,
+             from, to);
+  });
+  return {dx, gradient};
+}
+
+}  // namespace
+
+// Python has the schemas: (x, parameters) -> (out, kept), (slope, x, parameters, kept) ->
+// (dx, gradient (M, P), a member's in the order of its parameters).
+STABLE_TORCH_LIBRARY_IMPL(allometry, CPU, library) {
+  library.impl("perceptron", TORCH_BOX(&perceptron));
+  library.impl("perceptron_backward", TORCH_BOX(&perceptron_backward));
+}

@@ -1,0 +1,164 @@
+"""Rectified networks of packed members on a processor, all layers in one pass over their rows.
+
+A general product for every layer of every member sends all hidden units to memory and back, and
+kernels for single numbers come between. Here a block of a member's rows goes through all layers
+while it lies in the nearest caches. `perceptron.cpp` has the arithmetic; without a compiler
+`applies` is false.
+
+Letters: M members, n rows, i inputs, o outputs, P parameters of a member.
+"""
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
+
+from allometry._core.native import library
+
+LANES = 16
+"""Hidden units are kept in rows of whole registers; none has more numbers than this."""
+
+WIDEST = 256
+"""Units of a layer up to which it was found to be quicker than torch's products."""
+
+_wanted = contextvars.ContextVar("perceptron wanted", default=False)
+
+
+@contextlib.contextmanager
+def wanted() -> Iterator[None]:
+    """Within it networks take the pass where they can.
+
+    Not always, since its gradients can't be differentiated again.
+    """
+    token = _wanted.set(True)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+@functools.cache
+def _built() -> bool:
+    """Whether torch has got the kernels; a fault in building or loading them is not having them.
+
+    They are written against torch's stable interface, which it has in C++ from 2.10 on.
+    """
+    home = Path(torch.__file__).parent
+    flags = (f"-I{home / 'include'}", f"-L{home / 'lib'}", "-ltorch_cpu")
+    return library(Path(__file__).with_name("perceptron.cpp"), flags) is not None
+
+
+def applies(x: Tensor, parameters: Sequence[Tensor]) -> bool:
+    """Whether `perceptron` is wanted and can take `x` (n, i) through these layers."""
+    here = x.device.type == "cpu" and x.dtype == torch.float32 and x.ndim == 2
+    reduced = torch.is_autocast_enabled("cpu")
+    fits = len(parameters) >= 4 and max(x.shape[1], *(len(p) for p in parameters)) <= WIDEST
+    return _wanted.get() and here and fits and not reduced and _built()
+
+
+def perceptron(x: Float[Tensor, "n i"], parameters: Sequence[Tensor]) -> Float[Tensor, "n o"]:
+    r"""$W_L \max(0, \dots \max(0, W_1 x + b_1) \dots) + b_L$ of every row.
+
+    Under `torch.func.vmap` over members with weights of their own it is one call for all of them.
+
+    Args:
+        x: The rows.
+        parameters: $W_1$ (units, i), $b_1$ (units), ..., $W_L$ (o, units), $b_L$ (o).
+    """
+    one = [p.unsqueeze(0) for p in parameters]
+    out, _ = cast("tuple[Tensor, Tensor]", _Perceptron.apply(x.unsqueeze(0), *one))
+    return out.squeeze(0)
+
+
+def _sizes(x: Tensor, parameters: Sequence[Tensor]) -> list[int]:
+    """Inputs, hidden units and outputs."""
+    return [x.shape[2], *(b.shape[1] for b in parameters[1::2])]
+
+
+def _empty(x: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Outputs, and hidden units from the second layer on, which the way back asks for."""
+    M, n, _ = x.shape
+    s = _sizes(x, parameters)
+    kept = sum(n * (-(-units // LANES) * LANES) for units in s[2:-1])
+    return x.new_empty(M, n, s[-1]), x.new_empty(M, kept)
+
+
+def _empty_back(_: Tensor, x: Tensor, parameters: Sequence[Tensor], *__: Any) -> tuple[Any, Any]:
+    P = sum(p.shape[1:].numel() for p in parameters)
+    return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(len(x), P)
+
+
+class _Perceptron(torch.autograd.Function):
+    """The rule for gradients.
+
+    Here rather than with the operator, which would go through Python wherever it is called then.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.ops.allometry.perceptron(x, list(parameters))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(output[1], *inputs)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, ...]:
+        kept, x, *parameters = ctx.saved_tensors
+        slope, _ = grad_outputs
+        dx, gradient = torch.ops.allometry.perceptron_backward(slope, x, parameters, kept)
+        parts = gradient.split([p.shape[1:].numel() for p in parameters], 1)
+        return dx, *(part.view(p.shape) for part, p in zip(parts, parameters, strict=True))
+
+
+def _folded(function: Any) -> Any:
+    """A rule for vmap: members are as many more of the first axis."""
+
+    def rule(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
+        def fold(value: Any, axis: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return [fold(v, a) for v, a in zip(value, axis, strict=True)]
+            size = info.batch_size
+            whole = value.expand(size, *value.shape) if axis is None else value.movedim(axis, 0)
+            return whole.flatten(0, 1)
+
+        made = function(*(fold(v, a) for v, a in zip(arguments, in_dims, strict=True)))
+        return tuple(part.unflatten(0, (info.batch_size, -1)) for part in made), (0, 0)
+
+    return rule
+
+
+def _register() -> None:
+    name, back = "allometry::perceptron", "allometry::perceptron_backward"
+    torch.library.define(name, "(Tensor x, Tensor[] parameters) -> (Tensor, Tensor)")
+    torch.library.define(
+        back, "(Tensor slope, Tensor x, Tensor[] parameters, Tensor kept) -> (Tensor, Tensor)"
+    )
+    torch.library.register_fake(name)(_empty)
+    torch.library.register_fake(back)(_empty_back)
+    torch.library.register_vmap(name, _folded(torch.ops.allometry.perceptron))
+    torch.library.register_vmap(back, _folded(torch.ops.allometry.perceptron_backward))
+
+    # As many as the plain form has.
+    @register_flop_formula(torch.ops.allometry.perceptron)
+    def _(x: tuple[int, ...], parameters: Any, *_: Any, **__: Any) -> int:
+        M, n, _inputs = x
+        return 2 * n * M * sum(p[1] * p[2] for p in parameters[::2])
+
+    @register_flop_formula(torch.ops.allometry.perceptron_backward)
+    def _(_slope: Any, x: tuple[int, ...], parameters: Any, *_: Any, **__: Any) -> int:
+        M, n, _inputs = x
+        return 4 * n * M * sum(p[1] * p[2] for p in parameters[::2])
+
+
+_register()

@@ -1,0 +1,170 @@
+"""Packed networks by our own kernel against torch's products, in double precision."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import optim
+from torch.func import vmap
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from allometry._core import native
+from allometry.models import flows, perceptron
+from allometry.train import objectives
+from allometry.train.packed import Packed
+from allometry.train.traced import Traced
+
+built = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")
+
+
+def reference(x, *parameters):
+    """Layer by layer."""
+    for i in range(0, len(parameters), 2):
+        x = F.linear(F.relu(x) if i else x, *parameters[i : i + 2])
+    return x
+
+
+def drawn(M, n, sizes, seed=0):
+    """Rows and parameters of all members, whose parameters lie side by side as a pack's do."""
+    rng = torch.Generator().manual_seed(seed)
+    x = torch.randn(M, n, sizes[0], generator=rng).float()
+    shapes = [s for i, o in itertools.pairwise(sizes) for s in ((o, i), (o,))]
+    flat = torch.randn(M, sum(torch.Size(s).numel() for s in shapes), generator=rng).float()
+    parts = flat.split([torch.Size(s).numel() for s in shapes], 1)
+    return x, [p.unflatten(1, s) for p, s in zip(parts, shapes, strict=True)]
+
+
+def both(x, parameters, slope, way):
+    """Outputs, and gradients of rows and parameters."""
+    leaves = [t.detach().requires_grad_() for t in (x, *parameters)]
+    out = vmap(way)(*leaves)
+    return [out.detach(), *torch.autograd.grad(out, leaves, slope.to(out.dtype))]
+
+
+@built
+@settings(max_examples=60, deadline=None)
+@given(
+    M=st.integers(1, 3),
+    n=st.integers(1, 110),
+    inputs=st.integers(1, 40),
+    hidden=st.lists(st.integers(1, 70), min_size=1, max_size=3),
+    outputs=st.integers(1, 40),
+    threads=st.integers(1, 2),
+)
+def test_values_and_gradients_are_those_of_torch_in_double_precision(
+    M, n, inputs, hidden, outputs, threads
+):
+    x, parameters = drawn(M, n, [inputs, *hidden, outputs])
+    slope = torch.randn(M, n, outputs, generator=torch.Generator().manual_seed(1)).float()
+    own, torch_threads = [], torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with perceptron.wanted():
+            assert perceptron.applies(x[0], [p[0] for p in parameters])
+            own = both(x, parameters, slope, lambda x, *p: perceptron.perceptron(x, p))
+    finally:
+        torch.set_num_threads(torch_threads)
+    truth = both(x.double(), [p.double() for p in parameters], slope, reference)
+    for made, exact in zip(own, truth, strict=True):
+        assert (made - exact).abs().max() <= 3e-6 * exact.abs().max().clamp(min=1e-3)
+
+
+@built
+def test_a_size_of_rows_after_another_leaves_nothing_behind():
+    """Rooms are kept from call to call; what fills their rows up must stay 0."""
+    for n, sizes in ((200, [1, 33, 33, 2]), (7, [1, 33, 33, 2]), (50, [1, 20, 33, 2])):
+        x, parameters = drawn(2, n, sizes)
+        slope = torch.ones(2, n, 2)
+        own = both(x, parameters, slope, lambda x, *p: perceptron.perceptron(x, p))
+        truth = both(x.double(), [p.double() for p in parameters], slope, reference)
+        for made, exact in zip(own, truth, strict=True):
+            torch.testing.assert_close(made.double(), exact, rtol=1e-4, atol=1e-3)
+
+
+@built
+def test_many_rows_are_shared_out_to_threads():
+    x, parameters = drawn(5, 400, [3, 64, 64, 5])
+    out = [vmap(lambda x, *p: perceptron.perceptron(x, p))(x, *parameters)]
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        out.append(vmap(lambda x, *p: perceptron.perceptron(x, p))(x, *parameters))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*out)
+
+
+@built
+def test_what_is_no_number_is_not_rectified_away():
+    x, parameters = drawn(1, 60, [2, 20, 20, 1])
+    x[0, 3, 1] = torch.nan
+    out = perceptron.perceptron(x[0], [p[0] for p in parameters])
+    assert out.isnan().flatten().nonzero().flatten().tolist() == [3]
+
+
+@built
+def test_operations_are_counted_as_those_of_torch():
+    x, parameters = drawn(2, 9, [3, 8, 8, 4])
+    counts = []
+    for way in (lambda x, *p: perceptron.perceptron(x, p), reference):
+        with FlopCounterMode(display=False) as counter:
+            both(x, parameters, torch.ones(2, 9, 4), way)
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1]
+
+
+@built
+def test_shapes_told_beforehand_are_those_that_come():
+    x, parameters = drawn(2, 9, [3, 17, 8, 4])
+    for name in ("test_schema", "test_faketensor"):
+        torch.library.opcheck(
+            torch.ops.allometry.perceptron.default, (x, parameters), test_utils=name
+        )
+
+
+def test_it_is_for_whoever_wants_it_in_single_precision_on_a_processor(monkeypatch):
+    x, parameters = drawn(1, 5, [2, 8, 8, 1])
+    x, parameters = x[0], [p[0] for p in parameters]
+    assert not perceptron.applies(x, parameters)
+    with perceptron.wanted():
+        assert not perceptron.applies(x.double(), parameters)
+        assert not perceptron.applies(x.to("meta"), parameters)
+        assert not perceptron.applies(x, parameters[:2])
+        assert not perceptron.applies(x, [torch.zeros(300, 2), torch.zeros(300), *parameters[2:]])
+        with torch.autocast("cpu", torch.bfloat16):
+            assert not perceptron.applies(x, parameters)
+        monkeypatch.setattr(perceptron, "_built", lambda: False)
+        assert not perceptron.applies(x, parameters)
+
+
+@built
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "make",
+    [flows.affine_coupling, pytest.param(flows.spline_coupling, marks=pytest.mark.slow)],
+)
+def test_fused_steps_of_flows_have_it_and_are_packed_steps(make, monkeypatch):
+    asked = []
+    real = perceptron.perceptron
+    monkeypatch.setattr(perceptron, "perceptron", lambda *a: asked.append(1) or real(*a))
+    seeds = [torch.Generator().manual_seed(s) for s in range(3)]
+    packs = [Packed([make(2, 2, 8, rng=rng).float() for rng in seeds])]
+    packs.append(Packed([packs[0].member(m) for m in range(3)]))
+    loss = objectives.negative_log_likelihood
+    rng = torch.Generator().manual_seed(9)
+    batches = [torch.randn(3, 40, 2, generator=rng).float() for _ in range(4)]
+    batches.append(batches[0][:1].expand(3, 40, 2))  # lies otherwise in memory
+    traced = Traced(packs[0], loss, batches[0], fuse=True)
+    assert len(asked) == 2
+    steppers = [pack.optimiser(optim.SGD, lr=0.05) for pack in packs]
+    for x in batches:
+        losses, gradient = traced(x)
+        plain = packs[1].map(loss, x)
+        torch.testing.assert_close(losses, plain.detach(), rtol=1e-4, atol=1e-5)
+        steppers[0].step(gradient)
+        steppers[1].descend(plain)
+    torch.testing.assert_close(packs[0].flat, packs[1].flat, rtol=1e-4, atol=1e-5)
+    assert len(asked) == 2, "compiled again, not traced again"
