@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from allometry.laws.cost import path_of
+from allometry.laws.cost import spread
 from allometry.laws.forms import Form
 from allometry.laws.interval import ALONG, BETWEEN, LINE, USUAL, Drift, drift, within
 from allometry.laws.member import fit_parts
@@ -140,8 +140,7 @@ def usual(table: Table) -> tuple[float, float]:
     """What drift is like before any backtest: much along a learning curve, little along sizes."""
     if set(table.logs) == {"D"}:
         return ALONG
-    both = table.varies("N") and table.varies("D") and path_of(table) is None
-    return USUAL if both else LINE
+    return USUAL if spread(table) else LINE
 
 
 def drift_of(folds: list[Fold], before: tuple[float, float]) -> Drift:

@@ -107,3 +107,8 @@ def path_of(table: Table) -> Path | None:
             return None
         of[name] = (float(x.mean()), slope if abs(slope) > 1e-6 else 0.0)
     return Path(mean, of)
+
+
+def spread(table: Table) -> bool:
+    """Whether size and data both vary, each apart from the other."""
+    return table.varies("N") and table.varies("D") and path_of(table) is None

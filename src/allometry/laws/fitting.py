@@ -14,13 +14,13 @@ from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry.laws.backtest import cuts, drift_of, run_folds, summary, usual
 from allometry.laws.catalogue import named
-from allometry.laws.cost import cost_of, path_of
+from allometry.laws.cost import cost_of, path_of, spread
 from allometry.laws.forms import Form
 from allometry.laws.identify import doubts, floorless
 from allometry.laws.interval import Resample
 from allometry.laws.law import Law, Starts
 from allometry.laws.member import Member, draw, fit_member, thinned
-from allometry.laws.objective import EFFICIENT, FORECAST, PLAIN, Objective
+from allometry.laws.objective import EFFICIENT, FORECAST, PLAIN, SPREAD, Objective
 from allometry.laws.select import SPARE, Choice, choose, one_variable
 from allometry.laws.table import VARIABLES, Table, read
 
@@ -90,7 +90,9 @@ def fit(
     if x is not None:
         require(x in table.logs, "fit.x", "be a column of the runs", x)
     rng = np.random.default_rng(seed)
-    objective = FORECAST if made is None else PLAIN
+    objective = PLAIN
+    if made is None:
+        objective = SPREAD if x is None and spread(table) else FORECAST
     if delta is not None:
         objective = replace(objective, delta=delta)
     if raw:

@@ -222,16 +222,16 @@ class Drift:
 
 
 TAU = np.exp(np.linspace(np.log(2e-4), np.log(0.2), 33))
-USUAL = (0.004, 0.8)
+USUAL = (0.002, 0.8)
 """Median of tau before any backtest, and standard deviation of its log, among sizes and data."""
 
-LINE = (0.0015, 0.6)
+LINE = (0.001, 0.6)
 """The same for runs along one line: a family's sizes, or size and data that grow together."""
 
 ALONG = (0.015, 0.9)
 """The same for a learning curve: runs that differ in data alone, whose slope often breaks."""
 
-BETWEEN = 0.25
+BETWEEN = 0.15
 """Share of the variance between forms that their average is charged with: forms err to either
 side, so that their average misses by less than they differ."""
 

@@ -3,7 +3,7 @@
 Letters: n runs, p parameters, v variables.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -27,8 +27,9 @@ class Objective:
             $\mu_j \pm s_j$ of a form's parameters are a Bayesian's prior; more than 1 allows for
             a form that is wrong, whose residuals are alike from run to run. 0 for no habits.
         recency: A run with a share c of the largest compute weighs $c^q$, where q is
-            `recency` times n / (n + `SPARSE`) for n configurations: where runs are many, those
+            `recency` times n / (n + `sparse`) for n configurations: where runs are many, those
             near the ones asked for can do without the rest.
+        sparse: See `recency`.
         frontier: Where size and data both vary, a run whose log loss lies h above the least that
             no more compute has reached weighs $e^{-h/\mathrm{frontier}}$: forms can't be right
             both there and near the efficient runs. 0 for no such weight.
@@ -39,6 +40,7 @@ class Objective:
     delta: float = 1e-3
     shrink: float = 0.0
     recency: float = 0.0
+    sparse: float = 30.0
     frontier: float = 0.0
     measured: bool = False
     raw: bool = False
@@ -64,7 +66,7 @@ class Objective:
             t = table.order()
             n = table.configurations
             # In a table without compute, the one variable stands for the root of it.
-            power = self.recency * (1.0 if "C" in table.logs else 2.0) * n / (n + SPARSE)
+            power = self.recency * (1.0 if "C" in table.logs else 2.0) * n / (n + self.sparse)
             w = np.exp(power * (t - t.max()))
         if self.frontier and table.varies("N") and table.varies("D"):
             near = np.exp(-_above(table) / self.frontier)
@@ -90,11 +92,12 @@ SIGMA = (0.003, 0.03)
 PLAIN = Objective()
 """The published practice: Huber's loss with delta 1e-3 on the log, all runs alike, no habits."""
 
-SPARSE = 30
-"""Configurations with which large runs weigh more half as steeply as with a great many."""
-
 FORECAST = Objective(delta=0.03, shrink=3.0, recency=1.0)
 """For predictions of larger runs: the large runs weigh more, and weak habits steady few runs."""
+
+SPREAD = replace(FORECAST, delta=0.015, recency=4.0, sparse=120.0)
+"""The same where size and data vary apart from one another. Small runs lie all over that plane, and
+no form is right in all of it."""
 
 EFFICIENT = 0.015
 """`frontier` where efficient runs are what is asked for."""

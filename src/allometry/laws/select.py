@@ -11,7 +11,7 @@ import numpy as np
 from allometry._core.errors import InputError
 from allometry.laws import forms
 from allometry.laws.backtest import Fold, blend, cuts, run_folds
-from allometry.laws.cost import path_of
+from allometry.laws.cost import path_of, spread
 from allometry.laws.coupled import Coupled, Kaplan
 from allometry.laws.curves import Broken, Shifted, Sigmoid
 from allometry.laws.forms import Form
@@ -64,8 +64,7 @@ def candidates(table: Table, x: str | None = None) -> list[Form]:
     """The forms that the runs could determine, simplest first."""
     name = x or one_variable(table)
     distinct = len(np.unique(np.round(table.logs[name], 6)))
-    both = x is None and path_of(table) is None and table.varies("N") and table.varies("D")
-    if both:
+    if x is None and spread(table):
         levels = [len(np.unique(np.round(table.logs[v], 3))) for v in ("N", "D")]
         # Two levels of one of them determine its level but not its exponent, which habits supply:
         # still far better than a law in compute, in which the two levels lie apart.
