@@ -55,7 +55,8 @@ def fit(
         resample: Which bootstrap; see `allometry.laws.interval.resampled`.
         seed: Of the starts and the draws.
         drop_highest: Leave out so many of the highest losses.
-        delta: Where Huber's loss turns linear (1e-3; 0.03 for `auto`); 0 for absolute deviations
+        delta: Where Huber's loss turns linear (1e-3; 0.03 for `auto`, half of that where size and
+            data vary apart); 0 for absolute deviations
             (a Laplace likelihood), infinity for least squares.
         weighted: Weigh each run by the inverse square of its `loss_se`.
         raw: Meet the losses themselves rather than their logs.

@@ -96,8 +96,8 @@ FORECAST = Objective(delta=0.03, shrink=3.0, recency=1.0)
 """For predictions of larger runs: the large runs weigh more, and weak habits steady few runs."""
 
 SPREAD = replace(FORECAST, delta=0.015, recency=4.0, sparse=120.0)
-"""The same where size and data vary apart from one another. Small runs lie all over that plane, and
-no form is right in all of it."""
+"""The same where size and data vary apart from one another. Small runs lie all over that plane,
+and no form is right in all of it."""
 
 EFFICIENT = 0.015
 """`frontier` where efficient runs are what is asked for."""
