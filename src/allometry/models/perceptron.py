@@ -57,10 +57,12 @@ def _built() -> bool:
 
 def applies(x: Tensor, parameters: Sequence[Tensor]) -> bool:
     """Whether `perceptron` is wanted and can take `x` (n, i) through these layers."""
+    if not _wanted.get():
+        return False
     here = x.device.type == "cpu" and x.dtype == torch.float32 and x.ndim == 2
     reduced = torch.is_autocast_enabled("cpu")
     fits = len(parameters) >= 4 and max(x.shape[1], *(len(p) for p in parameters)) <= WIDEST
-    return _wanted.get() and here and fits and not reduced and _built()
+    return here and fits and not reduced and _built()
 
 
 def perceptron(x: Float[Tensor, "n i"], parameters: Sequence[Tensor]) -> Float[Tensor, "n o"]:
