@@ -35,14 +35,15 @@ def library(source: Path, flags: tuple[str, ...] = ()) -> ctypes.CDLL | None:
     loaded.
 
     Args:
-        source: One file of C++ whose functions have C names.
+        source: One file of C++ whose functions have C names; may include headers beside it.
         flags: More for the compiler: headers and libraries that the file asks for.
     """
     found = compiler()
     if found is None or os.environ.get("ALLOMETRY_NATIVE") == "0":
         return None
     try:
-        text = source.read_bytes()
+        headers = sorted(source.parent.glob("*.h"))
+        text = b"".join(path.read_bytes() for path in (source, *headers))
         name = hashlib.sha256(repr((text, found, FLAGS, flags, _processor())).encode()).hexdigest()
         built = _folder() / f"{source.stem}-{name[:20]}.so"
         if not built.exists():

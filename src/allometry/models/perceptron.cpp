@@ -1,93 +1,34 @@
 // Rectified networks of many members, a block of rows at a time, forwards and back.
 //
 // Letters: M members, n rows, L linear layers, s[0] inputs, s[1] to s[L - 1] hidden units, s[L]
-// outputs; p[l] is s[l] in whole registers of the widest kind. A member's block of rows goes through all layers while
-// its numbers lie in the nearest caches. Of the hidden layers the first is worked out again on the
-// way back, which is quicker than fetching it; `kept` (M, L - 2, n, p) holds the others.
+// outputs; p[l] is s[l] in whole registers of the widest kind. A member's block of rows goes
+// through all layers while its numbers lie in the nearest caches. Of the hidden layers the first is
+// worked out again on the way back, which is quicker than fetching it; `kept` (M, L - 2, n, p)
+// holds the others.
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
-#include <algorithm>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
-#include <thread>
 #include <tuple>
 #include <utility>
-#include <vector>
+
+#include "registers.h"
 
 namespace {
 
 using torch::stable::Tensor;
 
 #ifdef __AVX512F__
-constexpr int64_t W = 16, R = 6, N = 4;  // lanes of a register; rows and registers of a tile
+constexpr int64_t R = 6, N = 4;  // rows and registers of a tile
 #else
-constexpr int64_t W = 8, R = 4, N = 2;
+constexpr int64_t R = 4, N = 2;
 #endif
 constexpr int64_t LANES = 16;  // of the widest registers: rows are multiples of it everywhere
 constexpr int64_t BLOCK = 48;  // rows that are taken through all layers together
 constexpr int64_t THIN = 4;    // outputs that are summed up one by one
-constexpr int64_t ALONE = 1 << 22;  // products below which a second thread costs more than it brings
-typedef float V __attribute__((vector_size(4 * W)));
-typedef int32_t I __attribute__((vector_size(4 * W)));
-
-inline V load(const float* p) { V v; std::memcpy(&v, p, sizeof v); return v; }
-inline void store(float* p, V v) { std::memcpy(p, &v, sizeof v); }
-inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
-// Lane k of two registers side by side goes where a shuffled deck of cards has its card k.
-struct Deck {
-  I low, high;
-  Deck() {
-    for (int k = 0; k < W; ++k) {
-      low[k] = k / 2 + (k % 2 ? W : 0);
-      high[k] = low[k] + W / 2;
-    }
-  }
-};
-
-inline float total(V x) {
-  I lane;
-  for (int k = 0; k < W; ++k) lane[k] = k;
-  for (int by = W / 2; by > 0; by /= 2) x += __builtin_shuffle(x, (lane + by) & int(W - 1));
-  return x[0];
-}
-
-// The totals of as many registers as one has lanes.
-inline V totals(V* x) {
-  const Deck deck;
-#pragma GCC unroll 4
-  for (int half = W / 2; half > 0; half /= 2)
-#pragma GCC unroll 8
-    for (int r = 0; r < half; ++r)
-      x[r] = __builtin_shuffle(x[r], x[r + half], deck.low) +
-             __builtin_shuffle(x[r], x[r + half], deck.high);
-  return x[0];
-}
-
-// A square of numbers on its side.
-inline void turn(const float* from, int64_t from_step, float* to, int64_t to_step) {
-  const Deck deck;
-  V x[W], next[W];
-#pragma GCC unroll 16
-  for (int r = 0; r < W; ++r) x[r] = load(from + r * from_step);
-#pragma GCC unroll 4
-  for (int cut = 1; cut < W; cut *= 2) {
-#pragma GCC unroll 8
-    for (int r = 0; r < W / 2; ++r) {
-      next[2 * r] = __builtin_shuffle(x[r], x[r + W / 2], deck.low);
-      next[2 * r + 1] = __builtin_shuffle(x[r], x[r + W / 2], deck.high);
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < W; ++r) x[r] = next[r];
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < W; ++r) store(to + r * to_step, x[r]);
-}
+constexpr int64_t ALONE = 1 << 22;  // products below which a second thread is not worth it
 
 // What becomes of a tile of products A B.
 enum Kind {
@@ -176,18 +117,6 @@ void product(const Product& p, int64_t rows, int64_t columns) {
   }
 }
 
-struct Buffer {
-  float* at;
-  explicit Buffer(int64_t size) {
-    at = static_cast<float*>(std::aligned_alloc(64, up(4 * size, 64)));
-    if (at == nullptr) std::abort();
-    std::memset(at, 0, 4 * size);
-  }
-  ~Buffer() { std::free(at); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-};
-
 // Each layer's weights (M, out, in) and biases (M, out); members lie `steps` apart.
 struct Parameters {
   std::vector<const float*> places;
@@ -258,7 +187,7 @@ struct Room {
       for (int64_t i = 0; i < in; i += W) {
         // The last square takes numbers that the one before it had rather than go over the edge.
         const int64_t at = std::min(i, in - W);
-        turn(weight + o * in + at, in, turned[l] + at * wide + o, wide);
+        on_side(weight + o * in + at, in, turned[l] + at * wide + o, wide);
       }
     for (int64_t o = whole; o < out; ++o)
       for (int64_t i = 0; i < in; ++i) turned[l][i * wide + o] = weight[o * in + i];
@@ -432,16 +361,6 @@ void backward(const Network& net, const float* slope, const float* x,
   }
 }
 
-template <typename Work>
-void shared_out(const Network& net, const Work& work) {
-  const int64_t M = net.M, threads = std::max<int64_t>(1, std::min(net.threads, M));
-  std::vector<std::thread> others;
-  for (int64_t t = 1; t < threads; ++t)
-    others.emplace_back([&work, M, threads, t] { work(M * t / threads, M * (t + 1) / threads); });
-  work(0, M / threads);
-  for (auto& other : others) other.join();
-}
-
 // A member's numbers side by side; members may lie apart where they are parameters.
 bool dense(const Tensor& t, int64_t from) {
   int64_t step = 1;
@@ -452,7 +371,9 @@ bool dense(const Tensor& t, int64_t from) {
   return true;
 }
 
-Tensor laid(const Tensor& t, int64_t from) { return dense(t, from) ? t : torch::stable::contiguous(t); }
+Tensor laid(const Tensor& t, int64_t from) {
+  return dense(t, from) ? t : torch::stable::contiguous(t);
+}
 
 const float* numbers(const Tensor& t) { return static_cast<const float*>(t.const_data_ptr()); }
 float* room_of(Tensor& t) { return static_cast<float*>(t.mutable_data_ptr()); }
@@ -487,7 +408,7 @@ std::tuple<Tensor, Tensor> perceptron(Tensor x, std::vector<Tensor> parameters) 
   const Network& net = given.net;
   Tensor out = empty(x, {net.M, net.n, net.s[net.L]}), kept = empty(x, {net.M, net.inner});
   float *made = room_of(out), *hidden = room_of(kept);
-  shared_out(net, [&](int64_t from, int64_t to) {
+  shared_out(net.M, net.threads, [&](int64_t from, int64_t to) {
     forward(net, numbers(given.x), given.parameters, made, hidden, from, to);
   });
   return {out, kept};
@@ -500,7 +421,7 @@ std::tuple<Tensor, Tensor> perceptron_backward(Tensor slope, Tensor x,
   const Tensor slopes = laid(slope, 0);
   Tensor dx = empty(x, {net.M, net.n, net.s[0]}), gradient = empty(x, {net.M, net.parameters});
   float *back = room_of(dx), *grown = room_of(gradient);
-  shared_out(net, [&](int64_t from, int64_t to) {
+  shared_out(net.M, net.threads, [&](int64_t from, int64_t to) {
     backward(net, numbers(slopes), numbers(given.x), given.parameters, numbers(kept), back, grown,
              from, to);
   });

@@ -5,43 +5,20 @@
 // keys are turned by `turn` (g, 2, n, m / 2), cosines and sines, while they are laid out, and their
 // gradients are turned back. What the way back needs besides is the logarithm of each row's sum.
 
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <thread>
-#include <vector>
+
+#include "registers.h"
 
 namespace {
 
 #ifdef __AVX512F__
-constexpr int64_t W = 16, R = 8;  // lanes of a register; rows worked at once
+constexpr int64_t R = 8;  // rows worked at once
 #else
-constexpr int64_t W = 8, R = 4;
+constexpr int64_t R = 4;
 #endif
-typedef float V __attribute__((vector_size(4 * W)));
-typedef int32_t I __attribute__((vector_size(4 * W)));
 
-inline V load(const float* p) { V v; std::memcpy(&v, p, sizeof v); return v; }
-inline void store(float* p, V v) { std::memcpy(p, &v, sizeof v); }
 inline V all(float x) { return x - V{}; }
 inline V larger(V a, V b) { return a > b ? a : b; }
-inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
-inline I lanes() {
-  I i;
-  for (int k = 0; k < W; ++k) i[k] = k;
-  return i;
-}
-
-// Lane k takes that of lane k + by, counted round.
-inline V rolled(V x, int by) { return __builtin_shuffle(x, (lanes() + by) & int(W - 1)); }
-
-inline float total(V x) {
-  for (int by = W / 2; by > 0; by /= 2) x += rolled(x, by);
-  return x[0];
-}
 
 inline float largest(V x) {
   for (int by = W / 2; by > 0; by /= 2) x = larger(x, rolled(x, by));
@@ -93,18 +70,6 @@ struct Shape {
   int64_t seen(int64_t i) const { return causal ? std::min(np, up(i + R, W)) : up(n, W); }
 };
 
-struct Buffer {
-  float* at;
-  explicit Buffer(int64_t size) {
-    at = static_cast<float*>(std::aligned_alloc(64, up(4 * size, 64)));
-    if (at == nullptr) std::abort();
-    std::memset(at, 0, 4 * size);
-  }
-  ~Buffer() { std::free(at); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-};
-
 // A row turned by `sign` times its angles and multiplied. Pairs are (c, c + m / 2).
 inline void turn_row(const Shape& s, const float* turn, const float* from, int64_t i, float sign,
                      float by, float* to) {
@@ -142,26 +107,11 @@ void lay(const Shape& s, const float* turn, const float* from, int64_t step, flo
   }
 }
 
-// (np, mp) to (mp, np), a square of registers at a time: shuffled like a deck of cards.
+// (np, mp) to (mp, np), a square of registers at a time.
 void transpose(const Shape& s, const float* from, float* to) {
-  I low, high;
-  for (int k = 0; k < W; ++k) {
-    low[k] = k / 2 + (k % 2 ? W : 0);
-    high[k] = low[k] + W / 2;
-  }
   for (int64_t i = 0; i < s.np; i += W)
-    for (int64_t c = 0; c < s.mp; c += W) {
-      V deck[W], next[W];
-      for (int64_t r = 0; r < W; ++r) deck[r] = load(from + (i + r) * s.mp + c);
-      for (int64_t cut = 1; cut < W; cut *= 2) {
-        for (int64_t r = 0; r < W / 2; ++r) {
-          next[2 * r] = __builtin_shuffle(deck[r], deck[r + W / 2], low);
-          next[2 * r + 1] = __builtin_shuffle(deck[r], deck[r + W / 2], high);
-        }
-        for (int64_t r = 0; r < W; ++r) deck[r] = next[r];
-      }
-      for (int64_t r = 0; r < W; ++r) store(to + (c + r) * s.np + i, deck[r]);
-    }
+    for (int64_t c = 0; c < s.mp; c += W)
+      on_side(from + i * s.mp + c, s.mp, to + c * s.np + i, s.np);
 }
 
 // out (R, np) = a (R, m) times bt (m, np), the first `columns` of them.
@@ -306,16 +256,6 @@ void backward_heads(const Shape& s, const float* g, const float* y, const float*
     lay(s, turn, dk, s.mp, -1.0f, 1.0f, back + head.width, head.step);
     lay(s, nullptr, dv, s.mp, 1.0f, 1.0f, back + 2 * head.width, head.step);
   }
-}
-
-template <typename Work>
-void shared_out(int64_t heads, int64_t threads, const Work& work) {
-  threads = std::max<int64_t>(1, std::min(threads, heads));
-  std::vector<std::thread> others;
-  for (int64_t t = 1; t < threads; ++t)
-    others.emplace_back([&work, heads, threads, t] { work(heads * t / threads, heads * (t + 1) / threads); });
-  work(0, heads / threads);
-  for (auto& other : others) other.join();
 }
 
 }  // namespace

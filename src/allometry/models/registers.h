@@ -1,0 +1,109 @@
+// What kernels of this folder share: registers of floats, room in memory, threads.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace {
+
+#ifdef __AVX512F__
+constexpr int64_t W = 16;  // lanes of a register
+#else
+constexpr int64_t W = 8;
+#endif
+typedef float V __attribute__((vector_size(4 * W)));
+typedef int32_t I __attribute__((vector_size(4 * W)));
+
+inline V load(const float* p) { V v; std::memcpy(&v, p, sizeof v); return v; }
+inline void store(float* p, V v) { std::memcpy(p, &v, sizeof v); }
+inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+inline I lanes() {
+  I i;
+  for (int k = 0; k < W; ++k) i[k] = k;
+  return i;
+}
+
+// Lane k takes that of lane k + by, counted round.
+inline V rolled(V x, int by) { return __builtin_shuffle(x, (lanes() + by) & int(W - 1)); }
+
+inline float total(V x) {
+  for (int by = W / 2; by > 0; by /= 2) x += rolled(x, by);
+  return x[0];
+}
+
+// Where the cards of two registers go when they are shuffled like the halves of a deck.
+struct Deck {
+  I low, high;
+  Deck() {
+    for (int k = 0; k < W; ++k) {
+      low[k] = k / 2 + (k % 2 ? W : 0);
+      high[k] = low[k] + W / 2;
+    }
+  }
+};
+
+// The totals of as many registers as one has lanes.
+inline V totals(V* x) {
+  const Deck deck;
+#pragma GCC unroll 4
+  for (int half = W / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+    for (int r = 0; r < half; ++r)
+      x[r] = __builtin_shuffle(x[r], x[r + half], deck.low) +
+             __builtin_shuffle(x[r], x[r + half], deck.high);
+  return x[0];
+}
+
+// A square of numbers on its side.
+inline void on_side(const float* from, int64_t from_step, float* to, int64_t to_step) {
+  const Deck deck;
+  V x[W], next[W];
+#pragma GCC unroll 16
+  for (int r = 0; r < W; ++r) x[r] = load(from + r * from_step);
+#pragma GCC unroll 4
+  for (int cut = 1; cut < W; cut *= 2) {
+#pragma GCC unroll 8
+    for (int r = 0; r < W / 2; ++r) {
+      next[2 * r] = __builtin_shuffle(x[r], x[r + W / 2], deck.low);
+      next[2 * r + 1] = __builtin_shuffle(x[r], x[r + W / 2], deck.high);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < W; ++r) x[r] = next[r];
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < W; ++r) store(to + r * to_step, x[r]);
+}
+
+// So many floats, all 0.
+struct Buffer {
+  float* at;
+  explicit Buffer(int64_t size) {
+    at = static_cast<float*>(std::aligned_alloc(64, up(4 * size, 64)));
+    if (at == nullptr) std::abort();
+    std::memset(at, 0, 4 * size);
+  }
+  ~Buffer() { std::free(at); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+};
+
+// `work(from, to)` for all of `count` things, each thread with its part of them.
+template <typename Work>
+void shared_out(int64_t count, int64_t threads, const Work& work) {
+  threads = std::max<int64_t>(1, std::min(threads, count));
+  std::vector<std::thread> others;
+  for (int64_t t = 1; t < threads; ++t)
+    others.emplace_back([&work, count, threads, t] {
+      work(count * t / threads, count * (t + 1) / threads);
+    });
+  work(0, count / threads);
+  for (auto& other : others) other.join();
+}
+
+}  // namespace
