@@ -67,6 +67,19 @@ def made_up(seed):
     return frame[small], frame[holdouts.FACTOR * C[small].max() * 0.9999 <= C]
 
 
+def made_up_grid(seed):
+    """A well-specified grid of 10 to 24 sizes by as many lengths; the largest are held out."""
+    rng = np.random.default_rng(seed)
+    k = (10, 16, 24)[seed % 3]
+    N, D = np.repeat(np.geomspace(1e6, 1e9, k), k), np.tile(np.geomspace(1e8, 1e11, k), k)
+    E, alpha, beta = rng.uniform(1.4, 2.0), rng.uniform(0.28, 0.4), rng.uniform(0.28, 0.4)
+    A, B = rng.uniform(0.5, 2) * 1e7**alpha, rng.uniform(0.5, 2) * 1e9**beta
+    loss = (E + A / N**alpha + B / D**beta) * np.exp(0.005 * rng.standard_normal(len(N)))
+    frame = pd.DataFrame({"N": N, "D": D, "loss": loss})
+    C = frame.N * frame.D
+    return frame[C.max() / 100 >= C], frame[C.max() / 100 * holdouts.FACTOR <= C]
+
+
 def summed(part):
     """Mean coverage and error and median width over hold-outs, ours and the usual way's."""
     out = part[["coverage", "error", "usual coverage", "usual error"]].mean()
@@ -95,7 +108,9 @@ def main():
     rng = np.random.default_rng(0)
     rows, clock = [], time.process_time()
     jobs = [(n, a, b) for n, a, b in holdouts.cases()]
-    jobs += [(f"made-up {s}", *made_up(s)) for s in range(1000, 1000 + options.made_up)]
+    seeds = range(1000, 1000 + options.made_up)
+    jobs += [(f"made-up {s}", *made_up(s)) for s in seeds]
+    jobs += [(f"made-up-grid {s}", *made_up_grid(s)) for s in seeds[: options.made_up // 4]]
     for name, small, large in jobs:
         if options.only and name.split()[0] not in options.only.split(","):
             continue
@@ -120,7 +135,7 @@ def main():
     frame = pd.DataFrame(rows)
     if options.json:
         frame.to_json(options.json, orient="records", lines=True)
-    real = frame[frame.kind != "made-up"]
+    real = frame[~frame.kind.str.startswith("made-up")]
     parts = [(f"{name} {half}", p) for (name, half), p in frame.groupby(["set", "half"])]
     for half in ("tuning", "judging"):
         some = real[real.half == half]

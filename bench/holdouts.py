@@ -175,7 +175,8 @@ def dataset(name):
     kind, rest = name.split(" ", 1)
     if kind == "curve":
         return f"curve {rest.split()[0]}"
-    return kind if kind in ("made-up", "ladder") else f"{kind} {rest.split()[0]}"
+    alone = ("made-up", "made-up-grid", "ladder")
+    return kind if kind in alone else f"{kind} {rest.split()[0]}"
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ class Drift:
 
 
 TAU = np.exp(np.linspace(np.log(2e-4), np.log(0.2), 33))
-USUAL = (0.002, 0.8)
+USUAL = (0.0025, 0.8)
 """Median of tau before any backtest, and standard deviation of its log, among sizes and data."""
 
 LINE = (0.001, 0.6)

@@ -95,7 +95,7 @@ PLAIN = Objective()
 FORECAST = Objective(delta=0.03, shrink=3.0, recency=1.0)
 """For predictions of larger runs: the large runs weigh more, and weak habits steady few runs."""
 
-SPREAD = replace(FORECAST, delta=0.015, recency=4.0, sparse=120.0)
+SPREAD = replace(FORECAST, delta=0.015, recency=2.0, sparse=60.0)
 """The same where size and data vary apart from one another. Small runs lie all over that plane,
 and no form is right in all of it."""
 

@@ -13,7 +13,7 @@ import contextvars
 import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, final
 
 import torch
 from jaxtyping import Float
@@ -97,6 +97,7 @@ def _empty_back(_: Tensor, x: Tensor, parameters: Sequence[Tensor], *__: Any) ->
     return torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(len(x), P)
 
 
+@final
 class _Perceptron(torch.autograd.Function):
     """The rule for gradients.
 
