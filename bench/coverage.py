@@ -67,13 +67,18 @@ def made_up(seed):
     return frame[small], frame[holdouts.FACTOR * C[small].max() * 0.9999 <= C]
 
 
+def made_up_law(rng):
+    """E, A, alpha, B and beta of a made-up grid, the first draws of its generator."""
+    E, alpha, beta = rng.uniform(1.4, 2.0), rng.uniform(0.28, 0.4), rng.uniform(0.28, 0.4)
+    return E, rng.uniform(0.5, 2) * 1e7**alpha, alpha, rng.uniform(0.5, 2) * 1e9**beta, beta
+
+
 def made_up_grid(seed):
     """A well-specified grid of 10 to 24 sizes by as many lengths; the largest are held out."""
     rng = np.random.default_rng(seed)
     k = (10, 16, 24)[seed % 3]
     N, D = np.repeat(np.geomspace(1e6, 1e9, k), k), np.tile(np.geomspace(1e8, 1e11, k), k)
-    E, alpha, beta = rng.uniform(1.4, 2.0), rng.uniform(0.28, 0.4), rng.uniform(0.28, 0.4)
-    A, B = rng.uniform(0.5, 2) * 1e7**alpha, rng.uniform(0.5, 2) * 1e9**beta
+    E, A, alpha, B, beta = made_up_law(rng)
     loss = (E + A / N**alpha + B / D**beta) * np.exp(0.005 * rng.standard_normal(len(N)))
     frame = pd.DataFrame({"N": N, "D": D, "loss": loss})
     C = frame.N * frame.D

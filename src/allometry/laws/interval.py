@@ -247,6 +247,7 @@ def drift(
     variance: list[Float[ndarray, "..."]],
     distance: list[Float[ndarray, "..."]],
     usual: tuple[float, float] = USUAL,
+    tau: Float[ndarray, " t"] = TAU,
 ) -> Drift:
     """Posterior of the drift from backtest errors.
 
@@ -258,16 +259,17 @@ def drift(
         variance: Their variance from parameters and noise.
         distance: How far beyond the fold's data each lies, in e-folds.
         usual: Median of tau and standard deviation of its log before any backtest.
+        tau: The grid.
     """
-    log_posterior = -0.5 * ((np.log(TAU) - np.log(usual[0])) / usual[1]) ** 2
+    log_posterior = -0.5 * ((np.log(tau) - np.log(usual[0])) / usual[1]) ** 2
     for e, v, d in zip(error, variance, distance, strict=True):
-        total = v[None] + TAU[:, None] ** 2 * d[None] ** 2
+        total = v[None] + tau[:, None] ** 2 * d[None] ** 2
         each = -0.5 * (np.log(total) + e[None] ** 2 / total)
         where = np.unique(np.floor(d / BIN).astype(int), return_inverse=True)[1]
         share = 1 / np.bincount(where)[where]
         log_posterior = log_posterior + each @ share
     weight = np.exp(log_posterior - log_posterior.max())
-    return Drift(TAU, weight / weight.sum())
+    return Drift(tau, weight / weight.sum())
 
 
 def half_width(
@@ -285,7 +287,13 @@ def half_width(
     those of `KNOWN`, for two or three residuals near zero don't make a run without noise, nor two
     or three large ones a run of any noise.
     """
-    scale, weight = _scales(variance, noise, dof, distance, extra)
+    return mixture_half_width(*_scales(variance, noise, dof, distance, extra), level)
+
+
+def mixture_half_width(
+    scale: Float[ndarray, "k s"], weight: Float[ndarray, " s"], level: float = 0.95
+) -> Float[ndarray, " k"]:
+    """Within how much of zero a mixture of centred normals lies with probability `level`."""
     target = 0.5 + level / 2
     # The chance of staying within h is concave in h, so that Newton's steps from below never pass
     # the root.

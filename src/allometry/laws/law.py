@@ -5,7 +5,8 @@ Letters: m draws, p parameters, n runs, v variables, k points asked for.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from jaxtyping import Float
@@ -20,6 +21,9 @@ from allometry.laws.interval import BETWEEN, Drift, half_width
 from allometry.laws.member import Member
 from allometry.laws.objective import PLAIN, Objective
 from allometry.laws.table import Table
+
+if TYPE_CHECKING:
+    from allometry.laws.split import Split
 
 Values = float | int | list[Any] | tuple[Any, ...] | ndarray
 """What may be asked for: one number or many."""
@@ -91,6 +95,13 @@ class Law:
     def dof(self) -> int:
         """Degrees of freedom behind the noise."""
         return min(self.members, key=lambda m: m.noise).dof
+
+    @cached_property
+    def split(self) -> "Split":
+        """What the best split of a budget into size and data is read from."""
+        from allometry.laws.split import split_of
+
+        return split_of(self)
 
     def curves(self, logs: dict[str, ndarray]) -> Float[ndarray, "m k"]:
         """Log loss of the law (first row) and of each bootstrap draw at points given as logs."""

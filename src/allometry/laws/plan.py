@@ -14,7 +14,8 @@ from numpy import ndarray
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry.laws.law import Law
-from allometry.laws.reach import crossing, from_draws, frontier, lowest
+from allometry.laws.reach import crossing, frontier, lowest
+from allometry.laws.split import facing
 
 GRID = 600
 INFERENCE = 2.0
@@ -84,8 +85,10 @@ def plan(
     r"""The plan that a law makes of a budget.
 
     For a law in N and D: the split of the budget between them with the least loss, found on each
-    bootstrap draw as well, so that N and D carry intervals. For a law in one variable: the point
-    on the runs' own path with that compute.
+    bootstrap draw as well, so that N and D carry intervals. That of an average of forms is read
+    from the efficient runs, and its interval carries what backtests of the best size got wrong
+    (`allometry.laws.split`). For a law in one variable: the point on the runs' own path with that
+    compute.
 
     Args:
         law: A fitted law.
@@ -167,7 +170,8 @@ def _split(
         middle += 0.5 * (c - float(law.table.logs["C"].mean()))
         n = np.linspace(middle - 12.0, middle + 12.0, GRID)
         how = "least loss at that compute"
-    curves, d = _losses(law, c, n, unique, tokens)
+    chooser = law.split.law
+    curves, d = _losses(chooser, c, n, unique, tokens)
     lost = None
     if len(n) > 1:
         best, edge = lowest(n, curves)
@@ -179,8 +183,10 @@ def _split(
                 f"{max(share, float(edge[0])):.0%} of the fits the best size lies at no finite "
                 "value.",
             ]
-        lost = _lost(law, c, n, curves, best) if not (unique or tokens) else None
-        n_at, d_at = from_draws(best), from_draws(np.interp(best, n, d))
+        shifts = law.split.shifts(c)
+        lost = _lost(chooser, c, n, curves, best, shifts) if not (unique or tokens) else None
+        n_at = law.split.sizes(best + shifts, c)
+        d_at = facing(n_at, lambda size: float(np.interp(size, n, d)))
     else:
         n_at, d_at = (Estimate(float(np.exp(v[0])), exact=True, method=how) for v in (n, d))
         require(math.isfinite(d_at.value), "plan.compute", "buy some training beside inference", c)
@@ -226,11 +232,15 @@ def _lost(
     n: Float[ndarray, " g"],
     curves: Float[ndarray, "m g"],
     best: Float[ndarray, " m"],
+    shifts: Float[ndarray, " m"],
 ) -> Estimate | None:
-    """FLOPs that the plan's split wastes where a draw is the truth."""
+    """FLOPs that the plan's split wastes where a draw is the truth, its lowest point shifted."""
     if len(curves) < 20:
         return None
-    reached = np.array([np.interp(best[0], n, curve) for curve in curves[1:]])
+    at = best[0] + shifts[0]
+    reached = np.array(
+        [np.interp(at - away, n, curve) for away, curve in zip(shifts, curves, strict=True)][1:]
+    )
     grid = np.linspace(c - 3.0, c, 61)
     least = frontier(law, grid)[1:]
     # Where on its own frontier each draw has the loss that the plan reaches.

@@ -48,11 +48,16 @@ def reach(law: Law, loss: float, variable: str, fixed: dict[str, float]) -> Esti
 
 
 def frontier(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
-    """The least log loss at each log compute over all splits, for the law and each draw."""
-    middle = float(law.table.logs["N"].mean()) + 0.5 * (c - float(law.table.logs["C"].mean()))
+    """Log loss at the best split of each log compute, for the law and each draw.
+
+    Where the law's own lowest points say what is best, each draw has its own split.
+    """
+    if law.split.law is not law:
+        n = best_size(law, c)
+        return law.curves({"N": n, "D": law.cost.data(c, n), "C": c})
     best = None
     for away in np.linspace(-12.0, 12.0, 121):
-        n = middle + away
+        n = _middle(law, c) + away
         curves = law.curves({"N": n, "D": law.cost.data(c, n), "C": c})
         best = curves if best is None else np.minimum(best, curves)
     assert best is not None
@@ -60,17 +65,44 @@ def frontier(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
 
 
 def best_size(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, " g"]:
-    """Log of the size that the law finds best at each log compute, the rest going to data.
+    """Log of the size that is best at each log compute, the rest going to data.
 
     Where the law is better for ever larger or smaller models it is the end of what was searched,
     twelve e-folds from the runs' own.
     """
-    middle = float(law.table.logs["N"].mean()) + 0.5 * (c - float(law.table.logs["C"].mean()))
-    away = np.linspace(-12.0, 12.0, 241)
-    n = (middle[:, None] + away).reshape(-1)
-    logs = {"N": n, "D": law.cost.data(np.repeat(c, len(away)), n), "C": np.repeat(c, len(away))}
+    return lowest_size(law.split.law, c) + law.split.shift(c)
+
+
+def lowest_size(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, " g"]:
+    """Log of the size where the law itself is lowest at each log compute."""
+    n, logs = _sizes(law, c)
     each = np.stack([m.weight * m.form.value(m.theta[None], m.at(logs))[0] for m in law.members])
-    return middle + lowest(away, each.sum(0).reshape(len(c), -1))[0]
+    return _lowest_of(n, each.sum(0).reshape(1, *n.shape))[0]
+
+
+def lowest_sizes(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
+    """The same for the law (first row) and each of its draws."""
+    n, logs = _sizes(law, c)
+    return _lowest_of(n, law.curves(logs).reshape(-1, *n.shape))
+
+
+def _middle(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, " g"]:
+    """Where the runs' own sizes would lie at each log compute if they grew as its root."""
+    return float(law.table.logs["N"].mean()) + 0.5 * (c - float(law.table.logs["C"].mean()))
+
+
+def _sizes(
+    law: Law, c: Float[ndarray, " g"]
+) -> tuple[Float[ndarray, "g a"], dict[str, Float[ndarray, " ga"]]]:
+    """Log sizes to be searched at each log compute, and the points they are, in one row."""
+    n = _middle(law, c)[:, None] + np.linspace(-12.0, 12.0, 241)
+    flat, total = n.reshape(-1), np.repeat(c, n.shape[1])
+    return n, {"N": flat, "D": law.cost.data(total, flat), "C": total}
+
+
+def _lowest_of(n: Float[ndarray, "g a"], curves: Float[ndarray, "m g a"]) -> Float[ndarray, "m g"]:
+    columns = [lowest(n[i], curves[:, i])[0] for i in range(len(n))]
+    return np.stack(columns, 1)
 
 
 def crossing(

@@ -15,7 +15,7 @@ from allometry import laws
 from allometry._core.errors import AllometryError
 from allometry._core.estimate import Estimate
 from allometry.laws import Law, Plan
-from allometry.laws.reach import from_draws, lowest
+from allometry.laws.reach import best_size
 from allometry.report.runs import Configuration
 
 T = TypeVar("T")
@@ -257,22 +257,13 @@ def split(law: Law, compute: float) -> tuple[Estimate | None, Estimate | None]:
     if not {"N", "D"} <= set(law.variables):
         plan = law.plan(compute=compute)
         return plan.N, plan.D
-    c = math.log(compute)
-    middle = float(law.table.logs["N"].mean() + 0.5 * (c - law.table.logs["C"].mean()))
-    n = np.linspace(middle - 12.0, middle + 12.0, 600)
-    d = law.cost.data(np.full_like(n, c), n)
-    best, _ = lowest(n, law.curves({"N": n, "D": d, "C": np.full_like(n, c)}))
-    return from_draws(best), from_draws(np.interp(best, n, d))
+    return law.split.at(math.log(compute))
 
 
 def frontier(law: Law, C: Float[ndarray, " n"]) -> Frontier:
-    """The least loss that each compute buys, by the law; along the runs' path if there is one."""
+    """The law's loss at the best split of each compute; along the runs' path if there is one."""
     if {"N", "D"} <= set(law.variables):
-        seen = law.table.logs["N"]
-        middle = seen.mean() + 0.5 * (np.log(C) - law.table.logs["C"].mean())
-        options = np.exp(middle[:, None] + np.linspace(-9.0, 9.0, 361))
-        best = law(N=options, C=C[:, None]).argmin(1)
-        lo, mid, hi = law.band(N=options[np.arange(len(C)), best], C=C)
+        lo, mid, hi = law.band(N=np.exp(best_size(law, np.log(C))), C=C)
     else:
         lo, mid, hi = law.band(C=C)
     return Frontier(C, lo, mid, hi)

@@ -85,15 +85,9 @@ def fit(law: Law, width: int = 720, *, paper: bool = False) -> Spec:
     at = np.linspace(low, high + min(BEYOND, 0.6 * (high - low) + 1), 80)
     points: dict[str, Any] = {x: np.exp(at)}
     if x == "C" and {"N", "D"} <= set(law.variables) and law.path is None:
-        from allometry.laws.reach import lowest
+        from allometry.laws.reach import best_size
 
-        n = np.linspace(-8, 8, 161) + float(law.table.logs["N"].mean())
-        best = []
-        for c in at:
-            size = n + 0.5 * (c - float(law.table.logs["C"].mean()))
-            flat = {"N": size, "D": law.cost.data(np.full_like(size, c), size)}
-            flat["C"] = np.full_like(size, c)
-            best.append(float(lowest(size, law.curves(flat)[:1])[0][0]))
+        best = best_size(law, at)
         points = {"N": np.exp(best), "C": np.exp(at)}
     lo, mid, hi = law.band(**points)
     line = pd.DataFrame({"x": np.exp(at), "lo": lo, "mid": mid, "hi": hi})

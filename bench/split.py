@@ -1,0 +1,147 @@
+"""Is the plan's size true? The best sizes of held-out budgets, predicted from smaller budgets.
+
+A hold-out is one public family of runs at several budgets ("isoFLOP"), cut at one of them: all at
+or below it is fitted, and the best size of each budget at three times as much or more is
+predicted. What is true there is the lowest point of a parabola in log size through that budget's
+own runs, where it lies among them and is known to within a third.
+
+Of each hold-out the mean absolute error of the log of the best size, the share of true ones
+inside the 95 % interval and the mean log width of that are taken, then their means over hold-outs.
+Beside `auto`'s plan stand the three approaches of Hoffmann et al. Made-up grids have a known law,
+and so a known best size.
+
+`holdouts.half` says which families constants were chosen on.
+
+Run: `python bench/split.py [--draws 200] [--made-up 60] [--json FILE]`
+"""
+
+import argparse
+import json
+import time
+
+import coverage
+import holdouts
+import numpy as np
+import pandas as pd
+
+import allometry as al
+from allometry._core.errors import InputError
+from allometry.laws.allocate import allocations
+from allometry.laws.plan import plan
+
+EXPERIMENTS = {
+    "chinchilla": "epochai_chinchilla__massivetext__chinchilla",
+    "llama 3": "llama_3__raw_loss",
+    "misfitting": "misfitting__fineweb_c4__transformer",
+}
+HALVES = {
+    "chinchilla": "grid epoch n=1",
+    "llama 3": "grid openathena llama_3__raw_loss n=1",
+    "misfitting": "grid openathena misfitting__fineweb_c4__transformer n=1",
+}
+LEAST = 5
+"""Runs that a budget must have for its best size to count as known."""
+
+KNOWN = 0.35
+"""Greatest standard error of the log of a best size that counts as known."""
+
+
+def lowest(n, y):
+    """Log size at the bottom of a parabola; none where it is a hill."""
+    bend, slope, _ = np.polyfit(n - n.mean(), y, 2)
+    return n.mean() - slope / (2 * bend) if bend > 0 else np.nan
+
+
+def best(runs, rng, draws=200):
+    """Log of the best size of a budget's runs; None where the runs don't show it."""
+    n, y = np.log(runs.N.to_numpy(float)), np.log(runs.loss.to_numpy(float))
+    at = lowest(n, y)
+    if len(runs) < LEAST or not n.min() <= at <= n.max():
+        return None
+    smooth = np.polyval(np.polyfit(n - at, y, 2), n - at)
+    noise = np.sqrt(((y - smooth) ** 2).sum() / (len(n) - 3))
+    again = [lowest(n, smooth + noise * rng.standard_normal(len(n))) for _ in range(draws)]
+    return at if np.nanstd(again) < KNOWN else None
+
+
+def cases():
+    """Name, runs to fit, and {compute: log of the best size} for every hold-out."""
+    a = pd.read_csv(holdouts.DATA / "openathena_isoflops/isoflops_extract.csv")
+    a = a.rename(columns={"params": "N", "tokens": "D", "budget": "C"})
+    rng = np.random.default_rng(0)
+    for name, experiment in EXPERIMENTS.items():
+        runs = a[a.experiment == experiment][["N", "D", "C", "loss"]]
+        true = {budget: best(part, rng) for budget, part in runs.groupby("C")}
+        true = {budget: at for budget, at in true.items() if at is not None}
+        cuts = sorted(runs.C.unique())[2:]
+        # Budgets a fifth apart are no hold-outs of their own: every third of them.
+        for cut in cuts[::3] if len(cuts) > 20 else cuts:
+            small = runs[cut >= runs.C]
+            ahead = {b: at for b, at in true.items() if b >= holdouts.FACTOR * cut * 0.999}
+            if len(small) >= 20 and ahead:
+                yield name, small, ahead
+
+
+def made_up(seed):
+    """A well-specified grid, and the best sizes of its law at 3, 10 and 30 times its compute."""
+    small, _ = coverage.made_up_grid(seed)
+    _, A, alpha, B, beta = coverage.made_up_law(np.random.default_rng(seed))
+    top = float((6 * small.N * small.D).max())
+    G = (alpha * A / (beta * B)) ** (1 / (alpha + beta))
+    ahead = {k * top: np.log(G * (k * top / 6) ** (beta / (alpha + beta))) for k in (3, 10, 30)}
+    return "made up", small, ahead
+
+
+def judge(ends, truth):
+    """Error, whether held, and width of one predicted size, in logs."""
+    value, lo, hi = np.log(np.array(ends, dtype=float))
+    return {"error": abs(value - truth), "held": lo <= truth <= hi, "width": hi - lo}
+
+
+def ends(estimate):
+    return estimate.value, *((np.nan, np.nan) if estimate.lo is None else estimate.interval)
+
+
+def compared(small, ahead, draws):
+    """Rows of every method at every budget ahead."""
+    law = al.laws.fit(small, bootstrap=draws)
+    for budget, truth in ahead.items():
+        yield {"method": "auto", **judge(ends(plan(law, budget).N), truth)}
+        for name, found in allocations(small, budget, bootstrap=draws).items():
+            if not isinstance(found, InputError):
+                yield {"method": name, **judge(ends(found.N), truth)}
+
+
+def said(method, where, part):
+    mean = part.mean()
+    return (
+        f"{method:12s} {where:22s} {len(part):3d} hold-outs: error {mean.error:.3f}, "
+        f"held {mean.held:.3f}, width {mean.width:.2f}"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--made-up", type=int, default=60)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    rows, clock = [], time.process_time()
+    jobs = [*cases(), *(made_up(seed) for seed in range(1000, 1000 + options.made_up))]
+    for i, (name, small, ahead) in enumerate(jobs):
+        half = holdouts.half(HALVES[name]) if name in HALVES else "new seeds"
+        for row in compared(small, ahead, options.draws):
+            rows.append({"case": i, "name": name, "half": half, "n": len(small), **row})
+    frame = pd.DataFrame(rows)
+    if options.json:
+        frame.to_json(options.json, orient="records", lines=True)
+    each = frame.groupby(["method", "name", "half", "case"])[["error", "held", "width"]].mean()
+    for (method, *name), part in each.groupby(level=[0, 1, 2]):
+        print(said(method, " ".join(name), part))
+    for method, part in each.drop("made up", level="name").groupby(level=0):
+        print(said(method, "all real", part))
+    print(json.dumps({"cpu seconds": round(time.process_time() - clock, 1)}))
+
+
+if __name__ == "__main__":
+    main()
