@@ -8,6 +8,12 @@ from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Report, Run
 from allometry.cli.output import out, say, write_json
 
 
+OWN_SPLIT = (
+    "The plan's own size is read from the efficient runs, which on public runs came nearer to the "
+    "best sizes of larger budgets than these three did (docs/laws.md, Plan)."
+)
+
+
 def plan(
     runs: Runs,
     compute: Annotated[float | None, typer.Option(help="The budget in FLOPs.")] = None,
@@ -64,3 +70,5 @@ def plan(
         out.print(plan_table(planned))
         for name, a in others.items():
             say(approach(name, a))
+        if others and law.split.drifts:
+            say(OWN_SPLIT)
