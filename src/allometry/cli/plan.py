@@ -7,7 +7,6 @@ import typer
 from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Report, Runs, Where
 from allometry.cli.output import out, say, write_json
 
-
 OWN_SPLIT = (
     "The plan's own size is read from the efficient runs, which on public runs came nearer to the "
     "best sizes of larger budgets than these three did (docs/laws.md, Plan)."
