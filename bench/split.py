@@ -1,9 +1,12 @@
-"""Is the plan's size true? The best sizes of held-out budgets, predicted from smaller budgets.
+"""Is the plan true? Best sizes and losses of held-out budgets, predicted from smaller budgets.
 
 A hold-out is one public family of runs at several budgets ("isoFLOP"), cut at one of them: all at
 or below it is fitted, and the best size of each budget at three times as much or more is
 predicted. What is true there is the lowest point of a parabola in log size through that budget's
 own runs, where it lies among them and is known to within a third.
+
+The other way round, the compute is asked for that reaches the least loss of that budget, that at
+the lowest point ("solve"; what is true is the budget).
 
 Of each hold-out the mean absolute error of the log of the best size, the share of true ones
 inside the 95 % interval and the mean log width of that are taken, then their means over hold-outs.
@@ -53,7 +56,7 @@ def lowest(n, y):
 
 
 def best(runs, rng, draws=200):
-    """Log of the best size of a budget's runs; None where the runs don't show it."""
+    """Log of the best size of a budget's runs and its loss; None where they don't show it."""
     n, y = np.log(runs.N.to_numpy(float)), np.log(runs.loss.to_numpy(float))
     at = lowest(n, y)
     if len(runs) < LEAST or not n.min() <= at <= n.max():
@@ -61,11 +64,12 @@ def best(runs, rng, draws=200):
     smooth = np.polyval(np.polyfit(n - at, y, 2), n - at)
     noise = np.sqrt(((y - smooth) ** 2).sum() / (len(n) - 3))
     again = [lowest(n, smooth + noise * rng.standard_normal(len(n))) for _ in range(draws)]
-    return at if np.nanstd(again) < KNOWN else None
+    loss = float(np.exp(np.polyfit(n - at, y, 2)[2]))
+    return (at, loss) if np.nanstd(again) < KNOWN else None
 
 
 def cases():
-    """Name, runs to fit, and {compute: log of the best size} for every hold-out."""
+    """Name, runs to fit, and {compute: log of the best size, least loss} for every hold-out."""
     a = pd.read_csv(holdouts.DATA / "openathena_isoflops/isoflops_extract.csv")
     a = a.rename(columns={"params": "N", "tokens": "D", "budget": "C"})
     rng = np.random.default_rng(0)
@@ -85,15 +89,18 @@ def cases():
 def made_up(seed):
     """A well-specified grid, and the best sizes of its law at 3, 10 and 30 times its compute."""
     small, _ = coverage.made_up_grid(seed)
-    _, A, alpha, B, beta = coverage.made_up_law(np.random.default_rng(seed))
+    E, A, alpha, B, beta = coverage.made_up_law(np.random.default_rng(seed))
     top = float((6 * small.N * small.D).max())
     G = (alpha * A / (beta * B)) ** (1 / (alpha + beta))
-    ahead = {k * top: np.log(G * (k * top / 6) ** (beta / (alpha + beta))) for k in (3, 10, 30)}
+    ahead = {}
+    for C in (3 * top, 10 * top, 30 * top):
+        N = G * (C / 6) ** (beta / (alpha + beta))
+        ahead[C] = np.log(N), E + A / N**alpha + B / (C / 6 / N) ** beta
     return "made up", small, ahead
 
 
 def judge(ends, truth):
-    """Error, whether held, and width of one predicted size, in logs."""
+    """Error, whether held, and width of one prediction, in logs."""
     value, lo, hi = np.log(np.array(ends, dtype=float))
     return {"error": abs(value - truth), "held": lo <= truth <= hi, "width": hi - lo}
 
@@ -105,8 +112,9 @@ def ends(estimate):
 def compared(small, ahead, draws):
     """Rows of every method at every budget ahead."""
     law = al.laws.fit(small, bootstrap=draws)
-    for budget, truth in ahead.items():
+    for budget, (truth, loss) in ahead.items():
         yield {"method": "auto", **judge(ends(plan(law, budget).N), truth)}
+        yield {"method": "solve", **judge(ends(law.solve(loss)), np.log(budget))}
         for name, found in allocations(small, budget, bootstrap=draws).items():
             if not isinstance(found, InputError):
                 yield {"method": name, **judge(ends(found.N), truth)}
@@ -116,7 +124,7 @@ def said(method, where, part):
     mean = part.mean()
     return (
         f"{method:12s} {where:22s} {len(part):3d} hold-outs: error {mean.error:.3f}, "
-        f"held {mean.held:.3f}, width {mean.width:.2f}"
+        f"held {mean.held:.3f}, width {mean.width:.2f} (median {part.width.median():.2f})"
     )
 
 

@@ -129,6 +129,25 @@ def test_crossing_of_two_families():
     assert back.value <= N.min() * 1.01  # a law is never worse than itself
 
 
+def test_a_crossing_is_held_where_both_laws_are_known_with_noise():
+    N = np.geomspace(1e4, 1e7, 9)
+    truth = 10 ** np.linspace(3, 9, 100_001)
+    gap = (1.5 + 60 / truth**0.35) - (2.0 + 20 / truth**0.4)
+    there = float(truth[int((gap <= 0).argmax())])
+    held = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        noise = np.exp(0.004 * rng.standard_normal((2, 9)))
+        first = al.laws.fit({"N": N, "loss": (2.0 + 20 / N**0.4) * noise[0]}, bootstrap=40)
+        second = al.laws.fit({"N": N, "loss": (1.5 + 60 / N**0.35) * noise[1]}, bootstrap=40)
+        at = al.laws.crossing_of(first, second, "N")
+        held.append(at.lo < there < at.hi)
+        edge = np.log(first.band(N=[at.lo])), np.log(second.band(N=[at.lo]))
+        (_, a, a_hi), (b_lo, b, _) = (e[:, 0] for e in edge)
+        assert b - a == pytest.approx(np.hypot(b - b_lo, a_hi - a), abs=1e-3)
+    assert sum(held) >= 11
+
+
 def test_next_runs_narrow_the_interval(law):
     design = al.laws.next_runs(law, 1e22, compute=1e23)
     assert design.runs

@@ -77,6 +77,16 @@ def test_plan_prediction_and_inverse_agree(law):
     assert D.hi == pytest.approx(plan.D.hi, rel=0.05)
 
 
+def test_compute_to_reach_a_loss_has_the_ends_of_the_band(law):
+    need = law.solve(2.2)
+    lo, mid, hi = (law.predict(C=[c])[0] for c in (need.lo, need.value, need.hi))
+    assert lo.lo == pytest.approx(2.2, rel=1e-3)
+    assert mid.value == pytest.approx(2.2, rel=1e-3)
+    assert hi.hi == pytest.approx(2.2, rel=1e-3)
+    size = law.solve(2.3, "N", D=1e11)
+    assert law.predict(N=[size.hi], D=[1e11])[0].hi == pytest.approx(2.3, rel=1e-3)
+
+
 def test_without_draws_the_runs_alone_speak():
     law = al.laws.fit(grid(), bootstrap=0)
     assert law.split.told == 1.0
@@ -104,6 +114,14 @@ def test_larger_budgets_of_llama_have_the_sizes_foretold(llama):
     assert plan.N.lo < truth < plan.N.hi
     named = al.laws.fit(small, "chinchilla", bootstrap=20).plan(1e21)
     assert abs(np.log(plan.N.value / truth)) < abs(np.log(named.N.value / truth))
+
+
+def test_the_compute_that_a_loss_took_is_held(llama):
+    """The least loss at 1e22, from budgets up to 3e20; the draws' interval ended below it."""
+    small = llama[llama.C <= 3e20][["N", "D", "C", "loss"]]
+    need = al.laws.fit(small, bootstrap=100).solve(float(llama[llama.C == 1e22].loss.min()))
+    assert need.lo < 1e22 < need.hi
+    assert need.value == pytest.approx(1e22, rel=0.3)
 
 
 def test_the_size_that_was_published_for_llama_is_held(llama):

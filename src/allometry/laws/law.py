@@ -167,8 +167,9 @@ class Law:
     def solve(self, loss: float, variable: str = "C", **fixed: float) -> Estimate:
         """Where the law reaches `loss`: the N, D or C needed, the others held at `fixed`.
 
-        `hi` is infinite where the floor of more than 2.5 % of the draws lies above `loss`; the
-        share is in `.method`.
+        The interval holds every place where the 95 % band of `predict` holds `loss`; `hi` is
+        infinite where the band's upper end never comes down to it. `.method` has the share of
+        draws that never do.
         """
         from allometry.laws.reach import reach
 

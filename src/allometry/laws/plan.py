@@ -14,7 +14,7 @@ from numpy import ndarray
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry.laws.law import Law
-from allometry.laws.reach import crossing, frontier, lowest
+from allometry.laws.reach import along, first_below, frontier, lowest
 from allometry.laws.split import facing
 
 GRID = 600
@@ -283,10 +283,11 @@ def _trend(law: Law, c: float) -> tuple[Estimate | None, Estimate | None]:
 
 
 def crossing_of(first: Law, second: Law, variable: str = "C") -> Estimate:
-    """Where the second law becomes better than the first, with an interval from both's draws.
+    """Where the second law becomes better than the first, with an interval from both's bands.
 
-    Both laws are read along `variable`: compute by their frontiers (or paths), or N or D where
-    both are laws in it alone. `hi` is infinite where it never happens in some of the draws.
+    Both laws are read along `variable`: compute at their best splits (or paths), or N or D where
+    both are laws in it alone. The interval holds every place where the two losses may be equal by
+    their 95 % bands; `hi` is infinite where the first may stay the better one.
     """
     require(variable in ("N", "D", "C"), "crossing_of.variable", "be N, D or C", variable)
     both = []
@@ -297,24 +298,21 @@ def crossing_of(first: Law, second: Law, variable: str = "C") -> Estimate:
     low = min(float(seen.min()) for _, seen in both)
     high = max(float(seen.max()) for _, seen in both)
     x = np.linspace(low, high + 1.5 * (high - low), 160)
-    a, b = (read_along(law, variable, x) for law, _ in both)
-    m = min(len(a), len(b))
-    gap = b[:m] - a[:m]
+
+    def gap(x: Float[ndarray, " g"]) -> Float[ndarray, "3 g"]:
+        lo, mid, hi = (
+            np.stack(rows)
+            for rows in zip(
+                *(np.log(law.band(**along(law, variable, x))) for law, _ in both), strict=True
+            )
+        )
+        ahead = np.hypot(mid[1] - lo[1], hi[0] - mid[0])
+        behind = np.hypot(hi[1] - mid[1], mid[0] - lo[0])
+        away = mid[1] - mid[0]
+        return np.stack([away, away - ahead, away + behind])
+
     # Before the crossing the second is worse; where it is better from the start, that is it.
-    found = crossing(x, gap, 0.0)
-    never = float(np.isinf(found[1:]).mean()) if m > 1 else float(np.isinf(found[0]))
-    value = float(np.exp(found[0]))
-    ends = np.exp(np.quantile(found[1:], [0.025, 0.975], method="nearest")) if m > 20 else None
-    method = "bootstrap of both" + (f"; never in {never:.1%} of the draws" if never else "")
-    if ends is None:
-        return Estimate(value, method=method)
-    return Estimate(
-        value, lo=float(min(ends[0], value)), hi=float(max(ends[1], value)), method=method
-    )
-
-
-def read_along(law: Law, variable: str, x: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
-    """Log loss of the law and its draws along one variable given as logs."""
-    if variable == "C" and {"N", "D"} <= set(law.variables):
-        return frontier(law, x)
-    return law.curves({v: law.coordinate(v, {variable: x}) for v in law.variables})
+    value, lo, hi = (float(v) for v in np.exp(first_below(gap, x, 0.0)))
+    if min(len(law.members[0].draws) for law, _ in both) < 20:
+        return Estimate(value, method="no bootstrap draws")
+    return Estimate(value, lo=min(lo, value), hi=max(hi, value), method="95 % bands of both")

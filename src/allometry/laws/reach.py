@@ -3,6 +3,9 @@
 Letters: m draws, g grid points.
 """
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
@@ -11,50 +14,69 @@ from allometry._core.errors import UnidentifiedError, require
 from allometry._core.estimate import Estimate
 from allometry.laws.law import Law
 
-GRID = 2400
+GRID = 240
+FARTHEST = float(np.log(1e40))
 
 
 def reach(law: Law, loss: float, variable: str, fixed: dict[str, float]) -> Estimate:
-    """Where the law reaches `loss` along `variable`, with an interval from the draws."""
+    """Where the law reaches `loss` along `variable`; the ends are those of its 95 % band."""
     require(loss > 0, "solve.loss", "be positive", loss)
     require(variable in ("N", "D", "C"), "solve.variable", "be N, D or C", variable)
     for name, value in fixed.items():
         require(
             name in ("N", "D", "C") and value > 0, f"solve.{name}", "be N, D or C, positive", value
         )
-    x = np.linspace(0.0, np.log(1e40), GRID)
-    target = float(np.log(loss))
-    if variable == "C" and {"N", "D"} <= set(law.variables) and not fixed:
-        # Each point of the frontier is a search over splits: look coarsely, then where it counts.
-        x = x[:: len(x) // 80]
-        rough = crossing(x, frontier(law, x), target)
-        near = rough[np.isfinite(rough)]
-        if len(near):
-            x = np.linspace(near.min() - (x[1] - x[0]), near.max() + (x[1] - x[0]), 80)
-        curves = frontier(law, x)
-    else:
-        given = {variable: x} | {k: np.full_like(x, np.log(v)) for k, v in fixed.items()}
-        curves = law.curves({v: law.coordinate(v, given) for v in law.variables})
-    found = crossing(x, curves, target)
-    never = float(np.isinf(found[1:]).mean()) if len(found) > 1 else float(np.isinf(found[0]))
-    value = float(np.exp(found[0]))
-    method = "bootstrap" + (f"; {never:.1%} of the fits never reach {loss:g}" if never else "")
-    if len(found) <= 20:
+
+    def band(x: Float[ndarray, " g"]) -> Float[ndarray, "3 g"]:
+        lo, mid, hi = law.band(**along(law, variable, x, fixed))
+        return np.log([mid, lo, hi])
+
+    found = first_below(band, np.linspace(0.0, FARTHEST, GRID), float(np.log(loss)))
+    value, lo, hi = (float(v) for v in np.exp(found))
+    end = along(law, variable, np.array([FARTHEST]), fixed)
+    draws = law.curves(law.points(end)[0])[1:, 0]
+    never = float((draws > np.log(loss)).mean()) if len(draws) else float(np.isinf(value))
+    method = "95 % band" + (f"; {never:.1%} of the fits never reach {loss:g}" if never else "")
+    if len(draws) < 20:
         return Estimate(value, n=law.n, method=method)
-    lo, hi = np.exp(np.quantile(found[1:], [0.025, 0.975], method="nearest"))
-    return Estimate(
-        value, lo=float(min(lo, value)), hi=float(max(hi, value)), n=law.n, method=method
-    )
+    return Estimate(value, lo=min(lo, value), hi=max(hi, value), n=law.n, method=method)
+
+
+def along(
+    law: Law, variable: str, x: Float[ndarray, " g"], fixed: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """The points with log `variable` at x, compute alone being split as is best."""
+    at: dict[str, Any] = {variable: np.exp(x), **(fixed or {})}
+    if variable == "C" and {"N", "D"} <= set(law.variables) and not fixed:
+        at["N"] = np.exp(best_size(law, x))
+    return at
+
+
+def first_below(
+    lines: Callable[[Float[ndarray, " g"]], Float[ndarray, "k g"]],
+    x: Float[ndarray, " g"],
+    target: float,
+) -> Float[ndarray, " k"]:
+    """Where each line first is at or below `target`; infinity where it never is.
+
+    Each is looked for coarsely, then once more where it was found.
+
+    Args:
+        lines: The lines' values at places in order.
+        x: The coarse grid.
+        target: The value to come down to.
+    """
+    rough = crossing(x, lines(x), target)
+    step = x[1] - x[0]
+    for k, place in enumerate(rough):
+        if np.isfinite(place):
+            near = np.linspace(max(place - step, x[0]), place + step, 41)
+            rough[k] = crossing(near, lines(near)[k : k + 1], target)[0]
+    return rough
 
 
 def frontier(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
-    """Log loss at the best split of each log compute, for the law and each draw.
-
-    Where the law's own lowest points say what is best, each draw has its own split.
-    """
-    if law.split.law is not law:
-        n = best_size(law, c)
-        return law.curves({"N": n, "D": law.cost.data(c, n), "C": c})
+    """The least log loss at each log compute over all splits, for the law and each draw."""
     best = None
     for away in np.linspace(-12.0, 12.0, 121):
         n = _middle(law, c) + away
