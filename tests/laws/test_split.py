@@ -77,6 +77,12 @@ def test_plan_prediction_and_inverse_agree(law):
     assert D.hi == pytest.approx(plan.D.hi, rel=0.05)
 
 
+def test_draws_that_all_agree_have_no_width_among_the_runs(law):
+    at = law.split.sizes(np.full(30, 20.0), law.split.top)
+    assert at.lo == pytest.approx(at.value, rel=1e-6)
+    assert at.hi == pytest.approx(at.value, rel=1e-6)
+
+
 def test_compute_to_reach_a_loss_has_the_ends_of_the_band(law):
     need = law.solve(2.2)
     lo, mid, hi = (law.predict(C=[c])[0] for c in (need.lo, need.value, need.hi))

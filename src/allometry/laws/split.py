@@ -113,7 +113,7 @@ class Split:
             far = max(c - self.top, 0.0)
             sides = np.maximum(np.array([value - lo, hi - value]), 0.0) / 1.96
             # As with losses, the bootstrap's bias is not believed.
-            sides = np.maximum(sides, (hi - lo) / (4 * 1.96))
+            sides = np.maximum(sides, max((hi - lo) / (4 * 1.96), 1e-9))
             scale = np.sqrt(sides[:, None] ** 2 + self.drift.tau**2 * far**2)
             below, above = mixture_half_width(scale, self.drift.weight)
             lo, hi = value - float(below), value + float(above)
