@@ -135,3 +135,15 @@ def test_the_size_that_was_published_for_llama_is_held(llama):
     plan = al.laws.fit(llama[["N", "D", "C", "loss"]], bootstrap=200).plan(3.8e25)
     assert plan.N.lo < 402e9 < plan.N.hi
     assert plan.N.value == pytest.approx(402e9, rel=0.5)
+
+
+@pytest.mark.filterwarnings("error")
+def test_draws_that_may_go_anywhere_give_no_end_and_no_warning():
+    """Losses without a law among 37 runs, split by the efficient ones alone."""
+    rng = np.random.default_rng(0)
+    N, D = 10 ** rng.uniform(4, 9, 37), 10 ** rng.uniform(6, 11, 37)
+    columns = {"N": N, "D": D, "loss": rng.uniform(1, 5, 37)}
+    law = al.laws.fit(columns, efficient=True, bootstrap=30)
+    far = law.plan(6e6 * float((N * D).max()))
+    assert far.loss.lo <= far.loss.value < far.loss.hi == np.inf
+    assert law.solve(0.01).hi == np.inf

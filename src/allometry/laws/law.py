@@ -135,12 +135,17 @@ class Law:
         self, at: dict[str, Values], level: float
     ) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."], Float[ndarray, "..."]]:
         logs, shape = self.points(at)
+        with np.errstate(over="ignore"):  # draws that may go anywhere have no upper end
+            lo, mid, hi = np.exp(self.log_band(logs, level))
+        return lo.reshape(shape), mid.reshape(shape), hi.reshape(shape)
+
+    def log_band(self, logs: dict[str, ndarray], level: float = 0.95) -> Float[ndarray, "3 k"]:
+        """Logs of lower end, value and upper end at points given as logs of the variables."""
         far = np.stack([distance(m.form, logs, self.table.logs) for m in self.members]).max(0)
         mid, below, above = self._spread(logs)
         lo = mid - half_width(below, self.noise, self.dof, far, self.drift, level)
         hi = mid + half_width(above, self.noise, self.dof, far, self.drift, level)
-        lo, mid, hi = (np.exp(a).reshape(shape) for a in (lo, mid, hi))
-        return lo, mid, hi
+        return np.stack([lo, mid, hi])
 
     def predict(self, **at: Values) -> ndarray:
         """95 % prediction intervals for the loss of a new run, as an array of `Estimate`.

@@ -300,19 +300,15 @@ def crossing_of(first: Law, second: Law, variable: str = "C") -> Estimate:
     x = np.linspace(low, high + 1.5 * (high - low), 160)
 
     def gap(x: Float[ndarray, " g"]) -> Float[ndarray, "3 g"]:
-        lo, mid, hi = (
-            np.stack(rows)
-            for rows in zip(
-                *(np.log(law.band(**along(law, variable, x))) for law, _ in both), strict=True
-            )
-        )
+        bands = [law.log_band(along(law, variable, x)) for law, _ in both]
+        lo, mid, hi = np.stack(bands, 1)
         ahead = np.hypot(mid[1] - lo[1], hi[0] - mid[0])
         behind = np.hypot(hi[1] - mid[1], mid[0] - lo[0])
         away = mid[1] - mid[0]
-        return np.stack([away, away - ahead, away + behind])
+        return np.stack([away - ahead, away, away + behind])
 
     # Before the crossing the second is worse; where it is better from the start, that is it.
-    value, lo, hi = (float(v) for v in np.exp(first_below(gap, x, 0.0)))
+    lo, value, hi = (float(v) for v in np.exp(first_below(gap, x, 0.0)))
     if min(len(law.members[0].draws) for law, _ in both) < 20:
         return Estimate(value, method="no bootstrap draws")
     return Estimate(value, lo=min(lo, value), hi=max(hi, value), method="95 % bands of both")

@@ -28,13 +28,11 @@ def reach(law: Law, loss: float, variable: str, fixed: dict[str, float]) -> Esti
         )
 
     def band(x: Float[ndarray, " g"]) -> Float[ndarray, "3 g"]:
-        lo, mid, hi = law.band(**along(law, variable, x, fixed))
-        return np.log([mid, lo, hi])
+        return law.log_band(along(law, variable, x, fixed))
 
     found = first_below(band, np.linspace(0.0, FARTHEST, GRID), float(np.log(loss)))
-    value, lo, hi = (float(v) for v in np.exp(found))
-    end = along(law, variable, np.array([FARTHEST]), fixed)
-    draws = law.curves(law.points(end)[0])[1:, 0]
+    lo, value, hi = (float(v) for v in np.exp(found))
+    draws = law.curves(along(law, variable, np.array([FARTHEST]), fixed))[1:, 0]
     never = float((draws > np.log(loss)).mean()) if len(draws) else float(np.isinf(value))
     method = "95 % band" + (f"; {never:.1%} of the fits never reach {loss:g}" if never else "")
     if len(draws) < 20:
@@ -44,12 +42,12 @@ def reach(law: Law, loss: float, variable: str, fixed: dict[str, float]) -> Esti
 
 def along(
     law: Law, variable: str, x: Float[ndarray, " g"], fixed: Mapping[str, float] | None = None
-) -> dict[str, Any]:
-    """The points with log `variable` at x, compute alone being split as is best."""
+) -> dict[str, ndarray]:
+    """Logs of the law's variables where log `variable` is x, compute split as is best."""
     at: dict[str, Any] = {variable: np.exp(x), **(fixed or {})}
     if variable == "C" and {"N", "D"} <= set(law.variables) and not fixed:
         at["N"] = np.exp(best_size(law, x))
-    return at
+    return law.points(at)[0]
 
 
 def first_below(
