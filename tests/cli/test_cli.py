@@ -354,6 +354,20 @@ def test_a_loss_that_rises_with_size_is_told(tmp_path, typed, command):
     assert "! The loss rises with C (rank correlation 1.00)" in done.stdout + done.stderr
 
 
+def test_a_loss_to_reach_is_told_with_the_interval_of_its_compute(tmp_path, typed):
+    sizes, data = (10**6, 4 * 10**6, 16 * 10**6, 64 * 10**6), (10**8, 10**9, 10**10)
+    rows = [f"{N},{D},{1.8 + 300 / N**0.4 + 700 / D**0.35}" for N in sizes for D in data]
+    (tmp_path / "runs.csv").write_text("params,tokens,loss\n" + "\n".join(rows))
+    done = typed("plan", "runs.csv", "--reach", "2.1", cwd=tmp_path)
+    assert "A loss of 2.1 takes" in done.stdout
+    assert "(95 % interval" in done.stdout.splitlines()[0]
+    answer = json.loads(typed("plan", "runs.csv", "--reach", "2.1", "--json", cwd=tmp_path).stdout)
+    needed = answer["reach"]["C"]
+    assert needed["lo"] < needed["value"] < needed["hi"]
+    assert answer["compute"] == pytest.approx(needed["value"])
+    assert answer["loss"]["value"] == pytest.approx(2.1, rel=1e-3)
+
+
 def test_the_version_is_the_packages(tmp_path, typed):
     done = typed("--version", cwd=tmp_path)
     assert done.stdout.startswith("allometry 0.")

@@ -40,6 +40,7 @@ def plan(
     """What to do with a budget: size, data, and the loss to expect."""
     from allometry import InputError, laws
     from allometry.report.terminal import approach, plan_table
+    from allometry.report.words import estimated, flops
     from allometry.study.importers import load
 
     if (compute is None) == (reach is None):
@@ -48,7 +49,8 @@ def plan(
     for sentence in made.words():
         say(sentence)
     law = laws.fit(made.columns, form, drop_highest=drop_highest, seed=seed)
-    budget = laws.budget(law, compute, reach)
+    needed = laws.budget(law, compute, reach)
+    budget = needed.value
     planned = law.plan(
         budget, N=size, D=tokens, unique=unique_tokens, inference_tokens=inference_tokens
     )
@@ -64,8 +66,11 @@ def plan(
             name: {"error": str(a)} if isinstance(a, InputError) else a.to_dict()
             for name, a in others.items()
         }
-        write_json(planned.to_dict() | {"approaches": approaches})
+        asked = {} if reach is None else {"reach": {"loss": reach, "C": needed.to_dict()}}
+        write_json(planned.to_dict() | asked | {"approaches": approaches})
     else:
+        if reach is not None:
+            out.print(f"A loss of {reach:g} takes {estimated(needed, flops)}.")
         out.print(plan_table(planned))
         for name, a in others.items():
             say(approach(name, a))

@@ -169,8 +169,8 @@ def from_draws(logs: Float[ndarray, " m"]) -> Estimate:
     )
 
 
-def budget(law: Law, compute: float | None, loss: float | None = None) -> float:
-    """The compute given, or what it takes to reach a loss."""
+def budget(law: Law, compute: float | None, loss: float | None = None) -> Estimate:
+    """The compute given, or what it takes to reach a loss, with its interval."""
     require(
         (compute is None) != (loss is None),
         "plan",
@@ -178,7 +178,7 @@ def budget(law: Law, compute: float | None, loss: float | None = None) -> float:
         (compute, loss),
     )
     if compute is not None:
-        return compute
+        return Estimate(compute, exact=True, method="given")
     assert loss is not None
     at = reach(law, loss, "C", {})
     if not np.isfinite(at.value):
@@ -186,4 +186,4 @@ def budget(law: Law, compute: float | None, loss: float | None = None) -> float:
             f"The law never comes down to {loss:g}: its floor lies above. Ask for a higher loss.",
             at,
         )
-    return at.value
+    return at
