@@ -52,3 +52,16 @@ def test_the_page_needs_nothing_else(law, tmp_path):
     assert "src=" not in text
     assert "href=" not in text
     assert law.backtest.words() in text
+
+
+def test_runs_without_two_budgets_have_a_page_too(tmp_path):
+    """Four sizes by three lengths: no compute has four sizes, so there is nothing to compare."""
+    N, D = (a.ravel() for a in np.meshgrid(np.geomspace(1e7, 3e8, 4), np.geomspace(2e8, 5e9, 3)))
+    loss = 1.8 + 300 / N**0.33 + 700 / D**0.33
+    made = al.laws.fit({"N": N, "D": D, "loss": loss}, bootstrap=30)
+    assert laws.isoflop(made) is None
+    text = laws.write(tmp_path / "law.html", made, made.plan(1e21)).read_text()
+    assert 'aria-label="plan"' in text
+    assert "read from the efficient ones" in text
+    assert "<td>N</td>" in text
+    assert "N<sup>" in text

@@ -39,7 +39,8 @@ def plan(
 ) -> None:
     """What to do with a budget: size, data, and the loss to expect."""
     from allometry import InputError, laws
-    from allometry.report.terminal import approach, plan_table
+    from allometry.report.plans import approach
+    from allometry.report.terminal import plan_table
     from allometry.report.words import estimated, flops
     from allometry.study.importers import load
 

@@ -14,8 +14,9 @@ import pandas as pd
 from allometry._core.errors import require
 from allometry._core.files import replacing
 from allometry.laws import Law, Plan, profile
-from allometry.report import theme, words
-from allometry.report.tables import law_table
+from allometry.report import plans, theme, words
+from allometry.report.page import raised
+from allometry.report.tables import Table, law_table
 from allometry.report.theme import LIGHT, Spec, layer
 
 _TITLES = {"N": "Parameters", "D": "Data seen", "C": "Training compute, FLOP", "S": "Steps"}
@@ -143,9 +144,9 @@ def isoflop(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
         bins = np.floor(logs["C"] * 3).astype(int)
         groups = [np.flatnonzero(bins == b) for b in np.unique(bins)]
     groups = [g for g in groups if len(np.unique(np.round(logs["N"][g], 6))) >= 4]
-    groups = [groups[i] for i in np.unique(np.linspace(0, len(groups) - 1, 6).astype(int))]
     if len(groups) < 2:
         return None
+    groups = [groups[i] for i in np.unique(np.linspace(0, len(groups) - 1, 6).astype(int))]
     colours = [LIGHT[theme.STEPS[i]] for i in range(len(theme.STEPS))][-len(groups) :]
     layers: list[Spec] = []
     losses: list[float] = []
@@ -263,7 +264,7 @@ _SAID = {
     "isoflop": "Loss against size at equal compute: the lowest point is the best size.",
     "backtest": "Forms fitted to the smaller runs only, against the larger runs they had not "
     "seen; the band is the noise and drift that this teaches.",
-    "plan": "Loss against size at the plan's compute, the best size and its interval.",
+    "plan": "Loss against size at the plan's compute, and the plan's size with its interval.",
     "profile": "How much worse the fit gets with the floor held elsewhere; what lies below the "
     "broken line can't be told from the best.",
 }
@@ -272,35 +273,45 @@ _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;"
     f"color:{LIGHT['ink']};background:{LIGHT['paper']}}}svg{{max-width:100%;height:auto}}"
     "table{border-collapse:collapse}td,th{padding:.2rem 1rem .2rem 0;text-align:left}"
+    "section{display:grid;grid-template-columns:repeat(auto-fit,minmax(20rem,1fr));gap:0 2rem}"
     "figure{margin:2rem 0}figcaption{font-size:.9rem;opacity:.75}li.w{color:#8a5a00}"
 )
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{html.escape(h.text)}</th>" for h in table.heads)
+    rows = (
+        "".join(f"<td>{html.escape(f'{c.text} {c.more}'.strip())}</td>" for c in row)
+        for row in table.rows
+    )
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def _figure(name: str, spec: Spec, law: Law) -> str:
+    picture = theme.svg(spec).replace("<svg ", f'<svg role="img" aria-label="{name}" ', 1)
+    said = _SAID[name]
+    if name == "plan" and law.split.drifts:
+        said += " The curve is the law of all runs; the size is read from the efficient ones."
+    return f"<figure>{picture}<figcaption>{html.escape(said)}</figcaption></figure>"
 
 
 def write(path: Path | str, law: Law, plan: Plan | None = None) -> Path:
     """One page with the law's numbers, doubts and charts, in a file that needs nothing else."""
     made = law_table(law)
-    table = made.table
-    head = "".join(f"<th>{html.escape(h.text)}</th>" for h in table.heads)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(c.text)}</td>" for c in row) + "</tr>"
-        for row in table.rows
-    )
     parts = [
         "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>A law of {law.n} runs</title><style>{_STYLE}</style>",
         f"<h1>A law of {law.n} runs</h1><p>{html.escape(law.why)}</p>",
-        f"<p><em>{html.escape(made.equation)}</em></p><table><tr>{head}</tr>{body}</table>",
+        f"<p><em>{raised(made.equation)}</em></p>{_table(made.table)}",
         f"<p>{html.escape(law.backtest.words())}</p>",
     ]
     doubts = plan.warnings if plan is not None else law.warnings
     if plan is not None:
-        parts.append(f"<h2>Plan</h2><pre>{html.escape(str(plan).split('  warning')[0])}</pre>")
+        parts.append(f"<h2>Plan</h2>{_table(plans.table(plan))}")
     if doubts:
         parts.append("<ul>" + "".join(f"<li class=w>{html.escape(w)}" for w in doubts) + "</ul>")
-    for name, spec in charts(law, plan).items():
-        picture = theme.svg(spec).replace("<svg ", f'<svg role="img" aria-label="{name}" ', 1)
-        said = html.escape(_SAID[name])
-        parts.append(f"<figure>{picture}<figcaption>{said}</figcaption></figure>")
+    figures = [_figure(name, spec, law) for name, spec in charts(law, plan).items()]
+    parts += [figures[0], "<section>", *figures[1:], "</section>"]
     path = Path(path)
     with replacing(path) as file:
         file.write("\n".join(parts))

@@ -6,11 +6,8 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from allometry._core.errors import InputError
-from allometry._core.estimate import Estimate
 from allometry.laws import Design, Law, Plan
-from allometry.laws.allocate import Allocation
-from allometry.report import tables, units, words
+from allometry.report import plans, tables, units, words
 from allometry.report.runs import RunsLike
 from allometry.report.sentences import doubts, trust
 from allometry.report.story import Story, tell
@@ -67,39 +64,7 @@ def law_table(law: Law) -> RenderableType:
 
 def plan_table(plan: Plan, unit: str = "nats", token: str = "token") -> RenderableType:
     """A plan: size, data and loss with their intervals, and what to doubt about it."""
-    heads = (tables.Head("", kind="tight"), tables.Head(f"with {words.flops(plan.compute)}"))
-
-    def row(name: str, x: Estimate | None, write: words.Writer, what: str) -> tuple[Cell, ...]:
-        text = "not told by this law" if x is None else words.estimated(x, write, what)
-        return Cell(name), Cell(text)
-
-    rows = (
-        row("N", plan.N, words.count, "parameters"),
-        row("D", plan.D, words.count, f"{token}s"),
-        row("loss", plan.loss, words.loss, unit),
-        *(row("", plan.loss and u.of(plan.loss), u.write, u.name) for u in units.others(unit)),
-    )
-    if plan.lost is not None:
-        most = plan.lost.interval[1]
-        share = f"{plan.lost.value / plan.compute:.2%}, at most {most / plan.compute:.2%}"
-        lost = f"{share} of the budget, for not knowing the best split better"
-        rows = (*rows, (Cell("FLOPs lost"), Cell(lost)))
-    return Group(drawn(tables.Table("Plan", heads, rows)), *_warned(tuple(plan.warnings)))
-
-
-_APPROACHES = {
-    "envelope": "the envelope of the best runs",
-    "isoflop": "parabolas at equal compute",
-    "parametric": "the parametric law alone",
-}
-
-
-def approach(name: str, found: Allocation | InputError) -> str:
-    """What one of the three approaches to the best size says, in a sentence."""
-    if isinstance(found, InputError):
-        return f"By {_APPROACHES[name]}: not to be had. {found}"
-    size = words.estimated(found.N, words.count, "parameters")
-    return f"By {_APPROACHES[name]}: {size}; N grows as C^{found.exponent.value:.2f}."
+    return Group(drawn(plans.table(plan, unit, token)), *_warned(tuple(plan.warnings)))
 
 
 def design_table(design: Design) -> RenderableType:

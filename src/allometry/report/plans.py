@@ -1,0 +1,45 @@
+"""A plan as plain cells and sentences, for pages and the terminal alike."""
+
+from allometry._core.errors import InputError
+from allometry._core.estimate import Estimate
+from allometry.laws import Plan
+from allometry.laws.allocate import Allocation
+from allometry.report import units, words
+from allometry.report.tables import Cell, Head, Table
+
+
+def table(plan: Plan, unit: str = "nats", token: str = "token") -> Table:
+    """Size, data and loss with their intervals, and the FLOPs lost to doubt."""
+    heads = (Head("", kind="tight"), Head(f"with {words.flops(plan.compute)}"))
+
+    def row(name: str, x: Estimate | None, write: words.Writer, what: str) -> tuple[Cell, ...]:
+        text = "not told by this law" if x is None else words.estimated(x, write, what)
+        return Cell(name), Cell(text)
+
+    rows = (
+        row("N", plan.N, words.count, "parameters"),
+        row("D", plan.D, words.count, f"{token}s"),
+        row("loss", plan.loss, words.loss, unit),
+        *(row("", plan.loss and u.of(plan.loss), u.write, u.name) for u in units.others(unit)),
+    )
+    if plan.lost is not None:
+        most = plan.lost.interval[1]
+        share = f"{plan.lost.value / plan.compute:.2%}, at most {most / plan.compute:.2%}"
+        lost = f"{share} of the budget, for not knowing the best split better"
+        rows = (*rows, (Cell("FLOPs lost"), Cell(lost)))
+    return Table("Plan", heads, rows)
+
+
+_APPROACHES = {
+    "envelope": "the envelope of the best runs",
+    "isoflop": "parabolas at equal compute",
+    "parametric": "the parametric law alone",
+}
+
+
+def approach(name: str, found: Allocation | InputError) -> str:
+    """What one of the three approaches to the best size says, in a sentence."""
+    if isinstance(found, InputError):
+        return f"By {_APPROACHES[name]}: not to be had. {found}"
+    size = words.estimated(found.N, words.count, "parameters")
+    return f"By {_APPROACHES[name]}: {size}; N grows as C^{found.exponent.value:.2f}."
