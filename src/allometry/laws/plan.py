@@ -170,7 +170,7 @@ def _split(
         middle += 0.5 * (c - float(law.table.logs["C"].mean()))
         n = np.linspace(middle - 12.0, middle + 12.0, GRID)
         how = "least loss at that compute"
-    chooser = law.split.law
+    chooser = law.split.law if len(n) > 1 else law
     curves, d = _losses(chooser, c, n, unique, tokens)
     lost = None
     if len(n) > 1:

@@ -155,6 +155,9 @@ def split_of(law: Law) -> Split:
 
     An average of forms, weighed for predicting any larger run, missed the best sizes of held-out
     budgets by twice as much (`bench/split.py`).
+
+    References:
+        `hoffmann2022` section 3 (the exponents behind `GROWTH`).
     """
     if not law.aim.recency or "C" not in law.table.logs:
         return Split(law, drifts=False)
@@ -205,7 +208,7 @@ def _drift(law: Law) -> Drift:
     far = np.array([top - float(table.logs["C"][mask].max()) for mask in masks])
     truth = float(lowest_size(law, np.array([top]))[0])
     spread = lowest_sizes(law, top + far)[1:]
-    variance = spread.var(0) if len(spread) else np.zeros(len(far))
+    variance = (spread.var(0) if len(spread) else np.zeros(len(far))) + 1e-6
     errors = []
     for fold in zip(*parts, strict=True):
         weighed = [replace(p, weight=m.weight) for p, m in zip(fold, law.members, strict=True)]
