@@ -248,8 +248,9 @@ def test_a_probe_computes_in_the_precision_of_the_runs(monkeypatch, precision):
 
 @pytest.mark.parametrize("together", [True, False])
 def test_the_journal_says_in_which_precision_a_run_was_trained(tmp_path, together):
-    asked = study(seeds=1)
-    place = local(workers=1, on=On("cpu", "bfloat16"))
+    # Two runs where they are packed, which takes two; steps in bfloat16 are slow at this size.
+    asked = study(seeds=1 + together, tokens=[4e3])
+    place = local(workers=1, threads=1, on=On("cpu", "bfloat16"))
     how = packed(asked.tasks(tmp_path)) if together else None
     frame = asked.run(tmp_path, place, schedule=how).frame()
     assert set(frame["status"]) == {"done"}
