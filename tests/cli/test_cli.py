@@ -366,6 +366,9 @@ def test_a_loss_to_reach_is_told_with_the_interval_of_its_compute(tmp_path, type
     assert needed["lo"] < needed["value"] < needed["hi"]
     assert answer["compute"] == pytest.approx(needed["value"])
     assert answer["loss"]["value"] == pytest.approx(2.1, rel=1e-3)
+    wrong = typed("plan", "runs.csv", "--reach", "-1", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "--reach must be a positive loss; got -1" in wrong.stderr
 
 
 def test_the_version_is_the_packages(tmp_path, typed):

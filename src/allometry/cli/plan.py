@@ -46,6 +46,8 @@ def plan(
 
     if (compute is None) == (reach is None):
         raise InputError("plan must be given either --compute FLOPS or --reach LOSS.")
+    if reach is not None and not reach > 0:
+        raise InputError(f"--reach must be a positive loss; got {reach:g}.")
     made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
     for sentence in made.words():
         say(sentence)
