@@ -233,7 +233,7 @@ def _frontier_caption(story: Story) -> str:
     split = any(f.law and {"N", "D"} <= set(f.law.variables) for f in story.families)
     text = "Each dot is a finished run. "
     text += "Each family's line is " if several else "The line is "
-    text += "the least loss that each compute buys, by the law" if split else "the law"
+    text += "the loss at the best split of each compute, by the law" if split else "the law"
     text += " fitted to its runs" if several else " fitted to all of them"
     text += ", dotted beyond the largest, with the 95 % interval of a new run around it"
     first = story.families[0]
