@@ -1,8 +1,5 @@
 """Attention by our own kernel against torch's, in double precision."""
 
-import stat
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -179,41 +176,3 @@ def test_double_precision_and_long_sequences_are_left_to_torch():
     assert not short.applies(torch.zeros(1, 8, 3, 8, dtype=torch.float64))
     assert not short.applies(torch.zeros(1, short.LONGEST + 1, 3, 8, dtype=torch.float32))
     assert not short.applies(torch.zeros(1, 8, 3, 8, dtype=torch.float32, device="meta"))
-
-
-@pytest.fixture
-def fresh(monkeypatch, tmp_path):
-    """An empty cache folder and a source of one function."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("ALLOMETRY_NATIVE", raising=False)
-    source = tmp_path / "seven.cpp"
-    source.write_text('extern "C" int seven() { return 7; }')
-    return source
-
-
-@built
-def test_a_library_is_built_once_and_privately(fresh, monkeypatch):
-    made = native.library.__wrapped__(fresh)
-    assert made is not None
-    assert made.seven() == 7
-    (file,) = (fresh.parent / "allometry").iterdir()
-    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    monkeypatch.setattr(native, "_build", lambda *_: pytest.fail("it is there already"))
-    assert native.library.__wrapped__(fresh) is not None
-
-
-@built
-@pytest.mark.parametrize("why", ["refused", "no compiler", "broken", "open folder", "no home"])
-def test_without_a_library_there_is_none_and_no_error(fresh, monkeypatch, why):
-    if why == "refused":
-        monkeypatch.setenv("ALLOMETRY_NATIVE", "0")
-    if why == "no compiler":
-        monkeypatch.setenv("CXX", "no-such-compiler")
-    if why == "broken":
-        fresh.write_text("this is no C++")
-    if why == "open folder":
-        (fresh.parent / "allometry").mkdir()
-        (fresh.parent / "allometry").chmod(0o777)
-    if why == "no home":
-        (fresh.parent / "allometry").write_text("a file in the way")
-    assert native.library.__wrapped__(Path(fresh)) is None

@@ -21,6 +21,10 @@ class AllometryError(Exception):
     """Anything this package raises on purpose."""
 
 
+class AllometryWarning(UserWarning):
+    """Something that went otherwise than asked for, and still well."""
+
+
 class InputError(AllometryError, ValueError):
     """A user's mistake, told as _name must constraint; got value_ and the fix."""
 

@@ -12,7 +12,11 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import warnings
 from pathlib import Path
+
+from allometry._core.cache import private_folder
+from allometry._core.errors import AllometryWarning
 
 FLAGS = (
     *("-O3", "-march=native", "-std=c++17", "-fno-math-errno", "-fno-trapping-math"),
@@ -27,16 +31,20 @@ def compiler() -> str | None:
 
 
 @functools.cache
-def library(source: Path, flags: tuple[str, ...] = ()) -> ctypes.CDLL | None:
+def library(
+    source: Path, flags: tuple[str, ...] = (), symbols: tuple[str, ...] = ()
+) -> ctypes.CDLL | None:
     """What `source` builds to, or `None` where it can't be built or loaded.
 
     Built for the processor at hand, of which the file's name keeps a hash, so that machines of
     several kinds may share a home. Only files in a folder that nobody else can write to are
-    loaded.
+    loaded, and only after their checksum, which their name has as well, was verified: loading half
+    a file would end the process. A damaged file is built again, once, with a warning.
 
     Args:
         source: One file of C++ whose functions have C names; may include headers beside it.
         flags: More for the compiler: headers and libraries that the file asks for.
+        symbols: Functions that the library must have.
     """
     found = compiler()
     if found is None or os.environ.get("ALLOMETRY_NATIVE") == "0":
@@ -45,29 +53,42 @@ def library(source: Path, flags: tuple[str, ...] = ()) -> ctypes.CDLL | None:
         headers = sorted(source.parent.glob("*.h"))
         text = b"".join(path.read_bytes() for path in (source, *headers))
         name = hashlib.sha256(repr((text, found, FLAGS, flags, _processor())).encode()).hexdigest()
-        built = _folder() / f"{source.stem}-{name[:20]}.so"
-        if not built.exists():
-            _build(found, source, built, flags)
-        return ctypes.CDLL(str(built))
+        folder, stem = private_folder(), f"{source.stem}-{name[:20]}"
+        kept = sorted(folder.glob(f"{stem}-*.so"))
+        for built in kept:
+            if (made := _loaded(built, symbols)) is not None:
+                return made
+            built.unlink(missing_ok=True)
+        if kept:
+            warnings.warn(
+                f"The kernels in {kept[0]} were damaged; they are built again.",
+                AllometryWarning,
+                stacklevel=2,
+            )
+        return _loaded(_build(found, source, folder, stem, flags), symbols)
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def _folder() -> Path:
-    """Where built files are kept: the user's cache."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(cache) / "allometry"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    about = folder.stat()
-    if about.st_uid != os.getuid() or about.st_mode & 0o022:
-        raise PermissionError(f"{folder} can be written to by others")
-    return folder
+def _loaded(built: Path, symbols: tuple[str, ...]) -> ctypes.CDLL | None:
+    """The library in a file, or `None` if it is not what was built or lacks a symbol."""
+    if not built.stem.endswith(f"-{_checksum(built.read_bytes())}"):
+        return None
+    try:
+        made = ctypes.CDLL(str(built))
+    except OSError:
+        return None
+    return made if all(hasattr(made, name) for name in symbols) else None
 
 
-def _build(found: str, source: Path, built: Path, flags: tuple[str, ...]) -> None:
-    """Compile beside the final place and move there, so that nobody loads half a file."""
-    with tempfile.TemporaryDirectory(dir=built.parent) as room:
-        made = Path(room) / built.name
+def _checksum(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _build(found: str, source: Path, folder: Path, stem: str, flags: tuple[str, ...]) -> Path:
+    """Compile, see it on the disk and move it to its place, so that nobody loads half a file."""
+    with tempfile.TemporaryDirectory(dir=folder) as room:
+        made = Path(room) / f"{stem}.so"
         subprocess.run(
             [found, *FLAGS, str(source), *flags, "-o", str(made)],
             check=True,
@@ -75,7 +96,20 @@ def _build(found: str, source: Path, built: Path, flags: tuple[str, ...]) -> Non
             stdin=subprocess.DEVNULL,
             capture_output=True,
         )
+        built = folder / f"{stem}-{_checksum(made.read_bytes())}.so"
+        _sync(made)
         made.replace(built)
+        _sync(folder)
+    return built
+
+
+def _sync(path: Path) -> None:
+    """Return when a file's data, or a folder's names, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _processor() -> str:

@@ -34,7 +34,8 @@ ALONE = 1 << 22
 @functools.cache
 def _kernels() -> tuple[Any, Any] | None:
     """The two passes; a fault in building or loading them is the same as not having them."""
-    made = library(Path(__file__).with_name("short_attention.cpp"))
+    names = ("short_attention", "short_attention_backward")
+    made = library(Path(__file__).with_name("short_attention.cpp"), symbols=names)
     return None if made is None else (made.short_attention, made.short_attention_backward)
 
 

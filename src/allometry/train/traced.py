@@ -18,6 +18,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from allometry._core import native
+from allometry._core.cache import compiler_cache
 from allometry._core.errors import require
 from allometry.models import perceptron
 from allometry.train.packed import Flat, Packed, together
@@ -133,9 +134,13 @@ def fused(graph: fx.GraphModule) -> Callable[..., Any]:
 
 
 def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> Callable[..., Any]:
+    place = compiler_cache()
     from torch import _inductor
-    from torch._inductor import config
+    from torch._inductor import codecache, config
 
+    if hasattr(codecache, "_HEADER_DIR"):  # these it would keep elsewhere in any case
+        codecache._HEADER_DIR = str(place / "precompiled_headers")
+        codecache._HEADER_LOCK_DIR = str(place / "precompiled_headers" / "locks")
     # Its helper processes would import torch again each; a step is one file to compile.
     config.compile_threads = 1
     own = copy.deepcopy(graph)
