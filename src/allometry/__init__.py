@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from allometry._core.cite import cite
 from allometry._core.errors import AllometryError, InputError, UnidentifiedError
 from allometry._core.estimate import Estimate
+from allometry._core.registry import register
 from allometry._core.spec import Spec
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ __all__ = [
     "laws",
     "measure",
     "models",
+    "register",
     "report",
     "study",
     "targets",

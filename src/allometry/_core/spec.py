@@ -2,14 +2,23 @@
 
 import functools
 import hashlib
-import importlib
 import inspect
 import json
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, final
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Union, final
 
 from allometry._core.errors import InputError
+from allometry._core.registry import lookup, name_of, resolve
+
+LARGEST = {"density": 4096}
+"""Largest whole number that a file may pass to what it names, by kind: a file of a few bytes must
+not ask for more memory than there is. Models are bounded by the tensors beside them instead."""
+
+DEEPEST = 16
+"""Levels of lists, mappings and inner specs in what a file asks for."""
 
 
 @final
@@ -18,7 +27,8 @@ class Spec:
 
     Arguments are bound to the signature at once, so a typo fails where it is written, and the
     defaults are filled in, so that a call that spells a default out is the same call. `key` is a
-    hash of `module:qualname` and the sorted arguments: the resume key, the cache key, the row id.
+    hash of the function's registered name (`module:qualname` where it has none) and the sorted
+    arguments: the resume key, the cache key, the row id.
 
     Args:
         function: A class or function that can be imported by name.
@@ -48,7 +58,7 @@ class Spec:
                 "Move it to the top level of a module."
             )
         bound.apply_defaults()
-        self.name = f"{function.__module__}:{function.__qualname__}"
+        self.name = name_of(function)
         self.arguments: dict[str, Any] = dict(bound.arguments)
         self._canonical = json.dumps(
             [self.name, _plain(self.arguments, self.name)], sort_keys=True, ensure_ascii=True
@@ -65,19 +75,25 @@ class Spec:
         return {"spec": name, "arguments": arguments}
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any], *, anywhere: bool = False) -> "Spec":
+    def from_dict(
+        data: Any, kind: Literal["model", "density"] = "model", *, trusted: bool = False
+    ) -> "Spec":
         """The spec that `to_dict` wrote.
+
+        Only registered names are looked up, and arguments are checked against the signature, so
+        that a file can ask for nothing but what it should hold.
 
         Args:
             data: As `to_dict` gives it.
-            anywhere: Import names outside this package too. Only for data of one's own making:
-                what a file names is not to be imported on its word.
+            kind: What the file should name; see `allometry.register`. Inner specs must be of the
+                same kind.
+            trusted: Import any name. Only for what this program itself wrote in this session (the
+                orders that a driver sends to its workers), never for what a file says.
         """
-        name = str(data["spec"])
-        if not anywhere and name.partition(":")[0].split(".")[0] != "allometry":
-            raise InputError(f"spec must name something of allometry; got {name!r}.")
-        arguments = {k: _revive(v, anywhere) for k, v in data["arguments"].items()}
-        return Spec(_imported(name), **arguments)
+        if trusted:
+            arguments = {k: _revive(v) for k, v in data["arguments"].items()}
+            return Spec(resolve(str(data["spec"])), **arguments)
+        return _from_file(data, kind, 0)
 
     def __call__(self, lent: Mapping["Spec", Any] | None = None) -> Any:
         """Do what was asked. Inner specs (a run's target) are made once and shared.
@@ -92,7 +108,7 @@ class Spec:
             return lent[inner] if inner in lent else inner(lent)
 
         made = {k: make(v) if isinstance(v, Spec) else v for k, v in self.arguments.items()}
-        return _imported(self.name)(**made)
+        return resolve(self.name)(**made)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Spec) and self._canonical == other._canonical
@@ -133,19 +149,86 @@ def _plain(value: Any, where: str) -> Any:
     )
 
 
-def _imported(name: str) -> Any:
-    module, _, qualname = name.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in qualname.split("."):
-        found = getattr(found, part)
-    return found
-
-
-def _revive(value: Any, anywhere: bool) -> Any:
+def _revive(value: Any) -> Any:
     if isinstance(value, dict) and set(value) == {"spec", "arguments"}:
-        return Spec.from_dict(value, anywhere=anywhere)
+        return Spec.from_dict(value, trusted=True)
     if isinstance(value, dict):
-        return {k: _revive(v, anywhere) for k, v in value.items()}
+        return {k: _revive(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_revive(v, anywhere) for v in value]
+        return [_revive(v) for v in value]
     return value
+
+
+def _from_file(data: Any, kind: str, depth: int) -> Spec:
+    """A spec that a file asks for, refused unless it is a registered `kind` called properly."""
+    if not isinstance(data, dict) or set(data) != {"spec", "arguments"}:
+        raise InputError(
+            f"A {kind} in a file must have the keys spec and arguments; got {_short(data)}."
+        )
+    function = lookup(data["spec"], kind)
+    arguments = data["arguments"]
+    if not isinstance(arguments, dict):
+        raise InputError(f"{data['spec']}.arguments must be a mapping; got {_short(arguments)}.")
+    parameters = inspect.signature(function).parameters
+    checked: dict[str, Any] = {}
+    for name, value in arguments.items():
+        where = f"{function.__qualname__}.{name}"
+        checked[name] = _plain_from_file(value, kind, where, depth + 1)
+        if name in parameters and not _fits(checked[name], parameters[name].annotation):
+            wanted = inspect.formatannotation(parameters[name].annotation)
+            raise InputError(f"{where} must be of type {wanted}; got {_short(value)}.")
+    return Spec(function, **checked)
+
+
+def _plain_from_file(value: Any, kind: str, where: str, depth: int) -> Any:
+    if depth > DEEPEST:
+        raise InputError(f"{where} must be nested at most {DEEPEST} levels deep; got more.")
+    if isinstance(value, dict):
+        if "spec" in value:
+            return _from_file(value, kind, depth)
+        return {k: _plain_from_file(v, kind, where, depth + 1) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_plain_from_file(v, kind, where, depth + 1) for v in value]
+    most = LARGEST.get(kind, 2**53)
+    if isinstance(value, int) and abs(value) > most:
+        raise InputError(f"{where} must be at most {most}; got {_short(value)}.")
+    return value
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    """Whether a plain value may be passed where `annotation` stands; any spec may."""
+    origin = typing.get_origin(annotation)
+    inside = typing.get_args(annotation)
+    if annotation in (Any, inspect.Parameter.empty) or isinstance(value, Spec):
+        return True
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, each) for each in inside)
+    if origin is Literal:
+        return value in inside
+    if annotation is None or annotation is type(None):
+        return value is None
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if annotation is int:
+        whole = isinstance(value, float) and value.is_integer()
+        return (isinstance(value, int) or whole) and not isinstance(value, bool)
+    if annotation in (str, bool):
+        return isinstance(value, annotation)
+    kind = origin if isinstance(origin, type) else annotation
+    if not isinstance(kind, type):
+        return True  # a type variable or an alias that says nothing about plain values
+    if issubclass(kind, Mapping):
+        return isinstance(value, Mapping)
+    if issubclass(kind, tuple | Sequence) or kind is Iterable:
+        each = [a for a in inside if a is not ...]
+        return isinstance(value, list | tuple) and (
+            not each or all(any(_fits(v, a) for a in each) for v in value)
+        )
+    return False
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, int) and abs(value) >= 10**15:
+        return "a number of more than 15 digits"
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."

@@ -1,6 +1,5 @@
 """Pictures of densities: heat maps on the way through a flow, a grid of points, samples."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from jaxtyping import Float, UInt8
 from numpy import ndarray
 from torch import nn
 
+from allometry._core.errors import AllometryError, InputError
+from allometry._core.registry import name_of
 from allometry._core.spec import Spec
 from allometry.models import PixelCNN, flows
 from allometry.models.autoencoders import VAE
@@ -21,6 +22,7 @@ from allometry.report.runs import RunsLike, about, finished, table
 from allometry.study.recipes.density import made
 from allometry.targets.points import Density
 from allometry.train import checkpoint
+from allometry.train.restore import named, restore
 
 CELLS = 90
 """Cells along a side of a heat map."""
@@ -62,7 +64,7 @@ def _quantisers(folder: Path, frame: pd.DataFrame, target: dict[str, Any]) -> li
     own = frame[frame["family"] == "quantiser"].sort_values(["N", "loss"])
     if target["kind"] != "points" or not len(own):
         return []
-    density: Density = Spec.from_dict(target["density"])()
+    density = _density(target)
     best = own.groupby("N")["loss"].min()
     found = (best.index.to_numpy(float) / density.dim, best.to_numpy(float))
     drawn = [codes.rate_distortion(*found, density.dim, density.entropy.value)]
@@ -77,17 +79,25 @@ def _quantisers(folder: Path, frame: pd.DataFrame, target: dict[str, Any]) -> li
     return drawn
 
 
+def _density(target: dict[str, Any]) -> Density:
+    """The density that a study's file names; only registered ones are made."""
+    try:
+        return Spec.from_dict(target.get("density"), "density")()
+    except AllometryError:
+        raise
+    except Exception as error:  # a constructor given nonsense may fail in any way
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise InputError(
+            f"study.json must describe the density of its points; got nonsense ({reason})."
+        ) from error
+
+
 def _loaded(path: Path) -> nn.Module | None:
     """The flow in a file of weights, or nothing where it holds another kind of model."""
     tensors, said = checkpoint.read(path)
-    wanted = json.loads(said.get("model") or "{}")
-    known = tuple(f"{maker.__module__}:" for maker in (made, PixelCNN))
-    if not str(wanted.get("spec", "")).startswith(known):
+    if "model" not in said or named(said["model"], path) not in map(name_of, (made, PixelCNN)):
         return None
-    model: nn.Module = Spec.from_dict(wanted)()
-    model.load_state_dict(tensors)
-    dtype = next(t.dtype for t in tensors.values() if t.is_floating_point())
-    return model.to(dtype).eval()
+    return restore(said["model"], tensors, path)
 
 
 def _of_run(
@@ -95,7 +105,7 @@ def _of_run(
 ) -> list[Picture]:
     drawn: list[Picture] = []
     if target["kind"] == "points" and isinstance(model, flows.Flow) and model.dim == 2:
-        density: Density = Spec.from_dict(target["density"])()
+        density = _density(target)
         drawn.append(_heat_maps(model, density, name))
         drawn.append(_stages(model, density, name))
         drawn.append(_grid(model, density, name))
@@ -110,7 +120,7 @@ def _of_run(
             drawn.append(_image_samples(samples, steps, int(target["levels"]), name))
             drawn += codes.latent(latent, int(target["levels"]), name)
         elif samples.shape[-1] == 2 and target["kind"] == "points":
-            drawn.append(_point_samples(samples, steps, Spec.from_dict(target["density"])(), name))
+            drawn.append(_point_samples(samples, steps, _density(target), name))
     if isinstance(model, VAE):
         drawn.append(
             Picture(

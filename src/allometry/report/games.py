@@ -3,7 +3,6 @@
 Like all charts of this room, Vega-Lite specifications as plain mappings; `theme.svg` draws them.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,8 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from allometry._core.spec import Spec as Request
 from allometry.report import theme
 from allometry.report.runs import RunsLike
 from allometry.report.theme import LIGHT, Spec, layer
@@ -29,6 +27,7 @@ from allometry.train.game import (
     unrolled,
 )
 from allometry.train.game.differentiable import play
+from allometry.train.restore import restore
 
 TALL = 0.6
 """Height of a picture of the plane, as a share of its width."""
@@ -290,10 +289,9 @@ def kept(folder: Path, key: str) -> dict[str, Any] | None:
     tensors, about = checkpoint.read(weights)
     if "discriminator" not in about:
         return None
-    judge: nn.Module = Request.from_dict(json.loads(about["discriminator"]))()
     own = {k.removeprefix("discriminator."): v for k, v in tensors.items()
            if k.startswith("discriminator.")}  # fmt: skip
-    judge.float().load_state_dict(own)
+    judge = restore(about["discriminator"], own, weights).float()
     pack = int(getattr(judge, "pack", 1))
 
     def logits(x: Tensor) -> Tensor:

@@ -147,7 +147,7 @@ def main() -> None:
         if name != family:
             family, cheapest = name, 0.0
         try:
-            made = [Spec.from_dict(spec, anywhere=True) for spec in specs]
+            made = [Spec.from_dict(spec, trusted=True) for spec in specs]
             if asked["compiled"]:
                 found = compiled_price(made, precision=precision)
             elif isinstance(request := made[0](), TrainingRequest):

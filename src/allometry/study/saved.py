@@ -8,9 +8,9 @@ from typing import final
 from torch import nn
 
 from allometry._core.errors import InputError
-from allometry._core.spec import Spec
 from allometry.targets import Vocabulary, vocabulary_from_dict
 from allometry.train import checkpoint
+from allometry.train.restore import restore
 
 
 @final
@@ -36,8 +36,8 @@ class Saved:
 def load(path: Path | str) -> Saved:
     """The model in a file of weights, or the one of lowest loss in a study's folder.
 
-    The file says itself which model it holds; nothing is unpickled, and only classes of this
-    package are made.
+    The file says itself which model it holds; nothing is unpickled, and only registered classes
+    (see `allometry.register`) are made.
 
     Args:
         path: A `.safetensors` file that a study wrote, or a study's folder.
@@ -47,11 +47,8 @@ def load(path: Path | str) -> Saved:
     tensors, about = checkpoint.read(path)
     if "model" not in about or "vocabulary" not in about:
         raise InputError(f"{path} must be a model that a study saved; it does not say what it is.")
-    model: nn.Module = Spec.from_dict(json.loads(about["model"]))()
-    model.load_state_dict(tensors)
-    dtype = next((t.dtype for t in tensors.values() if t.is_floating_point()), None)
     return Saved(
-        model.to(dtype=dtype).eval() if dtype is not None else model.eval(),
+        restore(about["model"], tensors, path),
         vocabulary_from_dict(json.loads(about["vocabulary"])),
         about.get("family", ""),
         about.get("target", ""),

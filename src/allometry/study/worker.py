@@ -81,7 +81,7 @@ class Worker:
 
         try:
             requests: dict[str, Request] = {
-                key: Spec.from_dict(spec, anywhere=True)(self.lent) for key, spec in left.items()
+                key: Spec.from_dict(spec, trusted=True)(self.lent) for key, spec in left.items()
             }
             on = On(**order["on"]).resolved(local)
             tell = {key: functools.partial(self.watch, key) for key in left}

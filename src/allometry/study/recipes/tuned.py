@@ -176,7 +176,7 @@ def _at(spec: Spec, lr: float) -> Spec:
     while "lr" not in inner["arguments"]:
         inner = inner["arguments"]["run"]
     inner["arguments"]["lr"] = lr
-    return Spec.from_dict(plain, anywhere=True)
+    return Spec.from_dict(plain, trusted=True)
 
 
 def carried(study: Study, folder: Path | str, rates: Sequence[float], **options: Any) -> Study:
