@@ -1,6 +1,7 @@
 """Anyone's runs: columns by name and unit, bad rows by line, every kind of log."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -255,3 +256,171 @@ def test_a_measure_named_as_the_loss_brings_its_own_error():
     assert found["loss"][0] == "gap"
     assert found["loss_se"][0] == "gap_se"
     assert recognise(names, {"loss": None})["loss_se"][0] == "loss_se"
+
+
+EUROPEAN = (
+    "params;tokens;loss\n1000000;20000000;3,142\n2000000;40000000;2,98\n4000000;80000000;2,8\n"
+)
+
+
+def test_decimal_commas_are_read_right_and_said(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text(EUROPEAN)
+    made = load(path)
+    assert made.columns["loss"].tolist() == [3.142, 2.98, 2.8]
+    assert any("decimal points: 'loss' has '2,98'" in word for word in made.words())
+
+
+def test_points_between_thousands_are_read_with_decimal_commas(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("params;loss\n125.000;3,142\n1.300.000;2,98\n")
+    assert load(path).columns["N"].tolist() == [125_000, 1_300_000]
+
+
+def test_thousands_separators_are_read_and_said(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text('params,loss\n"125,000",3.142\n"1,300,000",2.98\n')
+    made = load(path)
+    assert made.columns["N"].tolist() == [125_000, 1_300_000]
+    assert any("thousands separators: 'params'" in word for word in made.words())
+
+
+AMBIGUOUS = {
+    "commas alone": ("params;loss\n1000000;3,142\n2000000;2,987\n", "'3,142', which may be 3142"),
+    "quoted": ('params,loss\n1e6,"3,142"\n2e6,"2,987"\n', "'loss' must say what its commas mean"),
+    "both in one column": ("params;loss\n1000000;3,142\n2000000;2.987\n", "'3,142'"),
+    "beside points": ("params;loss\n1.5M;3,142\n2.5M;2,987\n", "'loss' must say"),
+    "beside thousands": ("params;loss\n1,500,000;3,142\n2,500,000;2,987\n", "'loss' must say"),
+    "contradiction": ("params;loss\n1,500,000;3,14\n", "either decimal commas or decimal points"),
+    "points of thousands": ("params;loss\n125.000;3,14\n350.000;2,9\n", "'params' must say what"),
+}
+
+
+@pytest.mark.parametrize("case", AMBIGUOUS)
+def test_ambiguous_commas_are_refused(tmp_path, case):
+    text, words = AMBIGUOUS[case]
+    path = tmp_path / "runs.csv"
+    path.write_text(text)
+    with pytest.raises(al.InputError, match=words):
+        load(path)
+
+
+@given(st.lists(st.floats(1.0, 9.0), min_size=2, max_size=9), st.integers(2, 6))
+def test_a_table_of_decimal_commas_is_that_of_points(tmp_path_factory, losses, digits):
+    folder = tmp_path_factory.mktemp("t")
+    rows = [f"{1000 * i};{x:.{digits}f}" for i, x in enumerate(losses, 1)]
+    (folder / "p.csv").write_text("N;loss\n" + "\n".join(rows))
+    (folder / "c.csv").write_text(("N;loss\n" + "\n".join(rows)).replace(".", ","))
+    told = load(folder / "p.csv").columns["loss"].tolist()
+    try:
+        assert load(folder / "c.csv").columns["loss"].tolist() == told
+    except al.InputError:
+        assert digits == 3  # a comma before three digits may part thousands
+
+
+def test_rows_longer_than_the_header_are_bad_rows(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("params,tokens,loss\n1e6,2e7,3,142\n2e6,4e7,2.9\n4e6,8e7,2.8,,\n")
+    made = load(path)
+    assert made.columns["loss"].tolist() == [2.9, 2.8]
+    assert [(bad.line, bad.why) for bad in made.bad] == [(2, "it has 4 cells, the header 3 names")]
+    path.write_text("params,tokens,loss\n1e6,2e7,3,142\n2e6,4e7,2,987\n")
+    with pytest.raises(al.InputError, match="all 2 rows are bad, the first on line 2: it has 4"):
+        load(path)
+
+
+def test_a_column_that_is_there_twice_is_refused_unless_it_does_not_matter(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("N,loss,loss\n1e6,3,9\n2e6,2.5,9\n")
+    with pytest.raises(al.InputError, match="'loss', read as loss, must be there once"):
+        load(path)
+    path.write_text("N,loss,loss,x,x\n1e6,3,3,1,2\n2e6,2.5,2.5,1,2\n")
+    assert load(path).columns["loss"].tolist() == [3, 2.5]
+    with pytest.raises(al.InputError, match="--where must name one column"):
+        load(path, where=["x=1"])
+
+
+def test_a_key_that_is_there_twice_makes_a_bad_row(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    path.write_text('{"N": 1e6, "loss": 3, "loss": 9}\n{"N": 2e6, "loss": 2.5}\n[1]\n{"N":\n')
+    made = load(path)
+    assert made.columns["loss"].tolist() == [2.5]
+    assert "twice" in made.bad[0].why
+    assert "not a JSON object" in made.bad[1].why
+    assert "must be JSON" in made.bad[2].why
+
+
+@pytest.mark.parametrize("status", [" failed", "FAILED", "Failed ", "\tcrashed", "cancelled"])
+def test_a_status_is_read_whatever_its_case_and_blanks(tmp_path, status):
+    path = tmp_path / "runs.csv"
+    rows = [f"{n:g},{1.5 + 40 / n**0.4},done" for n in np.geomspace(1e3, 1e7, 8)]
+    path.write_text("N,loss,status\n" + "\n".join([*rows, f"1e8,99,{status}"]))
+    law = al.laws.fit(load(path).columns, "floor", bootstrap=0)
+    assert law.n == 8
+    assert any("did not finish" in warning for warning in law.warnings)
+
+
+def test_a_status_nobody_knows_is_said(tmp_path):
+    path = tmp_path / "runs.csv"
+    rows = [f"{n:g},{1.5 + 40 / n**0.4},blue" for n in np.geomspace(1e3, 1e7, 8)]
+    path.write_text("N,loss,status\n" + "\n".join(rows))
+    law = al.laws.fit(load(path).columns, "floor", bootstrap=0)
+    assert any("'blue' is not a known one" in warning for warning in law.warnings)
+
+
+def test_excels_word_on_its_separator(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("sep=;\nN;loss\n1e6;x\n2e6;2,5\n")
+    made = load(path)
+    assert made.columns["loss"].tolist() == [2.5]
+    assert made.bad[0].line == 3
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"N": 1e6, "loss": [3]}',
+        '{"N": 1e6, "loss": ' + "1" * 400 + "}",
+        '{"N": 1e6, "loss": ' + "1" * 5000 + "}",
+        '{"N": 1e6, "loss": ' + "[" * 100_000 + "}",
+        '{"N": 1e6, "loss": ' + '{"a":' * 300 + "1" + "}" * 300 + "}",
+        '{"N": 1e6, "loss": true}',
+    ],
+)
+def test_what_is_no_number_in_json_lines_is_a_bad_row(tmp_path, row):
+    path = tmp_path / "runs.jsonl"
+    path.write_text(row + '\n{"N": 2e6, "loss": 2.5}\n')
+    made = load(path)
+    assert made.columns["loss"].tolist() == [2.5]
+    assert [bad.line for bad in made.bad] == [1]
+
+
+def test_a_disk_is_not_walked(tmp_path, monkeypatch):
+    from allometry._core import reading
+
+    deep = tmp_path / "/".join("abcdefghijklmnop")
+    deep.mkdir(parents=True)
+    with pytest.raises(al.InputError, match="fewer than 12 levels"):
+        load(tmp_path)
+    monkeypatch.setattr(reading, "DEEPEST", 99)
+    (tmp_path / "loop").symlink_to(tmp_path)
+    with pytest.raises(al.InputError, match="none of these"):
+        load(tmp_path)
+
+
+def test_pipes_are_refused_in_folders_and_by_name(tmp_path):
+    os.mkfifo(tmp_path / "runs.csv")
+    os.mkfifo(tmp_path / "trainer_state.json")
+    with pytest.raises(al.InputError, match="regular file; got a named pipe"):
+        load(tmp_path / "runs.csv")
+    with pytest.raises(al.InputError, match="regular file; got a named pipe"):
+        load(tmp_path)
+    with pytest.raises(al.InputError, match="regular file; got a device"):
+        load("/dev/zero")
+
+
+def test_an_event_file_that_claims_too_much_is_refused(tmp_path):
+    path = tmp_path / "events.out.tfevents.1.here"
+    path.write_bytes((1 << 60).to_bytes(8, "little") + bytes(40))
+    with pytest.raises(al.InputError, match="TensorBoard event file; got a record"):
+        load(path)

@@ -11,7 +11,7 @@ from scipy import stats
 from sklearn.datasets import make_moons
 
 from allometry._core.errors import InputError
-from allometry.targets import points
+from allometry.targets import Table, points
 
 PLANE = [
     points.TwoMoons(0.15),
@@ -168,3 +168,36 @@ def test_target_keeps_train_and_held_out_apart_and_describes_itself():
 def test_mistakes_are_told(make, said):
     with pytest.raises(InputError, match=said):
         make()
+
+
+def _csv(tmp_path, text):
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_table_with_decimal_commas_is_that_with_points(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"{x:.4f};{y:.2f};a, b" for x, y in rng.normal(size=(40, 2))]
+    plain = Table(_csv(tmp_path, "x;y;note\n" + "\n".join(rows)))
+    commas = "x;y;note\n" + "\n".join(rows).replace(".", ",")
+    table = Table(_csv(tmp_path, commas))
+    assert table.columns == ["x", "y"]
+    assert torch.equal(table.train, plain.train)
+    assert "decimal points" in table.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x,y\n1,2,3\n4,5\n", "line 2: it has 3 cells, the header 2 names"),
+        ("x,x\n1,2\n3,4\n", "name each column once"),
+        ('x,y\n1,"3,142"\n2,"2,987"\n', "must say what its commas mean"),
+        ("x\n" + "1" * 400 + "\n2\n", "."),
+        ("", "empty file"),
+        ("x\n", "no rows"),
+    ],
+)
+def test_tables_that_are_refused(tmp_path, text, words):
+    with pytest.raises(InputError, match=words):
+        Table(_csv(tmp_path, text))

@@ -122,6 +122,8 @@ def run(
         families=family or (),
         shared=shared,
     )
+    for note in getattr(study.target, "notes", ()):
+        say(note)
     if budget is not None or flops is not None:
         seconds = None if budget is None else seconds_of(budget)
         most = {"operations": flops, "seconds": seconds}

@@ -14,7 +14,15 @@ from numpy import ndarray
 from allometry._core.errors import InputError, require
 
 VARIABLES = ("N", "D", "C")
-_FAILED = {"failed", "diverged", "error", "crashed", "killed", "running"}
+_FAILED = {
+    *("failed", "fail", "failure", "diverged", "error", "crashed", "crash", "killed", "running"),
+    *("aborted", "cancelled", "canceled", "interrupted", "preempted", "timeout", "oom"),
+    *("pending", "queued", "waiting", "scheduled", "unfinished"),
+}
+_FINISHED = {
+    *("done", "finished", "finish", "complete", "completed", "success", "succeeded", "successful"),
+    *("ok", "okay", "ended", "converged", "true", "yes", "1", "", "nan", "none"),
+}
 
 
 @final
@@ -143,9 +151,16 @@ def _usable(
     """Which rows can enter a fit; a note for each reason that some can't."""
     keep = np.ones(len(columns["loss"]), bool)
     if "status" in data:
-        status = np.array([str(s).lower() for s in data["status"]])
+        status = np.array([str(s).strip().casefold() for s in data["status"]], dtype=str)
         failed = np.isin(status, sorted(_FAILED))
         _note(notes, failed & keep, "did not finish (by their status)")
+        odd = sorted(set(status.tolist()) - _FAILED - _FINISHED)
+        if odd:
+            notes.append(
+                f"The status {', '.join(repr(s[:30]) for s in odd[:4])}"
+                f"{', ...' if len(odd) > 4 else ''} is not a known one; such runs are taken as "
+                "finished."
+            )
         keep &= ~failed
     for name in ("loss", *present):
         with np.errstate(invalid="ignore"):

@@ -4,10 +4,12 @@ Letters: n rows, d columns.
 """
 
 import hashlib
+import io
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
@@ -15,9 +17,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry._core.files import storage
+from allometry._core.numbers import decimal_mark
+from allometry._core.reading import shown
+from allometry._core.sheets import read_csv, separator_of, table_text
 from allometry._core.spec import Spec
 from allometry.targets.rows import SPLITS, cut, epoch_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NUMERIC = re.compile(r"^\s*[-+]?[\d.,]*\d[\d.,]*(?:[eE][-+]?\d+)?\s*$")
 
 
 @final
@@ -36,6 +45,7 @@ class Table:
     Attributes:
         columns: Their names.
         dropped: Rows left out.
+        notes: Sentences on how commas in its numbers were read.
         scale: Standard deviation of each column among the training rows.
     """
 
@@ -46,14 +56,8 @@ class Table:
         splits: Sequence[float] = (0.8, 0.1, 0.1),
         seed: int = 0,
     ) -> None:
-        import pandas as pd
-
         place = Path(path).expanduser().absolute()
-        with storage("read", place):
-            try:
-                frame = pd.read_csv(place)
-            except (ValueError, pd.errors.ParserError) as error:
-                raise InputError(f"{path} must be a CSV file with a header; {error}.") from None
+        frame, self.notes = _frame(place)
         known = [str(c) for c in frame.select_dtypes("number").columns]
         chosen = known if columns is None else list(columns)
         missing = [c for c in chosen if c not in known]
@@ -121,3 +125,38 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.name}: {self.D_unique:,} training rows, {len(self.columns)} columns)"
+
+
+def _frame(path: Path) -> "tuple[pd.DataFrame, list[str]]":
+    """The table in a file, and how its commas were read.
+
+    Raises:
+        InputError: Rows and header disagree, two columns have one name, or commas may mean either.
+    """
+    import pandas as pd
+
+    sheet = read_csv(path)
+    if sheet.bad:
+        row = min(sheet.bad)
+        raise InputError(f"{path} must be a table; line {sheet.lines[row]}: {sheet.bad[row]}.")
+    fix = "Rename or remove the others."
+    require(not sheet.twice, f"{path}", "name each column once", sorted(sheet.twice)[:4], fix)
+    mark, notes = decimal_mark({k: v for k, v in sheet.cells.items() if _numeric(v)})
+    separator, text, _ = separator_of(table_text(path))
+    groups = "." if mark == "," else "," if notes else None
+    try:
+        # Its parser stays: another may differ in the last digit, and so would the fingerprint.
+        frame = pd.read_csv(
+            io.StringIO(text), sep=separator, decimal=mark, thousands=groups, index_col=False
+        )
+    except (ValueError, OverflowError) as error:  # pandas' own errors are of these kinds
+        raise InputError(
+            f"{path} must be a CSV file with a header; {shown(error, 120)}."
+        ) from None
+    return frame, notes
+
+
+def _numeric(cells: Sequence[str]) -> bool:
+    """Whether most cells of a column look like numbers, whatever their commas mean."""
+    filled = [cell for cell in cells if cell.strip()]
+    return 2 * sum(bool(_NUMERIC.match(cell)) for cell in filled) > len(filled)

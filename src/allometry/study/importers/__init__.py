@@ -7,12 +7,17 @@ trainer states and MLflow stores, told apart by what they are.
 import math
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from allometry._core.errors import InputError
+from allometry._core.files import storage
+from allometry._core.numbers import number
+from allometry._core.reading import exists, shown
+from allometry._core.sheets import Cells, Sheet, read_csv
 from allometry.study.importers import logs, tables
-from allometry.study.importers.columns import Bad, Imported, clean, kinds, number, recognise
+from allometry.study.importers.columns import Bad, Imported, clean, kinds, recognise
 
 __all__ = ["Bad", "Imported", "load", "number"]
 
@@ -39,10 +44,12 @@ def load(
         where: Only the rows whose columns say so, each as `column=value`.
     """
     path = Path(path)
-    if not path.exists():
+    with storage("read", path):
+        there = exists(path)
+    if not there:
         raise InputError(f"{path} must be a file or folder of runs; got no such path.")
-    cells, lines, source = _cells(path)
-    cells, lines = _where(cells, lines, where)
+    sheet = _where(_sheet(path), where)
+    cells = sheet.cells
     found = recognise(list(cells), {"N": N, "D": D, "C": C, "loss": loss})
     if cells and all(math.isfinite(number(name)) for name in cells):
         raise InputError(
@@ -64,9 +71,9 @@ def load(
                 f"{', '.join(list(cells)[:12])}. Name it with --n, --d or --c."
             )
         found["D"] = (step, 1.0)
-    made = clean(cells, lines, found, source)
+    made = clean(sheet, found)
     _some(path, cells, found, made)
-    parted = kinds(cells, found) if source == "CSV" else {}
+    parted = kinds(cells, found) if sheet.source == "CSV" else {}
     if parted:
         most = max(parted, key=lambda column: len(parted[column]))
         all_ = ", ".join(f"{column} ({len(there)})" for column, there in parted.items())
@@ -82,7 +89,7 @@ def load(
 
 def _some(
     path: Path,
-    cells: tables.Cells,
+    cells: Cells,
     found: dict[str, tuple[str, float]],
     made: Imported,
 ) -> None:
@@ -92,7 +99,7 @@ def _some(
         column = found[sizes[0]][0]
         raise InputError(
             f"{path} must hold numbers in its column {column!r}; got "
-            f"{str(next(iter(cells[column]), ''))[:30]!r}."
+            f"{shown(next(iter(cells[column]), ''), 30)!r}."
         )
     if not len(made.columns["loss"]):
         first = made.bad[0]
@@ -102,29 +109,28 @@ def _some(
         )
 
 
-def _where(
-    cells: tables.Cells, lines: list[int], where: Sequence[str]
-) -> tuple[tables.Cells, list[int]]:
+def _where(sheet: Sheet, where: Sequence[str]) -> Sheet:
     """The rows whose columns hold what is asked for."""
     for text in where:
         column, sign, value = text.partition("=")
-        if not sign or column not in cells:
+        if not sign or column not in sheet.cells:
             raise InputError(
                 f"--where must be column=value with one of the columns "
-                f"{', '.join(list(cells)[:12])}; got {text!r}."
+                f"{', '.join(list(sheet.cells)[:12])}; got {text!r}."
             )
-        keep = [i for i, v in enumerate(cells[column]) if str(v).strip() == value]
+        if column in sheet.twice:
+            raise InputError(f"--where must name one column; got {column!r}, there twice.")
+        keep = [i for i, v in enumerate(sheet.cells[column]) if str(v).strip() == value]
         if not keep:
-            there = sorted({str(v).strip() for v in cells[column]})
+            there = sorted({shown(v, 40) for v in sheet.cells[column]})
             raise InputError(
                 f"--where {column} must be one of {', '.join(there[:12])}; got {value!r}."
             )
-        cells = {name: [column[i] for i in keep] for name, column in cells.items()}
-        lines = [lines[i] for i in keep]
-    return cells, lines
+        sheet = sheet.take(keep)
+    return sheet
 
 
-def _cells(path: Path) -> tuple[tables.Cells, list[int], str]:
+def _sheet(path: Path) -> Sheet:
     """The cells of whatever `path` is."""
     if path.is_dir():
         return _folder(path)
@@ -134,20 +140,21 @@ def _cells(path: Path) -> tuple[tables.Cells, list[int], str]:
         return logs.tensorboard(path)
     kind = path.suffix.lower()
     if kind in (".jsonl", ".ndjson"):
-        return (*tables.read_jsonl(path), "JSON lines")
+        return tables.read_jsonl(path)
     if kind == ".parquet":
-        return (*tables.read_parquet(path), "Parquet")
+        return tables.read_parquet(path)
     if kind == ".json":
         raise InputError(
             f"{path} must be CSV, TSV, JSON lines or Parquet; got a .json file. Write one object "
             "a line and name it .jsonl."
         )
-    cells, lines = tables.read_csv(path)
-    return cells, lines, "W&B history" if logs.is_history(cells) and "_step" in cells else "CSV"
+    sheet = read_csv(path)
+    history = "_step" in sheet.cells and logs.is_history(sheet.cells)
+    return replace(sheet, source="W&B history") if history else sheet
 
 
-def _folder(path: Path) -> tuple[tables.Cells, list[int], str]:
-    if (path / "study.json").exists():
+def _folder(path: Path) -> Sheet:
+    if exists(path / "study.json"):
         from allometry.study.runs import Runs
 
         frame = Runs(path).frame()
@@ -157,13 +164,14 @@ def _folder(path: Path) -> tuple[tables.Cells, list[int], str]:
         if frame.empty:
             raise InputError(f"{path} must hold finished runs; got none. See `allometry status`.")
         cells: dict[str, Any] = {str(c): frame[c].tolist() for c in frame.columns}
-        return cells, list(range(1, len(frame) + 1)), "study"
-    if (path / "trainer_state.json").exists():
+        return Sheet(cells, list(range(1, len(frame) + 1)), "study")
+    if exists(path / "trainer_state.json"):
         return logs.trainer_state(path / "trainer_state.json")
-    if any(path.rglob("events.out.tfevents.*")):
-        return logs.tensorboard(path)
-    if any(p.is_dir() for p in path.rglob("metrics")):
-        return logs.mlflow(path)
+    found = logs.below(path)
+    if found.events:
+        return logs.tensorboard(path, found.events)
+    if found.metrics:
+        return logs.mlflow(path, found.metrics)
     if any(path.glob("*.csv")):
         return logs.histories(path)
     raise InputError(

@@ -13,9 +13,9 @@ import numpy as np
 from numpy import ndarray
 
 from allometry._core.errors import InputError
-
-_SUFFIX = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.01}
-_NUMBER = re.compile(r"^([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([kKmMbBgGtT%]?)$")
+from allometry._core.numbers import decimal_mark, number, numbers
+from allometry._core.reading import shown
+from allometry._core.sheets import Sheet
 
 _UNITS = {
     "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "billion": 1e9,
@@ -105,27 +105,6 @@ class Imported:
         return said
 
 
-def number(text: Any) -> float:
-    """The number in a cell, with K, M, B, T suffixes and thousands separators; NaN if none.
-
-    Example:
-        >>> number("1.3B"), number("2,048"), number("70 m")
-        (1300000000.0, 2048.0, 70000000.0)
-    """
-    if text is None or isinstance(text, bool):
-        return math.nan
-    if isinstance(text, (int, float)):
-        return float(text)
-    cleaned = str(text).strip().replace(",", "").replace("_", "")
-    match = _NUMBER.match(cleaned)
-    if match:
-        return float(match.group(1)) * _SUFFIX[match.group(2).lower()]
-    try:
-        return float(cleaned)
-    except ValueError:
-        return math.nan
-
-
 def plain(name: str) -> tuple[str, float]:
     """A column's name reduced to letters and digits, and the factor of its unit in brackets."""
     factor = 1.0
@@ -193,30 +172,27 @@ def _nearest(
     return None
 
 
-def clean(
-    cells: dict[str, Sequence[Any]],
-    lines: Sequence[int],
-    found: dict[str, tuple[str, float]],
-    source: str,
-) -> Imported:
+def clean(sheet: Sheet, found: dict[str, tuple[str, float]]) -> Imported:
     """Numbers from cells, with each row that can't be used listed by its line and reason."""
+    cells, lines = sheet.cells, sheet.lines
     keep = np.ones(len(lines), bool)
-    bad: dict[int, str] = {}
+    bad = dict(sheet.bad)
     columns: dict[str, ndarray] = {}
+    mark, said = _mark(sheet, found)
     for quantity, (column, factor) in found.items():
         values = cells[column]
         if quantity in ("family", "status"):
-            columns[quantity] = np.array([str(v) for v in values], dtype=object)
+            columns[quantity] = np.array([str(v).strip() for v in values], dtype=object)
             continue
-        numbers = _numbers(values) * factor
-        columns[quantity] = numbers
+        with np.errstate(over="ignore"):
+            columns[quantity] = numbers(values, mark) * factor
         if quantity in ("N", "D", "C", "loss"):
-            _judge(quantity, column, values, numbers, bad)
+            _judge(quantity, column, values, columns[quantity], bad)
     for quantity in ("N", "D", "C"):
         # A column that is empty throughout says nothing and spoils no row.
         if quantity in columns and not np.isfinite(columns[quantity]).any():
             del columns[quantity]
-            bad = {i: why for i, why in bad.items() if not why.startswith(f"{quantity} ")}
+            bad = {i: why for i, why in bad.items() if not why.startswith(f"{quantity} (")}
     for i, first in _duplicates(columns, bad):
         bad[i] = f"the same run as line {lines[first]}"
     keep[list(bad)] = False
@@ -227,7 +203,24 @@ def clean(
         for q, (column, factor) in found.items()
         if q in columns
     }
-    return Imported(columns, recognised, listed, _notes(columns), source)
+    return Imported(columns, recognised, listed, said + _notes(columns), sheet.source)
+
+
+def _mark(sheet: Sheet, found: dict[str, tuple[str, float]]) -> tuple[str, list[str]]:
+    """The decimal mark of the recognised columns, each of which must be one column."""
+    for quantity, (column, _) in found.items():
+        if column in sheet.twice:
+            raise InputError(
+                f"The column {column!r}, read as {quantity}, must be there once; got it several "
+                "times with different values. Rename or remove the others."
+            )
+    used = {
+        column: [v for i, v in enumerate(sheet.cells[column]) if i not in sheet.bad]
+        for quantity, (column, _) in found.items()
+        if quantity not in ("family", "status")
+    }
+    losses = [found[quantity][0] for quantity in ("loss", "loss_se") if quantity in found]
+    return decimal_mark(used, losses)
 
 
 def kinds(
@@ -246,13 +239,6 @@ def kinds(
     return made
 
 
-def _numbers(values: Sequence[Any]) -> ndarray:
-    try:
-        return np.array(values, dtype=float)
-    except (TypeError, ValueError):
-        return np.array([number(v) for v in values])
-
-
 def _judge(
     quantity: str, column: str, values: Sequence[Any], numbers: ndarray, bad: dict[int, str]
 ) -> None:
@@ -266,7 +252,7 @@ def _judge(
         if value is None or (isinstance(value, float) and math.isnan(value)) or str(value) == "":
             bad[i] = f"{quantity} ({column}) is missing"
         elif np.isnan(numbers[i]):
-            bad[i] = f"{quantity} ({column}) is not a number: {str(value)[:30]!r}"
+            bad[i] = f"{quantity} ({column}) is not a number: {shown(value, 30)!r}"
         else:
             bad[i] = f"{quantity} ({column}) is not positive and finite: {numbers[i]:g}"
 

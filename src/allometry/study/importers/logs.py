@@ -4,16 +4,26 @@ A log of one run gives a learning curve, one row per evaluation; a folder of log
 run, its last evaluation.
 """
 
-import json
 import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from allometry._core.errors import InputError, require_extra
 from allometry._core.files import storage
-from allometry.study.importers.columns import number
-from allometry.study.importers.tables import Cells, read_csv
+from allometry._core.numbers import number
+from allometry._core.reading import (
+    MOST_SMALL,
+    MOST_TABLE,
+    files_below,
+    open_regular,
+    parse_json,
+    read_text,
+)
+from allometry._core.sheets import Cells, Sheet, from_rows, read_csv
 
 _STEPS = ("_step", "step", "steps", "global_step")
 
@@ -27,16 +37,43 @@ def is_history(cells: Cells) -> bool:
     return False
 
 
-def histories(folder: Path) -> tuple[Cells, list[int], str]:
+@final
+@dataclass(frozen=True)
+class Below:
+    """What logs lie below a folder: TensorBoard's event files, MLflow's folders of metrics."""
+
+    events: list[Path]
+    metrics: list[Path]
+
+
+def below(folder: Path) -> Below:
+    """The logs below a folder, found in one bounded walk."""
+    events, metrics = [], {}
+    for path in files_below(folder, lambda _: True):
+        if path.name.startswith("events.out.tfevents."):
+            events.append(path)
+        parts = path.relative_to(folder).parts[:-1]
+        if "metrics" in parts:
+            metrics[folder.joinpath(*parts[: parts.index("metrics") + 1])] = None
+    return Below(events, list(metrics))
+
+
+def histories(folder: Path) -> Sheet:
     """The last row of each W&B history in a folder; size and data also from the file's name."""
     rows: list[dict[str, Any]] = []
-    for path in sorted(folder.glob("*.csv")):
-        cells, _ = read_csv(path)
-        last = {name: _last(values) for name, values in cells.items()}
+    for path in sorted(p for p in folder.glob("*.csv") if p.is_file()):
+        sheet = read_csv(path)
+        if sheet.bad:
+            first = min(sheet.bad)
+            raise InputError(
+                f"{path} must be a table; line {sheet.lines[first]}: {sheet.bad[first]}."
+            )
+        last = {name: _last(values) for name, values in sheet.cells.items()}
+        last = {name: value for name, value in last.items() if name not in sheet.twice}
         rows.append({"run": path.stem} | _from_name(path.stem) | last)
     if not rows:
         raise InputError(f"{folder} must hold CSV histories; got none.")
-    return _columns(rows), list(range(1, len(rows) + 1)), "folder of W&B histories"
+    return from_rows(rows, "folder of W&B histories")
 
 
 def _last(values: Any) -> Any:
@@ -52,18 +89,16 @@ def _from_name(stem: str) -> dict[str, float]:
     return {"params (from name)": number(match.group(0))} if match else {}
 
 
-def trainer_state(path: Path) -> tuple[Cells, list[int], str]:
+def trainer_state(path: Path) -> Sheet:
     """The evaluations in a Hugging Face `trainer_state.json`, one row each."""
-    with storage("read", path):
-        text = path.read_text(encoding="utf-8")
-    try:
-        state = json.loads(text)
-        log = state["log_history"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} must be a trainer_state.json; got no log_history.") from error
+    state = parse_json(read_text(path, MOST_TABLE), str(path))
+    log = state.get("log_history") if isinstance(state, dict) else None
+    if not isinstance(log, list):
+        raise InputError(f"{path} must be a trainer_state.json; got no log_history.")
+    log = [row for row in log if isinstance(row, dict)]
     key = "eval_loss" if any("eval_loss" in row for row in log) else "loss"
     rows = []
-    most = max(float(state.get("global_step") or 1), 1.0)
+    most = max(number(state.get("global_step") or 1), 1.0)
     for row in log:
         if key not in row:
             continue
@@ -71,64 +106,91 @@ def trainer_state(path: Path) -> tuple[Cells, list[int], str]:
         made = {"step": row.get("step"), "loss": row[key]}
         made["tokens"] = seen if seen else None
         if state.get("total_flos") and row.get("step"):
-            made["total_flos"] = float(state["total_flos"]) * float(row["step"]) / most
+            made["total_flos"] = number(state["total_flos"]) * number(row["step"]) / most
         rows.append(made)
     if not rows:
         raise InputError(f"{path} must hold evaluations; got a log_history without losses.")
-    return _columns(rows), list(range(1, len(rows) + 1)), "HF trainer state"
+    return from_rows(rows, "HF trainer state")
 
 
-def tensorboard(path: Path) -> tuple[Cells, list[int], str]:
-    """The scalars of a TensorBoard event file or of each run folder below `path`."""
+def tensorboard(path: Path, files: Sequence[Path] = ()) -> Sheet:
+    """The scalars of a TensorBoard event file, or of `files` below the folder `path`."""
     require_extra("tensorboard", "tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    files = [path] if path.is_file() else sorted(path.rglob("events.out.tfevents.*"))
     tables: dict[Path, dict[float, dict[str, Any]]] = {}
-    for file in files:
-        log = EventAccumulator(str(file), size_guidance={"scalars": 0})
-        log.Reload()
+    for file in files or [path]:
         # A run that was resumed has several files in its folder.
         table = tables.setdefault(file.parent, {})
-        for tag in log.Tags()["scalars"]:
-            for event in log.Scalars(tag):
-                table.setdefault(event.step, {"step": event.step})[tag] = event.value
+        for tag, step, value in _scalars(file):
+            table.setdefault(step, {"step": step})[tag] = value
     runs = [[table[step] for step in sorted(table)] for table in tables.values()]
     runs = [rows for rows in runs if rows]
     if not runs:
         raise InputError(f"{path} must hold TensorBoard scalars; got none.")
     if len(runs) == 1:
-        return _columns(runs[0]), list(range(1, len(runs[0]) + 1)), "TensorBoard events"
+        return from_rows(runs[0], "TensorBoard events")
     merged = []
     for rows in runs:
         last: dict[str, Any] = {}
         for row in rows:
             last |= row
         merged.append(last)
-    return _columns(merged), list(range(1, len(merged) + 1)), "TensorBoard runs"
+    return from_rows(merged, "TensorBoard runs")
 
 
-def mlflow(folder: Path) -> tuple[Cells, list[int], str]:
-    """The runs of a local MLflow store: parameters, and the last value of each metric."""
+def _scalars(file: Path) -> list[tuple[str, int, float]]:
+    """Tag, step and value of every scalar; what follows a damaged record is left out."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    # Its reader hands the lengths in a file to malloc, so they are looked at first.
+    _require_records(file)
+    log = EventAccumulator(str(file), size_guidance={"scalars": 0})
+    try:
+        log.Reload()
+        return [
+            (tag, event.step, event.value)
+            for tag in log.Tags()["scalars"]
+            for event in log.Scalars(tag)
+        ]
+    # protobuf's and TensorFlow's errors derive from nothing narrower.
+    except Exception as error:
+        raise InputError(f"{file} must be a TensorBoard event file; it is damaged.") from error
+
+
+def _require_records(file: Path) -> None:
+    """Refuse a file that does not consist of records; a torn last one is no matter."""
+    with storage("read", file), open_regular(file, MOST_TABLE) as data:
+        size, at = file.stat().st_size, 0
+        while at + 12 <= size:
+            data.seek(at)
+            (length,) = struct.unpack("<Q", data.read(8))
+            if length > size:
+                raise InputError(
+                    f"{file} must be a TensorBoard event file; got a record of {length} bytes at "
+                    f"{at} in a file of {size}."
+                )
+            at += 16 + length
+
+
+def mlflow(folder: Path, found: Sequence[Path]) -> Sheet:
+    """The runs of a local MLflow store: parameters, and the last value of each metric.
+
+    Args:
+        folder: The store.
+        found: The folders of metrics in it.
+    """
     rows = []
-    for metrics in sorted(folder.rglob("metrics")):
-        if not metrics.is_dir():
-            continue
+    for metrics in found:
         row: dict[str, Any] = {"run": metrics.parent.name}
         params = metrics.parent / "params"
         if params.is_dir():
-            for file in sorted(params.iterdir()):
-                row[file.name] = file.read_text(encoding="utf-8").strip()
-        for file in sorted(f for f in metrics.rglob("*") if f.is_file()):
-            lines = file.read_text(encoding="utf-8").strip().splitlines()
-            if lines:
-                row[str(file.relative_to(metrics))] = lines[-1].split()[1]
+            for file in files_below(params, lambda _: True):
+                row[file.name] = read_text(file, MOST_SMALL).strip()
+        for file in files_below(metrics, lambda _: True):
+            lines = read_text(file, MOST_TABLE).strip().splitlines()
+            parts = lines[-1].split() if lines else []
+            if len(parts) >= 2:
+                row[str(file.relative_to(metrics))] = parts[1]
         rows.append(row)
     if not rows:
         raise InputError(f"{folder} must be an MLflow store; got no runs with metrics.")
-    return _columns(rows), list(range(1, len(rows) + 1)), "MLflow runs"
-
-
-def _columns(rows: list[dict[str, Any]]) -> Cells:
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return {name: [row.get(name) for row in rows] for name in names}
+    return from_rows(rows, "MLflow runs")

@@ -1,95 +1,83 @@
-"""Tables of runs: CSV, TSV, JSON lines and Parquet, each row with its line in the file."""
+"""Tables of runs: JSON lines and Parquet, each row with its line in the file."""
 
-import csv
-import json
-from collections.abc import Sequence
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from allometry._core.errors import InputError, require_extra
 from allometry._core.files import storage
+from allometry._core.reading import MOST_TABLE, open_regular, parse_json
+from allometry._core.sheets import Cells, Sheet, from_rows, table_text
 
-Cells = dict[str, Sequence[Any]]
-
-
-def read_csv(path: Path) -> tuple[Cells, list[int]]:
-    """Columns of a CSV or TSV file; the separator is told by its first line."""
-    with storage("read", path), path.open(encoding="utf-8-sig", newline="") as file:
-        try:
-            head = file.readline()
-        except UnicodeDecodeError as error:
-            raise _not_text(path, error) from error
-        if not head.strip():
-            raise InputError(f"{path} must have a header line; got an empty file.")
-        separator = max("\t;,", key=head.count)
-        file.seek(0)
-        try:
-            reader = csv.reader(file, delimiter=separator)
-            names = [name.strip() for name in next(reader)]
-            rows, lines = [], []
-            for row in reader:
-                if row:  # a blank line is nothing; a line of separators is a bad row
-                    rows.append(row + [""] * (len(names) - len(row)))
-                    lines.append(reader.line_num)
-        except UnicodeDecodeError as error:
-            raise _not_text(path, error) from error
-        except csv.Error as error:
-            raise InputError(f"{path} must be a CSV file; got {error}.") from error
-    if not rows:
-        raise InputError(f"{path} must hold runs; got a header and no rows.")
-    return {name: [row[i] for row in rows] for i, name in enumerate(names)}, lines
+MOST_CELLS = 50_000_000
+"""Cells of the largest table: a small file may unpack to any number of them."""
 
 
-def read_jsonl(path: Path) -> tuple[Cells, list[int]]:
+def read_jsonl(path: Path) -> Sheet:
     """Columns of a file of JSON objects, one per line; nested objects become `a/b`."""
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
-    with storage("read", path), path.open(encoding="utf-8-sig") as file:
+    bad: dict[int, str] = {}
+    for line, text in enumerate(table_text(path).splitlines(), 1):
+        if not text.strip():
+            continue
+        row: Any = {}
         try:
-            texts = list(file)
-        except UnicodeDecodeError as error:
-            raise _not_text(path, error) from error
-        for line, text in enumerate(texts, 1):
-            if not text.strip():
-                continue
-            try:
-                row = json.loads(text)
-            except ValueError:
-                row = {}
-            rows.append(_flat(row) if isinstance(row, dict) else {})
-            lines.append(line)
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    if not names:
+            row = parse_json(text, "it", unique=True)
+            if not isinstance(row, dict):
+                row, bad[len(rows)] = {}, "it is not a JSON object"
+            row = _flat(row)
+        except InputError as error:
+            row, bad[len(rows)] = {}, str(error).rstrip(".")
+        rows.append(row)
+        lines.append(line)
+    made = from_rows(rows, "JSON lines")
+    if not made.cells:
         raise InputError(f"{path} must hold a JSON object on each line; got none.")
-    return {name: [row.get(name) for row in rows] for name in names}, lines
+    if len(rows) * len(made.cells) > MOST_CELLS:
+        raise InputError(f"{path} must have at most {MOST_CELLS:,} cells; got more.")
+    return Sheet(made.cells, lines, made.source, bad)
 
 
-def read_parquet(path: Path) -> tuple[Cells, list[int]]:
+def read_parquet(path: Path) -> Sheet:
     """Columns of a Parquet file; row numbers from 1 stand for lines."""
     require_extra("pyarrow", "parquet")
-    import pandas as pd
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
 
-    with storage("read", path):
+    with storage("read", path), open_regular(path, MOST_TABLE) as file:
         try:
-            frame = pd.read_parquet(path)
-        except ValueError as error:  # pyarrow's own errors are of this kind
+            table = ParquetFile(file)
+            shape = (table.metadata.num_rows, table.metadata.num_columns)
+            if shape[0] * shape[1] > MOST_CELLS:
+                raise InputError(
+                    f"{path} must have at most {MOST_CELLS:,} cells; got {shape[0]} x {shape[1]}."
+                )
+            frame = table.read().to_pandas()
+        except InputError:
+            raise
+        # pyarrow's own errors, OSError among them, and those of types that pandas lacks.
+        except (ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
             raise InputError(f"{path} must be a Parquet file; it can't be read as one.") from error
-    cells: Cells = {str(name): frame[name].tolist() for name in frame.columns}
-    return cells, list(range(1, len(frame) + 1))
+    names = [str(name) for name in frame.columns]
+    cells: Cells = {}
+    for i, name in enumerate(names):
+        cells.setdefault(name, frame.iloc[:, i].tolist())
+    twice = frozenset(name for name, count in Counter(names).items() if count > 1)
+    return Sheet(cells, list(range(1, len(frame) + 1)), "Parquet", twice=twice)
 
 
-def _not_text(path: Path, error: UnicodeDecodeError) -> InputError:
-    return InputError(
-        f"{path} must be text in UTF-8; got the byte {error.object[error.start]:#04x}. Is it a "
-        "table saved as CSV?"
-    )
-
-
-def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """Nested objects as one, without recursion: a file may nest them as deep as it likes."""
     out: dict[str, Any] = {}
-    for name, value in row.items():
-        if isinstance(value, dict):
-            out |= _flat(value, f"{prefix}{name}/")
-        else:
-            out[prefix + name] = value
+    todo = [("", row)]
+    while todo:
+        prefix, inner = todo.pop(0)
+        for name, value in inner.items():
+            if isinstance(value, dict):
+                todo.append((f"{prefix}{name}/", value))
+            elif f"{prefix}{name}" in out:
+                raise InputError(f"it must name {prefix}{name} once; got it twice.")
+            else:
+                out[prefix + name] = value
     return out
