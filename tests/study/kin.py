@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 
-def kin():
-    """Every process that descends from this one, with its command line."""
+def kin(root=None):
+    """Every process that descends from this one, or from `root`, with its command line."""
     parents, lines = {}, {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -13,10 +13,22 @@ def kin():
             lines[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
-    found = {os.getpid()}
+    found = {os.getpid() if root is None else root}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
     return {pid: lines[pid] for pid in found if pid in lines}
+
+
+def alive(known):
+    """Those of `known` (as `kin` gives them) that have not ended."""
+    return {pid: line for pid, line in known.items() if _state(pid) not in "ZX"}
+
+
+def _state(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "X"
 
 
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0" * 24 + "01000000"}

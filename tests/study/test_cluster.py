@@ -2,9 +2,14 @@
 
 import os
 import signal
+import stat
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +20,7 @@ from allometry.cli import main
 from allometry.study import Needs, Study, cluster, local, ray, recipes
 from allometry.study.named import executor
 from tests.study.fakes import Told, _starts
-from tests.study.kin import LOOPBACK, listening
+from tests.study.kin import LOOPBACK, alive, kin, listening
 from tests.study.test_executors import ends, tasks
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
@@ -33,6 +38,73 @@ def test_it_listens_to_this_machine_only():
     found = listening()
     assert found
     assert set(found) <= LOOPBACK
+
+
+def test_its_files_are_private_to_the_user(session):
+    folder = Path(session._private.worker._global_node.get_session_dir_path()).parents[1]
+    assert folder.name.startswith("allometry-")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+KILLED = """
+import sys
+import allometry as al
+from allometry import Spec
+from tests.study.fakes import Told
+
+def recipe(target, ladder, *, tokens, seeds):
+    return [Spec(Told, name="r0", seconds=100.0)]
+
+text = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
+study = al.study.Study(text, [recipe], [1000], tokens=100)
+study.run(sys.argv[1], al.study.ray(workers=1), watch=lambda event: print(event.kind, flush=True))
+"""
+
+
+@pytest.fixture
+def room():
+    """A folder of a short name, for the sockets in it may have no long one."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        yield Path(name)
+
+
+def test_a_killed_driver_leaves_no_process_and_no_folder_behind(tmp_path, room):
+    """Ray by itself leaves its agents, for ever."""
+    own = {"RAY_TMPDIR": str(room), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path / "study")],
+        env=os.environ | own,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert driver.stdout is not None
+    while driver.stdout.readline() != "progress\n":
+        assert driver.poll() is None
+    started = kin(driver.pid)
+    assert [path.name[:10] for path in room.iterdir()] == ["allometry-"]
+    assert any("raylet" in line for line in started.values())
+    assert any("Agent" in line for line in started.values())
+    driver.kill()
+    driver.wait()
+    driver.stdout.close()
+    killed = time.monotonic()
+    while alive(started) and time.monotonic() - killed < 10:
+        time.sleep(0.1)
+    assert alive(started) == {}
+    assert list(room.iterdir()) == []
+
+
+def test_a_cluster_that_the_user_runs_is_not_reaped(monkeypatch):
+    told = {}
+    fake = SimpleNamespace(
+        is_initialized=lambda: False, init=told.update, shutdown=lambda: told.update(left=True)
+    )
+    monkeypatch.setattr(cluster, "require_extra", lambda *_: fake)
+    monkeypatch.setattr(cluster, "reaped", lambda: pytest.fail("it is not ours to end"))
+    with cluster.connected("10.0.0.1:6379", 2):
+        assert told["address"] == "10.0.0.1:6379"
+        assert "_temp_dir" not in told
+    assert told["left"]
 
 
 @pytest.mark.slow

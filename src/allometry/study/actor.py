@@ -1,12 +1,14 @@
 """A worker in a Ray cluster: the same `Worker`, with a queue in place of a pipe."""
 
 import json
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, final
 
+from allometry._core.errors import StorageError
 from allometry._core.spec import Spec
 from allometry.study.worker import Worker
 
@@ -62,6 +64,9 @@ class Actor:
         if self.seen.exists():
             return self.seen.parent
         folder = Path(tempfile.gettempdir()) / f"allometry{self.seen.name}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise StorageError(f"Can't work in {folder}: it is another user's.")
         for part in ("weights", "checkpoints"):
             (folder / part).mkdir(parents=True, exist_ok=True)
         return folder

@@ -21,6 +21,7 @@ from allometry._core.spec import Spec
 from allometry.study.crew import Crew, Member, order
 from allometry.study.drive import Event, drive
 from allometry.study.executors import Executor, longest_first
+from allometry.study.reaper import reaped
 from allometry.study.request import Target
 from allometry.study.tasks import Bundle, Task
 from allometry.train.device import On
@@ -54,8 +55,9 @@ class ray(Executor):  # noqa: N801 - reads as `executor=ray()`
     checkpoint serves the workers of one node alone.
 
     A process that uses Ray already keeps its connection. Otherwise the connection, or the Ray on
-    this machine, lasts as long as the study; that Ray listens to this machine only and has no
-    dashboard. Nodes need this package.
+    this machine, lasts as long as the study; that Ray listens to this machine only, has no
+    dashboard, keeps its files in a folder private to the user and ends with this process even if
+    that is killed. Nodes need this package.
 
     Args:
         address: Of a running cluster: `"auto"`, `"host:6379"` or `"ray://host:10001"`. A Ray of
@@ -130,15 +132,27 @@ def connected(address: str | None, cpus: int) -> Iterator[Any]:
     if module.is_initialized():
         yield module
         return
+    with contextlib.ExitStack() as stack:
+        place: dict[str, Any] = {"address": address}
+        if address is None:
+            place = {"num_cpus": cpus, "include_dashboard": False}
+            place |= {
+                "_node_ip_address": "127.0.0.1",
+                "_temp_dir": str(stack.enter_context(reaped())),
+            }
+            sys.modules["ray._private.ray_constants"].ENABLE_RAY_CLUSTER = False  # pyright: ignore
+        _connect(module, address, place)
+        try:
+            yield module
+        finally:
+            module.shutdown()
+
+
+def _connect(module: Any, address: str | None, place: Mapping[str, Any]) -> None:
+    """Start a Ray, or reach one, so that its workers import from where this process does."""
     kept = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if address is None:
-        place: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
-        place |= {"_node_ip_address": "127.0.0.1"}
-        sys.modules["ray._private.ray_constants"].ENABLE_RAY_CLUSTER = False  # pyright: ignore
-    else:
-        place = {"address": address}
     try:
         with _own_sigterm(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Ray's own, of changes to come
@@ -151,10 +165,6 @@ def connected(address: str | None, cpus: int) -> Iterator[Any]:
             del os.environ["PYTHONPATH"]
         else:
             os.environ["PYTHONPATH"] = kept
-    try:
-        yield module
-    finally:
-        module.shutdown()
 
 
 def _knock(address: str) -> None:
