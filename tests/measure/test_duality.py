@@ -49,3 +49,33 @@ def test_bad_measures_are_refused():
         kantorovich(np.array([1.0]), np.array([1.0]), np.ones((2, 1)))
     with pytest.raises(InputError, match="be finite"):
         kantorovich(np.array([1.0]), np.array([1.0]), np.full((1, 1), np.nan))
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-5, 1.0, 1e9])
+@pytest.mark.parametrize("huge", [1.0, 1e8])
+def test_the_unit_of_costs_does_not_matter(unit, huge):
+    """The dual was off by up to 160 % where costs lay below the solver's tolerance."""
+    for seed in range(10):
+        x, y, a, b = measures(seed, 20, 25)
+        a[0] = b[3] = 0.0  # points without mass
+        a, b = a / a.sum(), b / b.sum()
+        cost = np.linalg.norm(x[:, None] - y[None], axis=2) * unit
+        cost[0, 0] *= huge
+        cost[2, 2] *= huge
+        found = kantorovich(a, b, cost)
+        assert found.dual == pytest.approx(found.primal, rel=1e-12)
+        # A certificate: every constraint holds, so no plan is cheaper than `dual`.
+        assert (found.f[:, None] + found.g - cost <= 1e-13 * cost.max()).all()
+        np.testing.assert_allclose(found.plan.sum(1), a, atol=1e-12)
+        np.testing.assert_allclose(found.plan.sum(0), b, atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+def test_the_critic_in_any_unit(unit):
+    x, y, a, b = measures(5, 12, 9)
+    value, _ = kantorovich_rubinstein(x, y, a, b)
+    scaled, other = kantorovich_rubinstein(unit * x, unit * y, a, b)
+    assert scaled == pytest.approx(unit * value, rel=1e-9)
+    z = unit * np.concatenate([x, y])
+    steps = np.abs(other[:, None] - other[None])
+    assert (steps <= np.linalg.norm(z[:, None] - z[None], axis=2) * (1 + 1e-12)).all()

@@ -101,3 +101,15 @@ def test_rest_points_that_are_no_equilibria():
     assert centre.nash
     assert not centre.strict
     assert not centre.attracting
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+def test_the_unit_of_a_cost_does_not_decide_what_is_an_equilibrium(unit):
+    def bowl(sign, i):
+        return lambda p: unit * sign * (p[i] - 1).square().sum()
+
+    away = (torch.full((1,), 1.1), torch.ones(1))
+    at = (torch.ones(1), torch.ones(1))
+    assert local_nash(Game((bowl(1, 0), bowl(1, 1))), at).strict
+    assert not local_nash(Game((bowl(1, 0), bowl(1, 1))), away).stationary
+    assert not local_nash(Game((bowl(1, 0), bowl(-1, 1))), at).nash

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allometry._core.errors import InputError
-from allometry.train.game import NormalForm, lemke_howson, minimax, support_enumeration
+from allometry.train.game import NormalForm, lemke_howson, minimax, normal, support_enumeration
 
 LECTURE = NormalForm.of([[(4, 2), (2, 3)], [(6, -1), (0, 0)]])
 PRISONERS = NormalForm.of([[(-1, -1), (-3, 0)], [(0, -3), (-2, -2)]])
@@ -109,3 +109,51 @@ def test_three_players():
 def test_bad_games_are_refused(make, words):
     with pytest.raises(InputError, match=words):
         make()
+
+
+@pytest.mark.parametrize("entry", [-1e6, 1e6, -1e12, 1e12, 1e300])
+def test_one_payoff_out_of_all_proportion(entry):
+    """Pivots in floating point ended at other points in 14 of 100 such games, or not at all."""
+    rng = np.random.default_rng(0)
+    for k in range(15):
+        m, n = rng.integers(2, 6, 2).tolist()
+        A, B = rng.normal(size=(2, m, n))
+        A[k % m, k % n] = entry
+        game = NormalForm((A, B))
+        every = support_enumeration(game)
+        assert len(every) % 2 == 1
+        for label in (0, m + n - 1):
+            x, y = lemke_howson(game, label)
+            # Absolute, in the unit of the ordinary payoffs.
+            assert game.gains((x, y)).max() <= 1e-9
+            assert any(np.allclose(x, u) and np.allclose(y, v) for u, v in every)
+        value, x, y = minimax(A)
+        assert (A @ y).max() - (x @ A).min() <= 1e-8
+        assert (x @ A).min() - 1e-8 <= value <= (A @ y).max() + 1e-8
+
+
+def test_a_small_gain_is_not_hidden_by_a_huge_payoff():
+    game = NormalForm.of([[(0, 0), (-1e12, 0)], [(1e-3, 0), (0, 0)]])
+    first, second = np.eye(2)
+    assert not game.is_equilibrium((first, first))
+    assert game.is_equilibrium((second, first))
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-10, 1.0, 1e8, 1e150])
+def test_a_game_has_as_many_equilibria_in_any_unit(unit):
+    found = support_enumeration(NormalForm(tuple(unit * t for t in SEXES.payoffs)))
+    assert len(found) == 3
+    for pair, known in zip(found, support_enumeration(SEXES), strict=True):
+        np.testing.assert_allclose(np.concatenate(pair), np.concatenate(known))
+
+
+def test_exact_pivots_are_the_fallback(monkeypatch):
+    """Where floating point is stuck, fractions still end at an equilibrium, also of ties."""
+    monkeypatch.setattr(normal, "_pivoted", lambda A, B, label: None)
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        m, n = rng.integers(1, 6, 2).tolist()
+        # Small whole numbers: many games with ties.
+        game = NormalForm(tuple(rng.integers(0, 3, (2, m, n)).astype(float)))
+        for label in range(m + n):
+            assert game.gains(lemke_howson(game, label)).max() <= 1e-15 * 10

@@ -168,7 +168,7 @@ class LocalNash:
     """What the field and its Jacobian say of a point.
 
     Attributes:
-        stationary: Nobody's own slope is above the tolerance.
+        stationary: Nobody's own slope is above the tolerance, in units of the curvature around.
         nash: Stationary, and nobody's own curvature is negative: no small change helps anyone.
         strict: Nash, with every own curvature positive.
         attracting: Small steps of simultaneous descent lead here: every eigenvalue of J has a
@@ -188,24 +188,32 @@ class LocalNash:
 def local_nash(game: Game, players: Sequence[Tensor], tolerance: float = 1e-6) -> LocalNash:
     """Whether a point is a local Nash equilibrium, and whether descent finds it.
 
+    Args:
+        game: The costs.
+        players: Where everybody is.
+        tolerance: In units of the parameters for slopes (a slope over the largest entry of the
+            player's rows of J is about how far the point of rest is), and relative to those
+            entries for curvatures; so the unit of a cost does not matter.
+
     References: `mescheder2017` section 3; `balduzzi2018`.
     """
     players = tuple(players)
     J = jacobian(game, players)
-    slopes = torch.cat([g.flatten() for g in game.field(players)])
-    stationary = bool(slopes.abs().max() <= tolerance)
-    curvatures, start = [], 0
-    for p in players:
-        block = J[start : start + p.numel(), start : start + p.numel()]
+    stationary, curvatures, bounds, start = True, [], [], 0
+    for p, slope in zip(players, game.field(players), strict=True):
+        rows = slice(start, start + p.numel())
+        block = J[rows, rows]
+        bounds.append(tolerance * float(J[rows].abs().max()))
+        stationary &= bool(slope.abs().max() <= bounds[-1])
         curvatures.append(float(torch.linalg.eigvalsh((block + block.T) / 2).min()))
         start += p.numel()
     values = torch.linalg.eigvals(J)
-    least = min(curvatures)
+    least = list(zip(curvatures, bounds, strict=True))
     return LocalNash(
         stationary=stationary,
-        nash=stationary and least >= -tolerance,
-        strict=stationary and least > tolerance,
-        attracting=stationary and bool((values.real > tolerance).all()),
+        nash=stationary and all(c >= -b for c, b in least),
+        strict=stationary and all(c > b for c, b in least),
+        attracting=stationary and bool((values.real > max(bounds)).all()),
         eigenvalues=values,
         curvatures=tuple(curvatures),
     )
