@@ -1,4 +1,4 @@
-"""The best scalar quantiser of a law or of a sample.
+"""The best scalar quantiser of a distribution or of a sample.
 
 Letters: K levels, n observations.
 """
@@ -12,9 +12,16 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from allometry._core.errors import require
+from allometry.models.quantise.partition import Atoms, best_cells
 
 GRID = 400_001
 """Points of the table of a density's partial moments."""
+
+ATOMS = 2000
+"""Atoms that a density is cut into to find where Lloyd's iteration should begin."""
+
+STEPS = 1_000_000
+"""Levels times observations up to which the best quantiser of a sample is sought among all."""
 
 
 @final
@@ -27,12 +34,15 @@ class ScalarQuantiser:
         edges: K - 1 thresholds, halfway between neighbouring levels.
         distortion: Mean squared error on what it was made for.
         rounds: Of Lloyd's iteration.
+        best: Whether no other quantiser of K levels has a smaller distortion. Otherwise it is the
+            best of a coarser sample, improved until no small change improves it further.
     """
 
     levels: Float[ndarray, " K"]
     edges: Float[ndarray, " K-1"]
     distortion: float
     rounds: int
+    best: bool = False
 
     def encode(self, x: Float[ndarray, "*n"]) -> Int[ndarray, "*n"]:
         """The cell of each value: its nearest level."""
@@ -41,33 +51,6 @@ class ScalarQuantiser:
     def decode(self, code: Int[ndarray, "*n"]) -> Float[ndarray, "*n"]:
         """The level of each cell."""
         return self.levels[code]
-
-
-@final
-@dataclass(frozen=True)
-class _Moments:
-    """Running integrals of p, x p and x^2 p over a table of places."""
-
-    x: ndarray
-    mass: ndarray
-    first: ndarray
-    second: float
-
-    def between(self, edges: ndarray) -> tuple[ndarray, ndarray]:
-        """Mass and first moment of each cell."""
-        m = np.interp(edges, self.x, self.mass)
-        f = np.interp(edges, self.x, self.first)
-        return (
-            np.diff(m, prepend=self.mass[0], append=self.mass[-1]),
-            np.diff(f, prepend=self.first[0], append=self.first[-1]),
-        )
-
-    def between_sample(self, edges: ndarray) -> tuple[ndarray, ndarray]:
-        """The same where the table is a sorted sample: an observation is in one cell only."""
-        at = np.searchsorted(self.x, edges)
-        mass, first = np.concatenate([[0], self.mass]), np.concatenate([[0], self.first])
-        ends = np.concatenate([[0], at, [len(self.x)]])
-        return np.diff(mass[ends]), np.diff(first[ends])
 
 
 def lloyd_max(
@@ -82,8 +65,9 @@ def lloyd_max(
 
     Lloyd's iteration between the two conditions: edges halfway between levels (nearest
     neighbour), levels at the mean of their cells (centroid). For log-concave densities such as the
-    Gaussian it is the best of all. The distortion is $\mathbb E x^2 - \sum_k m_k c_k^2$ with cell
-    masses m and centroids c.
+    Gaussian only one quantiser meets both. Others may have several: the iteration begins at the
+    best quantiser of the density cut into `ATOMS` pieces. The distortion is
+    $\mathbb E x^2 - \sum_k m_k c_k^2$ with cell masses m and centroids c.
 
     Args:
         pdf: The density, on arrays; need not be normalised.
@@ -97,53 +81,100 @@ def lloyd_max(
     """
     require(K >= 1, "lloyd_max.K", "be at least 1", K)
     require(high > low, "lloyd_max.high", f"be above low ({low})", high)
-    x = np.linspace(low, high, GRID)
-    p = np.asarray(pdf(x), dtype=np.float64)
+    middle, unit = low / 2 + high / 2, high / 2 - low / 2
+    u = np.linspace(-1.0, 1.0, GRID)
+    p = np.asarray(pdf(middle + unit * u), dtype=np.float64)
     require(bool((p >= 0).all() and p.sum() > 0), "lloyd_max.pdf", "be a density", p.min())
-    step = x[1] - x[0]
+    p = p / p.max()
 
     def running(y: ndarray) -> ndarray:
-        return np.concatenate([[0.0], ((y[1:] + y[:-1]) / 2).cumsum() * step])
+        return np.concatenate([[0.0], ((y[1:] + y[:-1]) / 2).cumsum()])
 
     mass = running(p)
-    total = mass[-1]
-    first, second = running(x * p) / total, running(x**2 * p)[-1] / total
-    moments = _Moments(x, mass / total, first, float(second))
-    start = np.interp((np.arange(K) + 0.5) / K, moments.mass, x)
-    return _iterate(moments, moments.between, start, tolerance, most)
+    mass, total = mass / mass[-1], mass[-1]
+    # About the mean: the distortion is a difference of second moments.
+    mean = float(running(u * p)[-1] / total)
+    first = running((u - mean) * p) / total
+    second = float(running((u - mean) ** 2 * p)[-1] / total)
+
+    def between(edges: ndarray) -> tuple[ndarray, ndarray]:
+        """Mass and first moment of each cell."""
+        m, f = np.interp(edges, u - mean, mass), np.interp(edges, u - mean, first)
+        return np.diff(m, prepend=0.0, append=1.0), np.diff(f, prepend=0.0, append=first[-1])
+
+    cuts = np.linspace(0, GRID - 1, max(ATOMS, 8 * K) + 1).astype(int)
+    atoms = Atoms.of(np.diff(mass[cuts]), np.diff(first[cuts]))
+    require(len(atoms.at) >= K, "lloyd_max.pdf", f"have mass in {K} places", len(atoms.at))
+    levels, rounds = _iterate(between, best_cells(atoms, K), tolerance * second**0.5, most)
+    m, f = between((levels[1:] + levels[:-1]) / 2)
+    left = second - float((f**2 / np.where(m > 0, m, 1)).sum())
+    levels = middle + unit * (mean + levels)
+    edges = (levels[1:] + levels[:-1]) / 2
+    return ScalarQuantiser(levels, edges, unit**2 * max(left, 0.0), rounds)
 
 
 def lloyd_max_sample(
     sample: Float[ndarray, " n"], K: int, tolerance: float = 1e-10, most: int = 200_000
 ) -> ScalarQuantiser:
-    """The same for a sample, begun at its quantiles.
+    """The best quantiser of a sample.
+
+    The best of all is found by dynamic programming over the sorted sample, up to `STEPS` levels
+    times observations. Of larger samples it begins at the best of a coarser one, and Lloyd's
+    iteration goes on from there; `.best` tells which.
 
     Args:
         sample: Observations.
         K: Levels, at most as many as there are distinct observations.
         tolerance: As for `lloyd_max`.
         most: As for `lloyd_max`.
+
+    References: `fisher1958`; `lloyd1982`.
     """
-    x = np.sort(np.asarray(sample, dtype=np.float64))
-    distinct = np.unique(x)
+    x = np.sort(np.asarray(sample, dtype=np.float64).ravel())
+    require(bool(np.isfinite(x).all()), "lloyd_max_sample.sample", "be finite", "nan or inf")
+    distinct, count = np.unique(x, return_counts=True)
     require(1 <= K <= len(distinct), "lloyd_max_sample.K", f"be 1 to {len(distinct)}", K)
-    n = len(x)
-    moments = _Moments(x, np.arange(1, n + 1) / n, x.cumsum() / n, float((x**2).mean()))
-    start = np.unique(x[((np.arange(K) + 0.5) / K * n).astype(int)])
-    if len(start) < K:
-        start = distinct[((np.arange(K) + 0.5) / K * len(distinct)).astype(int)]
-    return _iterate(moments, moments.between_sample, start, tolerance, most)
+    # Origin in the middle of the data and a unit of their size: neither is the caller's.
+    middle = float(np.median(x))
+    unit = float(np.abs(x - middle).max()) or 1.0
+    u, share = (distinct - middle) / unit, count / len(x)
+    exact = K * len(u) <= STEPS
+    fine = np.arange(len(u)) if exact else _coarser(u, max(STEPS // K, 8 * K))
+    atoms = Atoms.of(np.add.reduceat(share, fine), np.add.reduceat(share * u, fine))
+    levels = best_cells(atoms, K)
+    mass, first = (np.concatenate([[0.0], v.cumsum()]) for v in (share, share * u))
+
+    def between(edges: ndarray) -> tuple[ndarray, ndarray]:
+        """The same where an observation is in one cell only."""
+        ends = np.concatenate([[0], np.searchsorted(u, edges), [len(u)]])
+        return np.diff(mass[ends]), np.diff(first[ends])
+
+    rounds = 0
+    if not exact:
+        spread = float(np.sqrt((share * (u - (share * u).sum()) ** 2).sum()))
+        levels, rounds = _iterate(between, levels, tolerance * spread, most)
+    edges = (levels[1:] + levels[:-1]) / 2
+    left = u - levels[np.searchsorted(edges, u)]
+    distortion = unit**2 * float((share * left**2).sum())
+    return ScalarQuantiser(
+        middle + unit * levels, middle + unit * edges, distortion, rounds, exact
+    )
+
+
+def _coarser(u: ndarray, atoms: int) -> ndarray:
+    """Where atoms begin: by number of observations for the bulk, by distance for the tails."""
+    number = np.linspace(0, len(u), atoms // 2, endpoint=False).astype(int)
+    distance = np.searchsorted(u, np.linspace(u[0], u[-1], atoms // 2, endpoint=False))
+    return np.union1d(number, distance)
 
 
 def _iterate(
-    moments: _Moments,
     between: Callable[[ndarray], tuple[ndarray, ndarray]],
     levels: ndarray,
-    tolerance: float,
+    still: float,
     most: int,
-) -> ScalarQuantiser:
-    mean = moments.first[-1]
-    still = tolerance * max(1e-300, moments.second - mean**2) ** 0.5
+) -> tuple[ndarray, int]:
+    """Levels that Lloyd's iteration no longer moves by more than `still`, and its rounds."""
     rounds = 0
     while rounds < most:
         rounds += 1
@@ -154,7 +185,4 @@ def _iterate(
         levels = new
         if moved <= still:
             break
-    edges = (levels[1:] + levels[:-1]) / 2
-    mass, first = between(edges)
-    centre = np.where(mass > 0, first / np.where(mass > 0, mass, 1), levels)
-    return ScalarQuantiser(levels, edges, float(moments.second - (mass * centre**2).sum()), rounds)
+    return levels, rounds

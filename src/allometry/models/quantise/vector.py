@@ -45,15 +45,39 @@ class VectorQuantiser:
 def nearest(
     x: Float[Tensor, "n d"], codes: Float[Tensor, "K d"], batch: int = 65_536
 ) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
-    """Number of the nearest code and the squared distance to it."""
-    half = 0.5 * codes.square().sum(1)
+    """Number of the nearest code and the squared distance to it.
+
+    Where two codes are too near to one another for the fast product to tell, the differences
+    themselves decide, so that codes far from the origin or of very different size are told apart.
+    """
+    # |x - c|^2 = |x|^2 - 2 (x.c - |c|^2 / 2): one product instead of all differences. Its rounding
+    # grows with the distance from the origin, which is put in the middle of the codes.
+    middle = codes.mean(0)
+    centred = codes - middle
+    half = 0.5 * centred.square().sum(1)
     found, squares = [], []
     for part in x.split(batch):
-        # |x - c|^2 = |x|^2 - 2 (x.c - |c|^2 / 2): one product instead of all differences.
-        index = (part @ codes.T - half).argmax(1)
+        own = part - middle
+        score = own @ centred.T - half
+        if len(codes) == 1:
+            index = score.argmax(1)
+        else:
+            (best, second), (index, _) = (v.T for v in score.topk(2, dim=1))
+            size = own.square().sum(1).sqrt() * (2 * half.max()).sqrt() + half.max()
+            rounding = (4 + x.shape[1]) * torch.finfo(x.dtype).eps
+            # Not above, rather than below: what is not finite is in doubt too.
+            doubt = (~(best - second > rounding * size)).nonzero()[:, 0]
+            if len(doubt):
+                index = index.index_copy(0, doubt, _by_difference(part[doubt], codes))
         found.append(index)
         squares.append((part - codes[index]).square().sum(1))
     return torch.cat(found), torch.cat(squares)
+
+
+def _by_difference(x: Float[Tensor, "n d"], codes: Float[Tensor, "K d"]) -> Int[Tensor, " n"]:
+    """The nearest code by all differences; the first of those that are equally near."""
+    batch = max(1, 2**22 // codes.numel())
+    return torch.cat([(p[:, None] - codes).square().sum(2).argmin(1) for p in x.split(batch)])
 
 
 def lbg(
@@ -63,10 +87,14 @@ def lbg(
     tolerance: float = 1e-4,
     most: int = 200,
     rng: torch.Generator | None = None,
+    restarts: int = 0,
 ) -> VectorQuantiser:
     """A codebook of K vectors for a sample: split in two, iterate, split again.
 
-    A code that no point is nearest to is moved next to the one whose cell errs most.
+    A code that no point is nearest to is moved next to the one whose cell errs most. It is a
+    local optimum: no small change improves it, but another codebook may be better (in one
+    dimension, where the best is known, by up to a third). Finding the best is NP-hard in general;
+    `restarts` keeps the best of several searches. For numbers `lloyd_max_sample` finds it.
 
     Args:
         x: The sample.
@@ -74,29 +102,61 @@ def lbg(
         tolerance: Relative gain of a round below which a codebook is done.
         most: Rounds of one size.
         rng: Source of the splits; `None` means seed 0.
+        restarts: Further searches, each begun at K points of the sample drawn by k-means++.
 
-    References: `linde1980`.
+    References: `linde1980`; `arthur2007` for the restarts; `aloise2009` for the hardness.
     """
     require(1 <= K <= len(x), "lbg.K", f"be 1 to {len(x)}", K)
+    require(restarts >= 0, "lbg.restarts", "be at least 0", restarts)
     rng = torch.Generator().manual_seed(0) if rng is None else rng
-    codes = x.mean(0, keepdim=True)
-    spread = x.std(0).mean().item() or 1.0
-    rounds, error = 0, math.inf
+    # Sums of far points lose the digits that tell them apart: the sample's mean is the origin.
+    middle = x.mean(0)
+    x = x - middle
+    middle, x = middle + x.mean(0), x - x.mean(0)
+    spread = x.square().mean(0).sqrt().mean().item() or 1.0
+    codes, rounds = x.new_zeros(1, x.shape[1]), 0
     while True:
-        last = math.inf
-        for _ in range(most):
-            codes, error = _round(x, codes, spread, rng)
-            rounds += 1
-            if last - error <= tolerance * error:
-                break
-            last = error
+        codes, more = _settled(x, codes, spread, tolerance, most, rng)
+        rounds += more
         if len(codes) == K:
-            error = nearest(x, codes)[1].mean().item()
-            return VectorQuantiser(codes, error / x.shape[1], rounds)
+            break
         shift = 0.01 * spread * torch.randn(codes.shape, generator=rng, dtype=x.dtype)
         new = min(len(codes), K - len(codes))
         worst = _cell_errors(x, codes).argsort(descending=True)[:new]
         codes = torch.cat([codes, codes[worst] + shift[worst]])
+    error = nearest(x, codes)[1].mean().item()
+    for _ in range(restarts):
+        other, more = _settled(x, _drawn(x, K, rng), spread, tolerance, most, rng)
+        rounds += more
+        own = nearest(x, other)[1].mean().item()
+        if own < error:
+            codes, error = other, own
+    return VectorQuantiser(middle + codes, error / x.shape[1], rounds)
+
+
+def _settled(
+    x: Tensor, codes: Tensor, spread: float, tolerance: float, most: int, rng: torch.Generator
+) -> tuple[Tensor, int]:
+    """The codes after Lloyd's iteration, and its rounds."""
+    last = math.inf
+    for done in range(1, most + 1):
+        codes, error = _round(x, codes, spread, rng)
+        if last - error <= tolerance * error:
+            return codes, done
+        last = error
+    return codes, most
+
+
+def _drawn(x: Tensor, K: int, rng: torch.Generator) -> Tensor:
+    """K points, each drawn by the square of its distance from those before it."""
+    codes = x[torch.randint(len(x), (1,), generator=rng)]
+    far = (x - codes).square().sum(1)
+    while len(codes) < K:
+        weights = far if bool(far.sum() > 0) else torch.ones_like(far)
+        at = torch.multinomial(weights / weights.max(), 1, generator=rng)
+        codes = torch.cat([codes, x[at]])
+        far = torch.minimum(far, (x - x[at]).square().sum(1))
+    return codes
 
 
 def _cell_errors(x: Tensor, codes: Tensor) -> Tensor:
