@@ -10,7 +10,13 @@ from allometry.study import frame as frames
 from allometry.study.journal import Journal
 
 records = st.lists(
-    st.fixed_dictionaries({"key": st.text(min_size=1, max_size=4), "loss": st.floats(0, 9)}),
+    st.fixed_dictionaries(
+        {
+            "key": st.from_regex(r"[0-9A-Za-z_-]{1,4}", fullmatch=True),
+            "word": st.text(max_size=4),
+            "loss": st.floats(0, 9),
+        }
+    ),
     min_size=1,
     max_size=5,
 )
@@ -72,14 +78,24 @@ def test_not_a_number_never_enters(tmp_path):
     assert Journal(tmp_path / "j").read() == []
 
 
-values = st.one_of(
-    st.none(), st.integers(-9, 9), st.floats(-9, 9), st.text(max_size=3), st.booleans()
-)
+numbers = st.one_of(st.none(), st.integers(-9, 9), st.floats(-9, 9))
+text = st.one_of(st.none(), st.text(max_size=3))
+anything = st.one_of(numbers, text, st.booleans())
 lines = st.lists(
     st.builds(
         lambda key, rest: {"key": key} | rest,
         st.sampled_from("abcdefgh"),
-        st.dictionaries(st.sampled_from(["N", "loss", "status", "error", "sample"]), values),
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "N": numbers,
+                "loss": numbers,
+                "status": st.sampled_from(["done", "failed", "diverged"]),
+                "error": text,
+                "sample": text,
+                "lr": anything,
+            },
+        ),
     ),
     max_size=12,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from allometry._core.errors import require_extra
-from allometry._core.files import make_folder
+from allometry._core.files import inside, make_folder
 from allometry.cli.output import duration, err, out, say, write_json
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def run(
     folder = folder or Path("runs") / study.target.name
     if rates and not dry_run:
         say(f"Trying {len(rates)} learning rates at {words.count(study.ladder[0])} parameters ...")
-        study = recipes.carried(study, folder / "rates", rates, executor=place)
+        study = recipes.carried(study, inside(folder, "rates"), rates, executor=place)
     carry_out(study, folder, place, dry_run=dry_run, json=json, tensorboard=tensorboard)
 
 
@@ -160,7 +160,7 @@ def carry_out(
         require_extra("tensorboard", "tensorboard")
     study.tasks(folder)  # refuses what can't be done, before there is a folder
     make_folder(folder)
-    board = Board(folder / "tensorboard") if tensorboard else None
+    board = Board(inside(folder, "tensorboard")) if tensorboard else None
     schedule, tasks = None, study.tasks(folder)
     when = ""
     if executor.packs:

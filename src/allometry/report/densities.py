@@ -16,7 +16,7 @@ from allometry._core.registry import name_of
 from allometry._core.spec import Spec
 from allometry.models import PixelCNN, flows
 from allometry.models.autoencoders import VAE
-from allometry.report import codes, evolution, raster, words
+from allometry.report import codes, evolution, kept, raster, words
 from allometry.report.raster import Picture
 from allometry.report.runs import RunsLike, about, finished, table
 from allometry.study.recipes.density import made
@@ -44,17 +44,16 @@ def pictures(runs: RunsLike) -> list[Picture]:
     drawn += _quantisers(folder, frame, target)
     for family, group in frame.groupby("family", sort=False):
         for key in group.sort_values("loss")["key"]:
-            weights = folder / "weights" / f"{key}.safetensors"
-            model = _loaded(weights) if weights.exists() else None
+            weights = kept.weights(folder, str(key))
+            model = _loaded(weights) if weights is not None else None
             name = words.family(str(family))
             if model is not None:
                 drawn += _of_run(folder, str(key), model, target, name)
                 break
-            played = folder / "samples" / f"{key}.npz"
-            if kind == "images" and played.exists():
-                with np.load(played, allow_pickle=False) as data:
-                    some = (data["samples"], data["step"], int(target["levels"]))
-                    drawn.append(_image_samples(*some, name))
+            played = kept.samples(folder, str(key)) if kind == "images" else None
+            if played is not None and played["samples"].ndim == 5:
+                some = (played["samples"], played["step"], int(target["levels"]))
+                drawn.append(_image_samples(*some, name))
                 break
     return drawn
 
@@ -71,8 +70,8 @@ def _quantisers(folder: Path, frame: pd.DataFrame, target: dict[str, Any]) -> li
     few = own[own["N"] <= 2 * MOST_CELLS]
     if density.dim == 2 and len(few):
         key = few[few["N"] == few["N"].max()]["key"].iloc[0]
-        weights = folder / "weights" / f"{key}.safetensors"
-        if weights.exists():
+        weights = kept.weights(folder, str(key))
+        if weights is not None:
             book = checkpoint.read(weights)[0]["codes"].double().numpy()
             sample = density.draw(1500, np.random.default_rng(0))
             drawn.append(codes.voronoi(book, sample))
@@ -111,11 +110,10 @@ def _of_run(
         drawn.append(_grid(model, density, name))
         field = evolution.field_of(model)
         drawn += [] if field is None else [evolution.evolution(field, name)]
-    seen = folder / "pictures" / f"{key}.npz"
-    if seen.exists():
-        with np.load(seen, allow_pickle=False) as data:
-            samples, steps = data["samples"], data["step"]
-            latent = {k: data[k] for k in codes.CAPTIONS if k in data.files}
+    seen = kept.samples(folder, key, "pictures")
+    if seen is not None:
+        samples, steps = seen["samples"], seen["step"]
+        latent = {k: seen[k] for k in codes.CAPTIONS if k in seen and seen[k].ndim == 5}
         if samples.ndim == 5:
             drawn.append(_image_samples(samples, steps, int(target["levels"]), name))
             drawn += codes.latent(latent, int(target["levels"]), name)

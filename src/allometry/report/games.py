@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from allometry.report import kept as files
 from allometry.report import theme
 from allometry.report.runs import RunsLike
 from allometry.report.theme import LIGHT, Spec, layer
@@ -280,18 +281,16 @@ def best(runs: RunsLike, folder: Path) -> list[Best]:
 
 def kept(folder: Path, key: str) -> dict[str, Any] | None:
     """Samples, curve and discriminator that an adversarial run left; `None` where it left none."""
-    path = folder / "samples" / f"{key}.npz"
-    weights = folder / "weights" / f"{key}.safetensors"
-    if not (path.exists() and weights.exists()):
+    path = files.weights(folder, key)
+    found = files.samples(folder, key) if path is not None else None
+    if path is None or found is None or "real" not in found:
         return None
-    with np.load(path, allow_pickle=False) as data:
-        found: dict[str, Any] = {name: data[name] for name in data.files}
-    tensors, about = checkpoint.read(weights)
+    tensors, about = checkpoint.read(path)
     if "discriminator" not in about:
         return None
     own = {k.removeprefix("discriminator."): v for k, v in tensors.items()
            if k.startswith("discriminator.")}  # fmt: skip
-    judge = restore(about["discriminator"], own, weights).float()
+    judge = restore(about["discriminator"], own, path).float()
     pack = int(getattr(judge, "pack", 1))
 
     def logits(x: Tensor) -> Tensor:

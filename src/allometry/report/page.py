@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from allometry._core.cite import cite
 from allometry._core.errors import require
-from allometry._core.files import make_folder, replacing
+from allometry._core.files import inside, make_folder, replacing
 from allometry.laws import Law, Plan
 from allometry.report import (
     densities,
@@ -66,7 +66,8 @@ def write(
     make_folder(path.parent)
     story = story if story is not None else tell(runs, law, plan)
     page, charts = render(runs, story)
-    folder = make_folder(path.with_name(f"{path.stem}_charts")) if charts else None
+    # The page may lie in a study's folder, out of which nothing may lead.
+    folder = make_folder(inside(path.parent, f"{path.stem}_charts")) if charts else None
     for name, picture in charts.items():
         assert folder is not None
         with replacing(folder / f"{name}.svg") as file:

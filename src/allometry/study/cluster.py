@@ -16,7 +16,7 @@ from typing import Any, final
 
 from allometry._core.cores import available_cores
 from allometry._core.errors import WorkerError, require, require_extra
-from allometry._core.files import replacing, storage
+from allometry._core.files import inside, replacing, storage
 from allometry._core.spec import Spec
 from allometry.study.crew import Crew, Member, order
 from allometry.study.drive import Event, drive
@@ -300,7 +300,7 @@ class _Actors(Crew):
             self._ask(index)
             for event, files in batch:
                 for name, data in files.items():
-                    with replacing(self.folder / "weights" / name, "wb") as file:
+                    with replacing(inside(self.folder, "weights", name), "wb") as file:
                         file.write(data)
                 messages.append((index, event))
         return messages

@@ -11,7 +11,24 @@ from typing import Any, final
 import orjson
 
 from allometry._core.errors import StorageError
-from allometry._core.files import storage
+from allometry._core.files import again, is_key, is_there, owned, reading, storage
+
+LONGEST = 1 << 26
+"""Bytes that a line may have."""
+
+_NUMBER = frozenset({int, float, type(None)})
+_WORD = frozenset({str, type(None)})
+_KINDS: dict[str, frozenset[type]] = {
+    "status": frozenset({str}),
+    **dict.fromkeys(("family", "target", "shape", "error", "sample"), _WORD),
+    **dict.fromkeys(("rung", "seed", "N", "N_embedding", "D", "D_unique", "C", "C_6ND"), _NUMBER),
+    **dict.fromkeys(("loss", "loss_se", "test_loss", "test_loss_se", "seconds"), _NUMBER),
+    "versions": frozenset({dict, type(None)}),
+    "measures": frozenset({list, type(None)}),
+}
+"""What the columns that every reader relies on may hold; a family's own are not known here."""
+
+STATUSES = ("done", "failed", "diverged")
 
 
 @final
@@ -39,58 +56,104 @@ class Journal:
         Raises:
             StorageError: A line that is no torn last one is damaged.
         """
-        if not self.path.exists():
+        if not is_there(self.path):
             return
-        begun, before = b"", 0
-        with storage("read", self.path), self.path.open("rb") as file:
+        begun: list[bytes] = []
+        before = waiting = 0
+        with reading(self.path) as file:
             while block := file.read(size):
                 whole, newline, rest = block.rpartition(b"\n")
-                if not newline:
-                    begun += block
-                    continue
-                with undisturbed():
-                    records = self._parsed(begun + whole, before)
-                yield records
-                begun, before = rest, before + len(records)
+                if newline:
+                    with undisturbed():
+                        records = self._parsed(b"".join([*begun, whole]), before)
+                    yield records
+                    before += len(records)
+                    begun, waiting = [rest], len(rest)
+                else:
+                    begun.append(block)
+                    waiting += len(block)
+                if waiting > LONGEST:
+                    raise self._damaged(before + 1, f"it is longer than {LONGEST:,} bytes")
 
     def _parsed(self, lines: bytes, before: int) -> list[dict[str, Any]]:
         """The records of lines of which the first is the one after `before` others."""
         with contextlib.suppress(ValueError):
             # All at once is quicker than line by line, which is for finding a bad one.
             records = orjson.loads(b"[" + lines.replace(b"\n", b",") + b"]")
-            if len(records) == lines.count(b"\n") + 1:
+            if len(records) == lines.count(b"\n") + 1 and _sound(records):
                 return records
         records = []
         for number, line in enumerate(lines.split(b"\n"), start=before + 1):
             try:
-                records.append(json.loads(line))
+                record = orjson.loads(line)
             except ValueError:
-                raise StorageError(
-                    f"Can't read {self.path}: line {number} is damaged. Mend or delete that line; "
-                    "the runs on the other lines are safe."
-                ) from None
+                raise self._damaged(number, "it is not JSON") from None
+            if (why := _unsound(record)) is not None:
+                raise self._damaged(number, why)
+            records.append(record)
         return records
 
+    def _damaged(self, number: int, why: str) -> StorageError:
+        return StorageError(
+            f"Can't read {self.path}: line {number} is damaged ({why}). Mend or delete that line; "
+            "the runs on the other lines are safe."
+        )
+
     def append(self, record: dict[str, Any]) -> None:
-        """Add one record; when this returns it has reached the disk."""
+        """Add one record; when this returns it has reached the disk.
+
+        Raises:
+            TypeError: It is no record that could be read back.
+        """
+        if (why := _unsound(record)) is not None:
+            raise TypeError(f"a run's line can't be written: {why}")
         line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-        with storage("write", self.path):
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                end = _whole(descriptor)
-                os.ftruncate(descriptor, end)
-                try:
-                    _write(descriptor, line, end)
-                except OSError:
-                    os.ftruncate(descriptor, end)  # a full disk leaves no half line behind
-                    raise
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        descriptor = owned(self.path)
+        try:
+            with storage("write", self.path):
+                _append(descriptor, line)
+        finally:
+            os.close(descriptor)
 
     def latest(self) -> dict[str, dict[str, Any]]:
         """The last record of each run by its key, in the order of the first ones."""
         return {record["key"]: record for record in self.read()}
+
+
+def _sound(records: list[Any]) -> bool:
+    """Whether all are records of runs; quick, for there may be a million of them."""
+    if set(map(type, records)) != {dict}:
+        return False
+    # Records of one kind have the same names in the same order, so columns need no looking up.
+    kinds: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for record in records:
+        kinds.setdefault(tuple(record), []).append(record)
+    for names, alike in kinds.items():
+        if "key" not in names:
+            return False
+        columns = dict(zip(names, zip(*map(dict.values, alike), strict=True), strict=True))
+        if not all(map(is_key, columns["key"])):
+            return False
+        if not set(columns.get("status", STATUSES)) <= set(STATUSES):
+            return False
+        for name, allowed in _KINDS.items():
+            if name in columns and not set(map(type, columns[name])) <= allowed:
+                return False
+    return True
+
+
+def _unsound(record: Any) -> str | None:
+    """Why this is no record of a run; `None` where it is one."""
+    if not isinstance(record, dict):
+        return "it is not an object"
+    if not is_key(record.get("key")):
+        return "its key does not name a run"
+    for name, allowed in _KINDS.items():
+        if name in record and type(record[name]) not in allowed:
+            return f"its {name} is of the wrong type"
+    if record.get("status", "done") not in STATUSES:
+        return f"its status is none of {', '.join(STATUSES)}"
+    return None
 
 
 @contextlib.contextmanager
@@ -105,9 +168,23 @@ def undisturbed() -> Iterator[None]:
             gc.enable()
 
 
+def _append(descriptor: int, line: bytes) -> None:
+    end = _whole(descriptor)
+    again(os.ftruncate, descriptor, end)
+    try:
+        _write(descriptor, line, end)
+        again(os.fsync, descriptor)
+    except OSError:
+        # A full disk leaves no half line behind, and what may not be on the disk is no line:
+        # whoever reads it meanwhile would take a run for done that a crash undoes.
+        with contextlib.suppress(OSError):
+            again(os.ftruncate, descriptor, end)
+        raise
+
+
 def _write(descriptor: int, line: bytes, at: int) -> None:
     while line:
-        written = os.pwrite(descriptor, line, at)
+        written = again(os.pwrite, descriptor, line, at)
         line, at = line[written:], at + written
 
 
@@ -117,7 +194,7 @@ def _whole(descriptor: int) -> int:
     step = 1 << 16
     while end > 0:
         start = max(0, end - step)
-        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        found = again(os.pread, descriptor, end - start, start).rfind(b"\n")
         if found >= 0:
             return start + found + 1
         end = start

@@ -1,13 +1,14 @@
 """The runs of a study, read back from its folder."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from allometry._core.errors import InputError, StorageError
-from allometry._core.files import replacing, storage
+from allometry._core.files import inside, is_there, replacing
+from allometry._core.npz import read_arrays
+from allometry.study import about as said
 from allometry.study.frame import frame
 from allometry.study.journal import Journal
 from allometry.study.schedule import read as read_schedule
@@ -22,6 +23,9 @@ COLUMNS = [
 ]
 """The columns every frame has, in this order; a family's own come after them."""
 
+CURVE = ("step", "tokens", "flops", "loss")
+"""The columns of a curve."""
+
 
 @final
 class Runs:
@@ -35,23 +39,17 @@ class Runs:
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise InputError(f"{folder} must be a study folder; got no such folder.")
-        if not (self.folder / "study.json").exists():
+        if not said.there(self.folder):
             raise InputError(
                 f"{folder} must be a study folder; got one without study.json. "
                 "Make a study with `allometry run`."
             )
-        self.journal = Journal(self.folder / "journal.jsonl")
+        self.journal = Journal(inside(self.folder, "journal.jsonl"))
 
     @property
     def about(self) -> dict[str, Any]:
         """What the study is: its target, its plan of runs, versions."""
-        path = self.folder / "study.json"
-        with storage("read", path):
-            text = path.read_text(encoding="utf-8")
-        try:
-            return json.loads(text) | {"folder": str(self.folder)}
-        except ValueError:
-            raise StorageError(f"Can't read {path}: it is not valid JSON.") from None
+        return said.read(self.folder) | {"folder": str(self.folder)}
 
     def frame(self) -> "pd.DataFrame":
         """One row per run, finished or failed, with the columns of `COLUMNS` first."""
@@ -72,8 +70,11 @@ class Runs:
         """
         latest = self.journal.latest()
         expected: dict[str, float] = {}
-        for about in read_schedule(self.folder).values():
-            expected |= about["work"]
+        try:
+            for about in read_schedule(self.folder).values():
+                expected |= about["work"]
+        except StorageError:
+            return None  # how long it takes is all that a reader wants of it
         waiting = [key for key in self.about["runs"] if key not in latest]
         if any(key not in expected for key in waiting):
             return None
@@ -102,17 +103,22 @@ class Runs:
         parts = []
         for key in self.journal.latest():
             path = curve_path(self.folder, key)
-            if path.exists():
-                with storage("read", path), np.load(path, allow_pickle=False) as data:
-                    parts.append(pd.DataFrame({"key": key} | {k: data[k] for k in data.files}))
+            if is_there(path):
+                parts.append(pd.DataFrame({"key": key} | read_arrays(path, _is_curve)))
         if not parts:
-            return pd.DataFrame(columns=["key", "step", "tokens", "flops", "loss"])
+            return pd.DataFrame(columns=["key", *CURVE])
         return pd.concat(parts, ignore_index=True)
 
 
 def curve_path(folder: Path, key: str) -> Path:
     """The columnar file of one run's curve."""
-    return folder / "curves" / f"{key}.npz"
+    return inside(folder, "curves", f"{key}.npz")
+
+
+def _is_curve(arrays: dict[str, np.ndarray]) -> bool:
+    """Whether these are columns of one length with the names that every curve has."""
+    lengths = {array.shape for array in arrays.values()}
+    return set(CURVE) <= set(arrays) and len(lengths) == 1 and len(*lengths) == 1
 
 
 def write_curve(folder: Path, key: str, curve: dict[str, list[float]]) -> None:

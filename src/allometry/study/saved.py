@@ -8,6 +8,7 @@ from typing import final
 from torch import nn
 
 from allometry._core.errors import InputError
+from allometry._core.files import inside, is_there
 from allometry.targets import Vocabulary, vocabulary_from_dict
 from allometry.train import checkpoint
 from allometry.train.restore import restore
@@ -62,7 +63,7 @@ def _best(folder: Path) -> Path:
     frame = Runs(folder).frame()
     done = frame[frame["status"] == "done"].sort_values("loss")
     for key in done["key"]:
-        path = folder / "weights" / f"{key}.safetensors"
-        if path.exists():
+        path = inside(folder, "weights", f"{key}.safetensors")
+        if is_there(path):
             return path
     raise InputError(f"{folder} must hold a finished run with its weights; got none.")

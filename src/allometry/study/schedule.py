@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any, final
 
 import numpy as np
 
-from allometry._core.files import replacing, storage
+from allometry._core.errors import StorageError
+from allometry._core.files import inside, is_key, is_there, read_json, replacing
 from allometry._core.spec import Spec
 from allometry.study.prices import LARGEST_PACK, find
 from allometry.study.probe import Price, Ways, probe, probe_compiled
@@ -31,6 +33,9 @@ LONG = 1800.0
 
 Trying takes 10 to 30 s a shape on a core, and what is compiled takes a fifth to a third less.
 """
+
+MOST_THREADS = 1 << 12
+"""Of a process; a schedule that asks for more is none of ours."""
 
 PAYS = 0.9
 """Share of a packed step's time below which it is traced."""
@@ -64,7 +69,7 @@ class Schedule:
             about = {"keys": keys, "how": asdict(bundle.how)}
             about |= {"work": {task.key: task.work for task in bundle.tasks}}
             kept.setdefault(bundle.name, about)
-        with replacing(folder / "schedule.json") as file:
+        with replacing(inside(folder, "schedule.json")) as file:
             json.dump(kept, file, indent=1)
 
 
@@ -74,11 +79,37 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
     How a sum is rounded depends on what is packed and on how many threads, so what was once
     decided stays: a resumed run ends in the same digits as an undisturbed one.
     """
-    path = folder / "schedule.json"
-    if not path.exists():
+    path = inside(folder, "schedule.json")
+    if not is_there(path):
         return {}
-    with storage("read", path):
-        return json.loads(path.read_text(encoding="utf-8"))
+    said = read_json(path)
+    if not isinstance(said, dict) or not all(itertools.starmap(_sound, said.items())):
+        raise StorageError(
+            f"Can't read {path}: it is not a schedule. Delete it; what is left to do is then "
+            "scheduled anew."
+        )
+    return said
+
+
+def _sound(name: object, about: object) -> bool:
+    """Whether this is a bundle as `Schedule.save` writes it, its names all keys."""
+    if not is_key(name) or not isinstance(about, dict):
+        return False
+    keys, work, how = (about.get(part) for part in ("keys", "work", "how"))
+    if not isinstance(keys, list) or not isinstance(work, dict) or not isinstance(how, dict):
+        return False
+    if not all(map(is_key, keys)) or not set(keys) <= set(work):
+        return False
+    if not all(type(w) in (int, float) and 0 <= w < math.inf for w in work.values()):
+        return False
+    if not set(how) <= {field.name for field in dataclasses.fields(How)}:
+        return False
+    size, threads = how.get("size", 1), how.get("threads")
+    if type(size) is not int or not 1 <= size <= len(keys):
+        return False
+    if threads is not None and (type(threads) is not int or not 1 <= threads <= MOST_THREADS):
+        return False
+    return all(type(how.get(name, False)) is bool for name in ("compiled", "traced"))
 
 
 def bundles(tasks: Iterable[Task], folder: Path) -> list[Bundle]:

@@ -1,7 +1,6 @@
 """Recipes x ladder of sizes x seeds on one target, carried out and journalled."""
 
 import importlib.metadata
-import json
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Any, Protocol, final, runtime_checkable
 import torch
 
 from allometry._core.errors import InputError, StorageError, require
-from allometry._core.files import make_folder, replacing
+from allometry._core.files import inside, make_folder, remove, storage, sweep
 from allometry._core.spec import Spec
+from allometry.study import about as said
 from allometry.study.executors import Event, Executor, local
 from allometry.study.journal import Journal
 from allometry.study.lock import locked
@@ -96,7 +96,7 @@ class Study:
 
     def tasks(self, folder: Path | str) -> list[Task]:
         """What is left to do in `folder`: all but the runs that are done or have diverged."""
-        latest = Journal(Path(folder) / "journal.jsonl").latest()
+        latest = Journal(inside(folder, "journal.jsonl")).latest()
         settled = {key for key, record in latest.items() if record["status"] != "failed"}
         return [Task(spec, spec().work()) for spec in self.specs() if spec.key not in settled]
 
@@ -152,9 +152,11 @@ class Study:
         """
         folder = make_folder(folder)
         with locked(folder):
-            for part in ("curves", "weights", "checkpoints"):
-                make_folder(folder / part)
-            journal = Journal(folder / "journal.jsonl")
+            for part in ("curves", "weights", "checkpoints", "samples", "pictures"):
+                place = inside(folder, part)
+                if part not in ("samples", "pictures"):
+                    sweep(make_folder(place))
+            journal = Journal(inside(folder, "journal.jsonl"))
             self._write_about(folder, [spec.key for spec in self.specs()])
             if schedule is not None:
                 schedule.save(folder)
@@ -182,18 +184,17 @@ class Study:
             "seeds": self.seeds,
             "versions": versions(),
         }
-        path = folder / "study.json"
-        if path.exists():
-            old = json.loads(path.read_text(encoding="utf-8"))
-            if old["target"].get("fingerprint") != about["target"].get("fingerprint"):
+        if said.there(folder):
+            old = said.read(folder)
+            before = old.get("target", {})
+            if before.get("fingerprint") != about["target"].get("fingerprint"):
                 raise InputError(
                     f"{folder} must be a folder of the same target; got one that holds a study "
-                    f"of {old['target'].get('name')!r}. Choose another folder."
+                    f"of {before.get('name')!r}. Choose another folder."
                 )
             # A folder extends itself: what earlier calls asked for stays on the list.
-            about["runs"] = list(dict.fromkeys([*old["runs"], *keys]))
-        with replacing(path) as file:
-            json.dump(about, file, indent=1)
+            about["runs"] = list(dict.fromkeys([*old.get("runs", []), *keys]))
+        said.write(folder, about)
 
 
 def default_tokens(target: Target) -> list[float]:
@@ -234,8 +235,9 @@ def _clear(folder: Path, bundle: Bundle, left: dict[str, Bundle]) -> None:
     if all(task.key not in left for task in bundle.tasks):
         # Its own, and those of runs that went on by themselves or were begun again.
         for name in (bundle.name, *(task.key for task in bundle.tasks)):
-            for path in (folder / "checkpoints").glob(f"{name}.*"):
-                path.unlink(missing_ok=True)
+            for path in inside(folder, "checkpoints").glob(f"{name}.*"):
+                with storage("delete", path):
+                    remove(path)
 
 
 def versions() -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from allometry._core.errors import StorageError
-from allometry._core.files import replacing, storage
+from allometry._core.files import check_regular, is_there, rename, replacing, storage, sync
 from allometry.train.group import like, whole
 
 
@@ -74,10 +73,9 @@ def write(path: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> N
         file.write(data)
         # The older copy makes room only once the new one has reached the disk: between the two
         # renames a reader finds the older one, and a full disk costs neither its place.
-        file.flush()
-        os.fsync(file.fileno())
-        if path.exists():
-            path.replace(previous(path))
+        sync(file)
+        if is_there(path):
+            rename(path, previous(path))
 
 
 def previous(path: Path) -> Path:
@@ -91,9 +89,10 @@ def newest(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     Raises:
         StorageError: There are some, and none of them is whole.
     """
-    there = [each for each in (path, previous(path)) if each.exists()]
+    there = [each for each in (path, previous(path)) if is_there(each)]
     for each in there:
         try:
+            check_regular(each)
             tensors, metadata = read(each)
             words = metadata.get("progress", "")
             if metadata.get("sha256") != checksum(tensors, words):
@@ -123,6 +122,7 @@ def save_weights(path: Path, model: nn.Module, metadata: dict[str, str]) -> None
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a safetensors file; a torn or foreign file is refused in words."""
+    check_regular(path, link=True)
     with storage("read", path):
         try:
             with safetensors.safe_open(path, framework="pt") as file:

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
-from allometry._core.files import make_folder, replacing
+from allometry._core.files import inside, make_folder, replacing
 from allometry._core.spec import Spec
 from allometry.models import autoencoders, flows
 from allometry.study.recipes.judged import drawn, worth
@@ -184,7 +184,7 @@ class FlowRun(TrainingRequest):
         about = {"family": self.family, "model": json.dumps(self.shape.to_dict())}
         about |= {"target": target.name, "unit": target.unit}
         checkpoint.save_weights(place.weights, model, about)
-        pictures = make_folder(place.folder / "pictures")
+        pictures = make_folder(inside(place.folder, "pictures"))
         with replacing(pictures / f"{place.key}.npz", "wb") as file:
             # Weights may have been resumed: the samples are those of the steps at the end.
             steps = np.asarray(trained.curve.step[-len(seen) :])

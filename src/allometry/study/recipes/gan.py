@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from allometry._core.errors import DivergedError, require
-from allometry._core.files import make_folder, replacing
+from allometry._core.files import inside, make_folder, replacing
 from allometry._core.spec import Spec
 from allometry.measure import sliced_wasserstein
 from allometry.models.gan import Discriminator, Generator
@@ -217,7 +217,7 @@ class GanRun(Request):
             "discriminator": json.dumps(judge.to_dict()),
         }
         checkpoint.save_weights(place.weights, weights, about)
-        folder = make_folder(place.folder / "samples")
+        folder = make_folder(inside(place.folder, "samples"))
         with replacing(folder / f"{place.key}.npz", "wb") as file:
             np.savez(file, allow_pickle=False, **seen.arrays())
 

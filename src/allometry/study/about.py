@@ -1,0 +1,78 @@
+"""What a folder says of its study (`study.json`), checked: anyone may have written it."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from allometry._core.errors import InputError, StorageError
+from allometry._core.files import inside, is_key, is_there, read_json, replacing
+
+_WORDS = ("name", "target", "unit", "kind", "token", "fingerprint", "question")
+
+
+def there(folder: Path) -> bool:
+    """Whether the folder says what it is."""
+    return is_there(folder / "study.json")
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The folder's `study.json`.
+
+    Raises:
+        StorageError: It can't be read, or does not have the form in which studies are written.
+    """
+    path = inside(folder, "study.json")
+    said = read_json(path)
+    if (why := _unsound(said)) is not None:
+        raise StorageError(f"Can't read {path}: {why}. Restore it, or begin in another folder.")
+    return said
+
+
+def write(folder: Path, about: dict[str, Any]) -> None:
+    """Put `about` in the place of what the folder said; numbers that are none become null."""
+    if (why := _unsound(about)) is not None:
+        raise InputError(f"A study must describe itself in plain values; {why}.")
+    with replacing(inside(folder, "study.json"), "wb") as file:
+        file.write(orjson.dumps(about, option=orjson.OPT_INDENT_2))
+
+
+def _unsound(said: Any) -> str | None:
+    """Why this is not what a study wrote; `None` where it may be."""
+    if not isinstance(said, dict):
+        return "it does not hold an object"
+    target, runs = said.get("target", {}), said.get("runs", [])
+    if not isinstance(target, dict):
+        return "its target is not an object"
+    if not isinstance(runs, list) or not all(map(is_key, runs)):
+        return "its runs are not a list of keys"
+    if not isinstance(said.get("versions", {}), dict):
+        return "its versions are not an object"
+    return _unsound_target(target)
+
+
+def _unsound_target(target: dict[str, Any]) -> str | None:
+    """The same of the part that tells of the target, where the report relies on it."""
+    for name in _WORDS:
+        if not isinstance(target.get(name), str | None):
+            return f"its target's {name} is not text"
+    if not isinstance(target.get("D_unique"), int | float | None):
+        return "its target's D_unique is not a number"
+    for name in ("tokens", "characters"):
+        each = target.get(name)
+        if isinstance(each, dict) and not all(isinstance(n, int | float) for n in each.values()):
+            return f"its target's {name} are not numbers"
+    if target.get("kind") == "points" and not isinstance(target.get("density"), dict):
+        return "its target has no density"
+    if target.get("kind") == "images":
+        shape = target.get("shape")
+        levels = target.get("levels")
+        if not isinstance(shape, list) or not all(map(_length, shape)):
+            return "its target's shape is not a list of lengths"
+        if not _length(levels) or levels == 1:
+            return "its target's levels are not a whole number above 1"
+    return None
+
+
+def _length(value: object) -> bool:
+    return isinstance(value, int) and 0 < value < 1 << 24
