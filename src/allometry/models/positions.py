@@ -94,6 +94,9 @@ def indices(
 
 
 def _angles(context: int, pairs: int, size: int) -> Float[Tensor, "c half"]:
-    time = torch.arange(context, dtype=torch.float64)[:, None]
-    angle = time * 10_000.0 ** (-2 * torch.arange(pairs, dtype=torch.float64) / size)
-    return angle.to(torch.get_default_dtype())
+    # Computed here even for a model that is made nowhere: arithmetic on shapes alone imports
+    # torch's compiler, which takes seconds.
+    where = {"dtype": torch.float64, "device": "cpu"}
+    time = torch.arange(context, **where)[:, None]
+    angle = time * 10_000.0 ** (-2 * torch.arange(pairs, **where) / size)
+    return angle.to(torch.get_default_device(), torch.get_default_dtype())

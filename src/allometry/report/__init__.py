@@ -1,21 +1,32 @@
 """Reports: what the runs tell, as a story, a page, charts and terminal tables."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from allometry.laws import Law, Plan
-from allometry.report.runs import RunsLike
-from allometry.report.story import Story, tell
+if TYPE_CHECKING:
+    from allometry.laws import Law, Plan
+    from allometry.report.runs import RunsLike
+    from allometry.report.story import Story, tell
 
 __all__ = ["Story", "tell", "write"]
 
 
+def __getattr__(name: str) -> Any:
+    # Stories import pandas, and whoever only needs words for numbers should not wait for it.
+    if name in ("Story", "tell"):
+        from allometry.report import story
+
+        return getattr(story, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def write(
     path: Path | str,
-    runs: RunsLike,
-    law: Law | None = None,
-    plan: Plan | None = None,
+    runs: "RunsLike",
+    law: "Law | None" = None,
+    plan: "Plan | None" = None,
     *,
-    story: Story | None = None,
+    story: "Story | None" = None,
 ) -> Path:
     """Write the report of a study as one HTML file; see `allometry.report.page.write`."""
     # Altair takes half a second to import, and the command line reads stories without it.

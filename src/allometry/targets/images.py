@@ -6,6 +6,7 @@ Letters: n images, c channels, h height, w width.
 import hashlib
 import math
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
@@ -82,10 +83,14 @@ class Images:
     @staticmethod
     def digits(splits: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> "Images":
         """scikit-learn's 1,797 handwritten digits, 8 x 8, values 0 to 16, with their classes."""
-        from sklearn.datasets import load_digits
-
-        data: Any = load_digits()
-        made = Images(data.images.astype(np.int64), 17, data.target, "digits", splits, seed)
+        # The file itself: importing what reads it takes a second.
+        found = find_spec("sklearn")
+        assert found is not None
+        assert found.origin is not None
+        path = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+        rows = np.loadtxt(path, delimiter=",")
+        images, labels = rows[:, :-1].reshape(-1, 8, 8), rows[:, -1].astype(int)
+        made = Images(images.astype(np.int64), 17, labels, "digits", splits, seed)
         return made._from(Images.digits, {"splits": list(splits), "seed": seed})
 
     @staticmethod

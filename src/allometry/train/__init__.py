@@ -1,6 +1,12 @@
 """Weights that are learnt: objectives, optimiser, schedule, budget, loop, checkpoint."""
 
-from allometry.train.budget import Budget, count_flops, count_parameters, count_training_flops
+from allometry.train.budget import (
+    Budget,
+    Flops,
+    count_flops,
+    count_parameters,
+    count_training_flops,
+)
 from allometry.train.crowd import Crowd, Ended
 from allometry.train.device import On
 from allometry.train.evaluate import evaluate, token_losses
@@ -19,6 +25,7 @@ __all__ = [
     "Crowd",
     "Curve",
     "Ended",
+    "Flops",
     "Group",
     "Judge",
     "On",

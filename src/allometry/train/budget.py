@@ -1,14 +1,22 @@
 """What a run costs: parameters N, data D, compute C."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from allometry.train.objectives import next_token
+
+SMALL = 3e6
+"""Parameters up to which operations are counted on numbers, and beyond which on shapes alone.
+
+Shapes take no memory, but some of their operations import torch's compiler, which takes seconds.
+"""
 
 
 @final
@@ -50,16 +58,88 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
     return sum(everything.values()) - embedding, embedding
 
 
+@final
+class Flops(TorchDispatchMode):
+    """Floating-point operations of all that is computed inside, operator by operator.
+
+    A multiply and an add are two. The formulas are torch's own (`torch.utils.flop_counter`); its
+    counter gives the same numbers, but imports torch's compiler at the first operator.
+
+    Example:
+        >>> with Flops() as counter:
+        ...     _ = torch.ones(2, 3) @ torch.ones(3, 4)
+        >>> counter.total
+        48.0
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0.0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import its compiler in order to keep it away from here
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Carry an operator out, or the operators that it stands for, and count."""
+        kwargs = kwargs or {}
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is None and func is not torch.ops.prim.device.default:
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        out = func(*args, **kwargs)
+        if formula is not None:
+            self.total += formula(*args, **kwargs, out_val=out)
+        return out
+
+
+def count_cost(
+    make: Callable[[], nn.Module],
+    loss: Callable[[nn.Module], Tensor],
+    about: float | None = None,
+) -> tuple[int, int, float]:
+    """N, N_embedding and the FLOPs of `loss(model)` with its gradient, for `make()`.
+
+    Both are called where tensors are made by default, which is nowhere for large models. Attention
+    is counted in its plain form, whose count the fused kernels' dispatch would hide.
+
+    Args:
+        make: Makes the model.
+        loss: Its loss on a batch made there and then.
+        about: How many parameters it has, roughly; counted on shapes if not given.
+    """
+    if about is None:
+        with torch.device("meta"):
+            about = sum(p.numel() for p in make().parameters())
+    threads = torch.get_num_threads()
+    # What is drawn here must not change what a run draws later.
+    with torch.random.fork_rng(devices=[]):
+        where = "cpu" if about <= SMALL else "meta"
+        try:
+            torch.set_num_threads(1)  # a batch of one: several would wait for one another
+            with torch.device(where), sdpa_kernel(SDPBackend.MATH):
+                model = make()
+                with Flops() as counter:
+                    loss(model).backward()
+        finally:
+            torch.set_num_threads(threads)
+    return *count_parameters(model), counter.total
+
+
 def count_flops(model: nn.Module, tokens: Tensor) -> float:
     """FLOPs of one forward and backward pass of the next-token loss on `tokens` (b, n+1).
 
-    Counted by torch operator by operator (a multiply and an add are two). Attention is traced in
-    its plain form, whose count the fused kernels' dispatch would hide.
+    Counted by torch's formulas operator by operator (a multiply and an add are two). Attention is
+    traced in its plain form, whose count the fused kernels' dispatch would hide.
     """
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+    with Flops() as counter, sdpa_kernel(SDPBackend.MATH):
         next_token(model, tokens).backward()
     model.zero_grad(set_to_none=True)
-    return float(counter.get_total_flops())
+    return counter.total
 
 
 def count_training_flops(model: nn.Module, *, vocabulary: int, context: int, tokens: int) -> float:
@@ -69,3 +149,24 @@ def count_training_flops(model: nn.Module, *, vocabulary: int, context: int, tok
         vocabulary, (1, context + 1), generator=torch.Generator().manual_seed(0)
     ).to(device)
     return count_flops(model, window) * (tokens / context)
+
+
+def count_next_token(
+    make: Callable[[], nn.Module], *, vocabulary: int, context: int, about: float | None = None
+) -> tuple[int, int, float]:
+    """N, N_embedding and training FLOPs per token of a model that predicts the next one.
+
+    Args:
+        make: Makes the model.
+        vocabulary: Of tokens.
+        context: Tokens it sees.
+        about: As for `count_cost`.
+    """
+
+    def loss(model: nn.Module) -> Tensor:
+        # Made as every other tensor is: on the device that is the default.
+        window = torch.randint(vocabulary, (1, context + 1))
+        return next_token(model, window)
+
+    N, N_embedding, flops = count_cost(make, loss, about)
+    return N, N_embedding, flops / context

@@ -11,7 +11,6 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
@@ -22,7 +21,7 @@ from allometry.study.recipes.quantiser import UNIT, rows
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Images
 from allometry.train import checkpoint, objectives
-from allometry.train.budget import Budget, count_parameters
+from allometry.train.budget import Budget, count_cost, count_parameters
 from allometry.train.loop import descend
 from allometry.train.optimiser import adamw
 
@@ -200,11 +199,12 @@ def made(
 @functools.cache
 def _cost(shape: Spec) -> tuple[int, float]:
     """N and training FLOPs per example of the plain objective."""
-    with torch.device("meta"):
-        model = shape()
-        with FlopCounterMode(display=False) as counter:
-            objectives.reconstruction(model, torch.zeros(2, *shape.arguments["shape"])).backward()
-    return count_parameters(model)[0], float(counter.get_total_flops()) / 2
+
+    def loss(model: Any) -> Tensor:
+        return objectives.reconstruction(model, torch.zeros(2, *shape.arguments["shape"]))
+
+    N, _, flops = count_cost(shape, loss)
+    return N, flops / 2
 
 
 def grow(family: str, shape: Sequence[int], N: float) -> int:

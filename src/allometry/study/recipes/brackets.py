@@ -21,7 +21,7 @@ from allometry.models import CausalConvolution, Recurrent, Transformer
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Brackets
 from allometry.train import checkpoint
-from allometry.train.budget import Budget, count_parameters, count_training_flops
+from allometry.train.budget import Budget, count_next_token, count_parameters
 from allometry.train.loop import Progress, descend
 from allometry.train.objectives import next_token
 from allometry.train.optimiser import adamw
@@ -120,7 +120,10 @@ class TwinRun(Request):
 
     def model(self) -> nn.Module:
         """The untrained model."""
-        rng = torch.Generator().manual_seed(self.seed)
+        return self.drawn(torch.Generator().manual_seed(self.seed))
+
+    def drawn(self, rng: torch.Generator | None) -> nn.Module:
+        """A model of this shape."""
         v, w = self.target.size, self.width
         if self.family == "convolution":
             return CausalConvolution(v, w, self.depth, rng=rng)
@@ -271,12 +274,13 @@ def _measured(near: dict[str, Estimate], far: dict[str, Estimate]) -> dict[str, 
 def _cost(family: str, width: int, depth: int, v: int, length: int) -> tuple[int, int, float]:
     """N, N_embedding and training FLOPs per symbol."""
     target = Brackets((v - 1) // 2, 1, length)
-    model = TwinRun(target, family, width, depth, 1, 1, 1e-3, 0, 0).model()
-    N, ends = count_parameters(model)
-    if isinstance(model, Recurrent):
+    run = TwinRun(target, family, width, depth, 1, 1, 1e-3, 0, 0)
+    make = functools.partial(run.drawn, None)
+    if family == "lstm":
+        N, ends = count_parameters(make())
         return N, ends, 6.0 * (N + v * width)
-    flops = count_training_flops(model, vocabulary=v, context=length, tokens=length)
-    return N, ends, flops / length
+    about = 12 * depth * width**2
+    return count_next_token(make, vocabulary=v, context=length, about=about)
 
 
 def twins(

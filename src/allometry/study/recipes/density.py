@@ -9,9 +9,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor, nn
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
@@ -24,7 +22,7 @@ from allometry.study.recipes.losses import objective, step_batch
 from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Images, Points, Table
 from allometry.train import checkpoint
-from allometry.train.budget import Budget, count_parameters
+from allometry.train.budget import Budget, count_cost, count_parameters
 from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
 from allometry.train.training import Training
@@ -305,31 +303,34 @@ def loss_on(model: nn.Module, target: Vectors, split: str, batch: int = 1000) ->
 @functools.cache
 def _cost(shape: Spec) -> tuple[int, float]:
     """N and training FLOPs per example: the same for every seed and budget."""
-    with torch.device("meta"):
-        model = shape()
+
+    def loss(model: Any) -> Tensor:
         x = torch.zeros(2, *model.shape)
-        # Attention is counted in its plain form, which fused kernels would hide.
-        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-            flow = model.flow if isinstance(model, flows.Dequantised) else model
-            given = [torch.zeros(2, CODE)] if isinstance(model, autoencoders.VAE) else []
-            whole = isinstance(model, flows.DiscreteFlow)
-            flow.log_prob(x.long() if whole else x, *given).sum().backward()
-    N = count_parameters(model)[0]
+        flow = model.flow if isinstance(model, flows.Dequantised) else model
+        given = [torch.zeros(2, CODE)] if isinstance(model, autoencoders.VAE) else []
+        whole = isinstance(model, flows.DiscreteFlow)
+        return flow.log_prob(x.long() if whole else x, *given).sum()
+
+    N, _, flops = count_cost(shape, loss)
     # Layers without matrices have nothing that is counted: each number multiplies and adds once.
-    return N, float(counter.get_total_flops()) / 2 or 6.0 * N
+    return N, flops / 2 or 6.0 * N
 
 
 def grow(family: str, shape: Sequence[int], levels: int | None, N: float) -> tuple[int, int]:
     """Layers and width of a flow with about `N` parameters: the number of layers stays."""
     layers = LAYERS[family]
 
-    @functools.cache
     def size(width: int) -> int:
-        sizes = {"layers": layers, "width": width, "rng": None}
-        with torch.device("meta"):
-            return count_parameters(made(family, shape, levels, **sizes))[0]
+        return _size(family, tuple(shape), levels, layers, width)
 
     return layers, nearest_width(size, N, 128 if family in ("planar", "radial") else 4096)
+
+
+@functools.cache
+def _size(family: str, shape: tuple[int, ...], levels: int | None, layers: int, width: int) -> int:
+    with torch.device("meta"):
+        model = made(family, shape, levels, layers=layers, width=width, rng=None)
+    return count_parameters(model)[0]
 
 
 def nearest_width(size: Callable[[int], int], N: float, most: int = 4096) -> int:

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from allometry._core.errors import DivergedError, require
 from allometry._core.files import inside, make_folder, replacing
@@ -300,17 +299,11 @@ def _cost(
         turns=3 if wasserstein else 1,
     )
     contest = Contest(Packed([G]), Packed([D]), torch.zeros(2, G.dim).float(), rules)
-    with FlopCounterMode(display=False) as counter:
-        contest.step()
-    flops = float(counter.get_total_flops())
-    if unroll or wasserstein:
-        # The counter fails on second derivatives. A backward pass of a backward pass costs two of
-        # the first: a step ahead is three of the discriminator's own, a penalty one more turn.
-        with FlopCounterMode(display=False) as counter:
-            contest.step_judge()
-        more = 3 * unroll + (rules.turns if wasserstein else 0)
-        flops += more * float(counter.get_total_flops())
-    return count_parameters(G)[0], flops
+    judging, making = contest.flops()
+    # The counter fails on second derivatives. A backward pass of a backward pass costs two of the
+    # first: a step ahead is three of the discriminator's own, a penalty one more turn.
+    turns = rules.turns + 3 * unroll + (rules.turns if wasserstein else 0)
+    return count_parameters(G)[0], turns * judging + making
 
 
 def grow(N: float, depth: int = 3, dim: int = 2, latent: int = 2) -> int:

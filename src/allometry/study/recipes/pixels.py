@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Int
 from numpy import ndarray
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
@@ -29,7 +28,7 @@ from allometry.study.recipes.outcome import outcome
 from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Images
 from allometry.train import checkpoint
-from allometry.train.budget import Budget, count_parameters
+from allometry.train.budget import Budget, count_cost
 from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
 from allometry.train.training import Training
@@ -203,11 +202,11 @@ def _shape(target: Images, width: int, depth: int) -> Spec:
 def _cost(shape: Spec, image: tuple[int, ...]) -> tuple[int, int, float]:
     """N, N_embedding and training FLOPs per image: the same for every seed and budget."""
     c, h, w = image
-    with torch.device("meta"):
-        model: nn.Module = shape()
-        with FlopCounterMode(display=False) as counter:
-            nats(model, torch.zeros(1, h, w * c, dtype=torch.int64)).backward()
-    return *count_parameters(model), float(counter.get_total_flops())
+
+    def loss(model: nn.Module) -> Tensor:
+        return nats(model, torch.zeros(1, h, w * c, dtype=torch.int64))
+
+    return count_cost(shape, loss)
 
 
 def pixelcnn(

@@ -17,7 +17,7 @@ from allometry.study.recipes.words import about, generate, same_text, text_train
 from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Sources, Text
 from allometry.train import checkpoint
-from allometry.train.budget import Budget, count_parameters, count_training_flops
+from allometry.train.budget import Budget, count_next_token, count_parameters
 from allometry.train.evaluate import evaluate
 from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
@@ -166,8 +166,7 @@ def _cost(shape: Spec, V: int, width: int, context: int) -> tuple[int, int, floa
         # torch's counter sees nothing inside the fused recurrent kernels: each weight of a layer
         # multiplies and adds once a token, and twice as much on the way back.
         return N, N_embedding, 6.0 * (N + V * width)
-    flops = count_training_flops(model, vocabulary=V, context=context, tokens=context)
-    return N, N_embedding, flops / context
+    return count_next_token(shape, vocabulary=V, context=context)
 
 
 def _requests(

@@ -13,8 +13,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
@@ -25,7 +23,7 @@ from allometry.study.recipes.transformer import BASE_WIDTH, HEAD
 from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Transduction
 from allometry.train import checkpoint
-from allometry.train.budget import Budget, count_parameters
+from allometry.train.budget import Budget, count_cost
 from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
 from allometry.train.training import Training
@@ -200,13 +198,14 @@ def _cost(
     kind: str, vocabulary: int, width: int, depth: int, length: int
 ) -> tuple[int, int, float]:
     """N, N_embedding and training FLOPs per pair, counted on one."""
-    model = writer(kind, vocabulary, width, depth, length)
-    N, N_embedding = count_parameters(model)
-    source = torch.zeros(1, length, dtype=torch.int64)
-    answer = torch.zeros(1, length + 2, dtype=torch.int64)
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        answered(model, source, answer, vocabulary - 1)[0].sum().backward()
-    return N, N_embedding, float(counter.get_total_flops())
+
+    def loss(model: nn.Module) -> Tensor:
+        source = torch.zeros(1, length, dtype=torch.int64)
+        answer = torch.zeros(1, length + 2, dtype=torch.int64)
+        return answered(model, source, answer, vocabulary - 1)[0].sum()
+
+    make = functools.partial(writer, kind, vocabulary, width, depth, length)
+    return count_cost(make, loss, 28 * depth * width**2)
 
 
 def transduction(

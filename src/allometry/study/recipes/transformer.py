@@ -17,7 +17,7 @@ from allometry.study.recipes.words import about, generate, same_text, text_train
 from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Sources, Text
 from allometry.train import checkpoint
-from allometry.train.budget import Budget, count_parameters, count_training_flops
+from allometry.train.budget import Budget, count_next_token
 from allometry.train.evaluate import evaluate
 from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
@@ -156,11 +156,10 @@ def cost(
     vocabulary: int, width: int, depth: int, heads: int, context: int
 ) -> tuple[int, int, float]:
     """N, N_embedding and training FLOPs per token: the same for every seed and budget."""
-    with torch.device("meta"):
-        model = decoder(vocabulary, width, depth, heads, context, None)
-    N, N_embedding = count_parameters(model)
-    flops = count_training_flops(model, vocabulary=vocabulary, context=context, tokens=context)
-    return N, N_embedding, flops / context
+    make = functools.partial(decoder, vocabulary, width, depth, heads, context, None)
+    return count_next_token(
+        make, vocabulary=vocabulary, context=context, about=12 * depth * width**2
+    )
 
 
 def transformer(

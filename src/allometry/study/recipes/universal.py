@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor, nn
 
 from allometry import construct
 from allometry._core.errors import require
@@ -25,7 +23,7 @@ from allometry.study.recipes.transformer import grow
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import SequenceFunction
 from allometry.train import checkpoint
-from allometry.train.budget import Budget, count_parameters
+from allometry.train.budget import Budget, count_cost
 from allometry.train.loop import Progress, descend
 from allometry.train.objectives import squared_error
 from allometry.train.optimiser import adamw
@@ -140,6 +138,10 @@ class LearnerRun(Request):
 
     def model(self) -> Transformer:
         """The untrained model, reading and writing columns as the constructions do."""
+        return self.drawn(torch.Generator().manual_seed(self.seed))
+
+    def drawn(self, rng: torch.Generator | None) -> Transformer:
+        """A model of this shape."""
         return Transformer(
             *(None, self.width, self.depth, self.heads, self.target.n),
             kind="encoder",
@@ -148,7 +150,7 @@ class LearnerRun(Request):
             outputs=self.target.d,
             columns=True,
             readout_scale=BASE_WIDTH / self.width,
-            rng=torch.Generator().manual_seed(self.seed),
+            rng=rng,
         )
 
     def budget(self) -> Budget:
@@ -218,11 +220,12 @@ def _cost(
 ) -> tuple[int, int, float]:
     """N, N_embedding and training FLOPs per sequence."""
     run = LearnerRun(target(), width, depth, heads, 1, 1, 1e-3, 0, 0)
-    model, x = run.model(), torch.zeros(1, d, n)
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        squared_error(model, x, x).backward()
-    N, ends = count_parameters(model)
-    return N, ends, float(counter.get_total_flops())
+
+    def loss(model: nn.Module) -> Tensor:
+        x = torch.zeros(1, d, n)
+        return squared_error(model, x, x)
+
+    return count_cost(functools.partial(run.drawn, None), loss, 12 * depth * width**2)
 
 
 def built(

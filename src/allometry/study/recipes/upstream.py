@@ -23,7 +23,7 @@ from allometry.study.recipes.transformer import BASE_WIDTH, grow
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Sources
 from allometry.train import checkpoint
-from allometry.train.budget import Budget, count_parameters, count_training_flops
+from allometry.train.budget import Budget, count_next_token
 from allometry.train.evaluate import evaluate
 from allometry.train.loop import descend
 from allometry.train.objectives import next_token
@@ -226,11 +226,10 @@ def _cost(
     task: str, vocabulary: int, width: int, depth: int, heads: int, context: int
 ) -> tuple[int, int, float]:
     """N, N_embedding and training FLOPs per symbol."""
-    with torch.device("meta"):
-        model = body(task, vocabulary, width, depth, heads, context)
-    N, N_embedding = count_parameters(model)
-    flops = count_training_flops(model, vocabulary=vocabulary, context=context, tokens=context)
-    return N, N_embedding, flops / context
+    make = functools.partial(body, task, vocabulary, width, depth, heads, context)
+    return count_next_token(
+        make, vocabulary=vocabulary, context=context, about=12 * depth * width**2
+    )
 
 
 def upstream(

@@ -3,6 +3,7 @@
 Letters: M members, b batch, d size of a point, P parameters.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, final
@@ -13,6 +14,7 @@ from torch import Tensor, nn, optim
 
 from allometry._core.errors import DivergedError, require
 from allometry.train.adversarial import NON_SATURATING, Costs, gradient_penalty
+from allometry.train.budget import Flops
 from allometry.train.game.traced import listed
 from allometry.train.packed import Packed, Stepper, together
 
@@ -160,14 +162,33 @@ class Contest:
         self.G, self.D, self.rules = generators, discriminators, rules
         latent = int(getattr(generators.skeleton, "latent"))  # noqa: B009 - a module's attribute
         self.draws = Draws(data, latent, rules.batch, seeds)
-        rate = rules.lr if rules.lr_discriminator is None else rules.lr_discriminator
-        self.step_G = generators.optimiser(optim.Adam, lr=rules.lr, betas=rules.betas)
-        self.step_D = discriminators.optimiser(optim.Adam, lr=rate, betas=rules.betas)
         self.taken = 0
         self.cost_G = self.cost_D = torch.full((M,), torch.nan)
         self._judge, self._make = self._judged, self._made
         if traced:
             self._trace(fuse=traced == "fused")
+
+    @functools.cached_property
+    def step_G(self) -> Stepper:
+        """The generators' optimiser."""
+        return self.G.optimiser(optim.Adam, lr=self.rules.lr, betas=self.rules.betas)
+
+    @functools.cached_property
+    def step_D(self) -> Stepper:
+        """The discriminators'."""
+        rules = self.rules
+        rate = rules.lr if rules.lr_discriminator is None else rules.lr_discriminator
+        return self.D.optimiser(optim.Adam, lr=rate, betas=rules.betas)
+
+    def flops(self) -> tuple[float, float]:
+        """Operations of one turn of the discriminators, and of the generators'."""
+        x, z = self.draws.real(), self.draws.latents()
+        G, D = self.G.flat.detach(), self.D.flat.detach()
+        with Flops() as judging:
+            self._judged(D, G, x, z)
+        with Flops() as making:
+            self._made(G, D, z)
+        return judging.total, making.total
 
     def step(self) -> None:
         """The discriminators' turns, then the generators'."""
