@@ -10,6 +10,7 @@ from typing import Any, final
 
 from allometry._core.errors import StorageError
 from allometry._core.spec import Spec
+from allometry.study.endings import failed
 from allometry.study.worker import Worker
 
 Message = tuple[dict[str, Any], dict[str, bytes]]
@@ -40,8 +41,14 @@ class Actor:
             order: With keys in place of targets.
             stored: These targets in Ray's object store, each with its spec as plain values.
         """
-        runs = [run | {"spec": self._whole(run["spec"], stored)} for run in order["runs"]]
-        folder = self._folder()
+        try:
+            runs = [run | {"spec": self._whole(run["spec"], stored)} for run in order["runs"]]
+            folder = self._folder()
+        except Exception as error:  # the driver waits for events and would wait for ever
+            for run in order["runs"]:
+                self.worker.tell(failed(error) | {"key": run["key"]})
+            self.worker.tell({"event": "ready"})
+            return
         self.worker.carry_out(order | {"runs": runs, "folder": str(folder)})
         if folder != self.seen.parent and not self.worker.stopping.is_set():
             for name in (order["name"], *(run["key"] for run in runs)):

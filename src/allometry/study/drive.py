@@ -16,6 +16,9 @@ RETRIES = 1
 STILLBORN = 3
 """Workers that may die one after another before any of them was heard of."""
 
+UNTOLD = "the worker went on without saying how the run ended"
+"""The reason of a run whose worker is ready for the next."""
+
 
 @final
 @dataclass(frozen=True)
@@ -69,11 +72,13 @@ def drive(
 def _told(
     crew: Crew, index: int, message: dict[str, Any], waiting: deque[Bundle]
 ) -> Iterator[Event]:
-    """What a worker's message means."""
+    """What a worker's message means; what speaks of a run that is none of its own, nothing."""
     member = crew.members[index]
     kind = message.pop("event")
     if kind in ("progress", "done", "failed"):
-        task = member.left[message.pop("key")]
+        task = member.left.get(str(message.pop("key", "")))
+        if task is None:
+            return
         if kind != "progress":
             del member.left[task.key]
         yield Event(kind, task, index, message)
@@ -87,7 +92,11 @@ def _told(
         member.drop(idle=False)
         crew.hang_up(index)
     elif kind == "ready":
+        left = tuple(member.left.values())
         member.drop(idle=True)
+        for task in left:
+            # Every run that was given away ends, if only in words that say nobody knows how.
+            yield Event("failed", task, index, {"status": "failed", "error": UNTOLD})
 
 
 def _hand_out(crew: Crew, waiting: deque[Bundle], slots: float) -> Iterator[Event]:

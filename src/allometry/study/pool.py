@@ -7,11 +7,12 @@ import selectors
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
 from allometry.study.crew import Crew, Member, order
+from allometry.study.endings import LARGEST
 from allometry.study.tasks import Bundle
 from allometry.train.device import On
 
@@ -25,7 +26,43 @@ class _Line:
     """A process, and the beginning of a line not yet whole."""
 
     process: subprocess.Popen[bytes]
-    buffer: bytes = b""
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+    """Bytes of the parts."""
+    fault: str = ""
+    """Why it is no longer listened to, read after "the worker"."""
+
+    def take(self, data: bytes) -> list[dict[str, Any]]:
+        """The messages that `data` complete; at what is none the process is ended."""
+        messages: list[dict[str, Any]] = []
+        if self.fault:
+            return messages
+        *whole, rest = data.split(b"\n")
+        for end in whole:
+            message = _message(b"".join([*self.parts, end]))
+            self.parts, self.size = [], 0
+            if message is None:
+                self._end("wrote something that is no message")
+                return messages
+            messages.append(message)
+        self.parts.append(rest)
+        self.size += len(rest)
+        if self.size > 2 * LARGEST:
+            self._end("wrote a message that is too long")
+        return messages
+
+    def _end(self, fault: str) -> None:
+        self.fault, self.parts, self.size = fault, [], 0
+        self.process.kill()
+
+
+def _message(line: bytes) -> dict[str, Any] | None:
+    """What a line says, or nothing where it is none of a worker's."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("event"), str) else None
 
 
 @final
@@ -88,8 +125,7 @@ class Pool(Crew):
         for selected, _ in self.selector.select():
             line = self.lines[selected.data]
             data = os.read(selected.fd, 1 << 16)
-            *lines, line.buffer = (line.buffer + data).split(b"\n")
-            messages += [(selected.data, json.loads(line)) for line in lines]
+            messages += [(selected.data, message) for message in line.take(data)]
             if not data:
                 messages.append((selected.data, None))
         return messages
@@ -101,14 +137,16 @@ class Pool(Crew):
     def remove(self, index: int) -> str:
         """Forget a worker that has ended; how it did."""
         del self.members[index]
-        process = self.lines.pop(index).process
+        line = self.lines.pop(index)
+        process = line.process
         assert process.stdout is not None
         assert process.stdin is not None
         self.selector.unregister(process.stdout)
         process.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
-        return _death(process.wait())
+        death = _death(process.wait())
+        return line.fault or death
 
     def close(self, grace: float = 5.0) -> None:
         """Ask every worker to checkpoint and leave; end those that do not in time."""

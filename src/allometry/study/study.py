@@ -1,5 +1,6 @@
 """Recipes x ladder of sizes x seeds on one target, carried out and journalled."""
 
+import contextlib
 import importlib.metadata
 import platform
 from collections.abc import Callable, Iterable, Sequence
@@ -8,10 +9,11 @@ from typing import Any, Protocol, final, runtime_checkable
 
 import torch
 
-from allometry._core.errors import InputError, StorageError, require
+from allometry._core.errors import AllometryError, InputError, StorageError, require
 from allometry._core.files import inside, make_folder, remove, storage, sweep
 from allometry._core.spec import Spec
 from allometry.study import about as said
+from allometry.study.endings import failed, plain
 from allometry.study.executors import Event, Executor, local
 from allometry.study.journal import Journal
 from allometry.study.lock import locked
@@ -19,6 +21,9 @@ from allometry.study.request import Request, Target
 from allometry.study.runs import Runs, write_curve
 from allometry.study.schedule import Schedule, bundles, schedule
 from allometry.study.tasks import Bundle, Task
+
+UNENDED = {"status": "failed", "error": "the executor never said how the run ended"}
+"""What is recorded of a run that was given away and of which nothing more was heard."""
 
 
 @runtime_checkable
@@ -164,15 +169,17 @@ class Study:
             left = {task.key: bundle for bundle in chosen for task in bundle.tasks}
             for event in (executor or local())(chosen, folder):
                 if event.kind == "done":
-                    _record(folder, journal, event)
+                    event = _record(folder, journal, event)
                 elif event.kind == "failed" and event.data["status"] == "storage":
                     raise StorageError(event.data["error"])
-                elif event.kind == "failed":
+                if event.kind == "failed":
                     journal.append(_failure(event))
                 if event.kind in ("done", "failed"):
                     _clear(folder, left.pop(event.task.key), left)
                 if watch is not None:
                     watch(event)
+            for task in [task for bundle in chosen for task in bundle.tasks if task.key in left]:
+                journal.append(_failure(Event("failed", task, 0, UNENDED)))
         return Runs(folder)
 
     def _write_about(self, folder: Path, keys: list[str]) -> None:
@@ -207,27 +214,40 @@ def default_tokens(target: Target) -> list[float]:
     return [most / 4, most / 2, float(most)]
 
 
-def _record(folder: Path, journal: Journal, event: Event) -> None:
+def _record(folder: Path, journal: Journal, event: Event) -> Event:
+    """Write a finished run down; what can't be is a run that failed, which is given back."""
     key = event.task.key
-    if event.data["curve"]:
-        write_curve(folder, key, event.data["curve"])
-    record = {"key": key} | event.data["columns"]
-    record |= {"status": "done", "error": None, "versions": versions()}
-    # One column for each measure, and one for its standard error.
-    record |= {k: e["value"] for k, e in event.data.get("measures", {}).items()}
-    record |= {f"{k}_se": e["se"] for k, e in event.data.get("measures", {}).items()}
-    record |= {"measures": sorted(event.data.get("measures", {}))}
-    journal.append(record | {"sample": event.data["sample"]})
+    try:
+        curve, measures = event.data["curve"], event.data.get("measures", {})
+        if curve:
+            write_curve(folder, key, curve)
+        record = {"key": key} | event.data["columns"]
+        # One column for each measure, and one for its standard error.
+        record |= {k: e["value"] for k, e in measures.items()}
+        record |= {f"{k}_se": e["se"] for k, e in measures.items()}
+        # Last, so that no column of a run's own takes their place.
+        record |= {"key": key, "status": "done", "error": None, "versions": versions()}
+        record |= {"measures": sorted(measures), "sample": event.data["sample"]}
+        journal.append(record)
+    except AllometryError:
+        raise
+    except Exception as error:
+        return Event("failed", event.task, event.worker, failed(error))
+    return event
 
 
 def _failure(event: Event) -> dict[str, Any]:
-    request: Request = event.task.spec()
-    budget = request.budget()
-    cost = {"N": budget.N, "N_embedding": budget.N_embedding, "D": budget.D, "C": budget.C}
-    cost |= {"C_6ND": budget.C_6ND, "loss": None, "loss_se": None}
+    known: dict[str, Any] = {"loss": None, "loss_se": None}
+    # What can't be told of it beforehand must not hide that it failed.
+    with contextlib.suppress(Exception):
+        request: Request = event.task.spec()
+        known = plain(request.columns, "", lenient=True) | known
+        budget = request.budget()
+        cost = {"N": budget.N, "N_embedding": budget.N_embedding, "D": budget.D, "C": budget.C}
+        known |= plain(cost | {"C_6ND": budget.C_6ND}, "", lenient=True)
     outcome = {"status": event.data["status"], "error": event.data["error"]}
     outcome |= {"seconds": event.data.get("seconds"), "versions": versions()}
-    return {"key": event.task.key} | request.columns | cost | outcome
+    return known | {"key": event.task.key} | outcome
 
 
 def _clear(folder: Path, bundle: Bundle, left: dict[str, Bundle]) -> None:

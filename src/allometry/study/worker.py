@@ -21,9 +21,10 @@ from typing import IO, Any, final
 
 import torch
 
-from allometry._core.errors import AllometryError, DivergedError, StorageError
+from allometry._core.errors import DivergedError
 from allometry._core.spec import Spec
-from allometry.study.request import Outcome, Place, Request, TrainingRequest
+from allometry.study import endings
+from allometry.study.request import Place, Request, TrainingRequest
 from allometry.train.crowd import Crowd
 from allometry.train.device import On
 from allometry.train.group import Group, Helped, lost_another
@@ -64,22 +65,22 @@ class Worker:
         now = time.monotonic()
         if now - self.told.get(key, 0.0) >= TELL_EVERY or progress.step == progress.steps:
             self.told[key] = now
-            self.tell({"event": "progress", "key": key, "step": progress.step,
-                       "steps": progress.steps, "loss": progress.loss})  # fmt: skip
+            if (event := endings.progress(key, progress)) is not None:
+                self.tell(event)
 
     def carry_out(self, order: dict[str, Any]) -> None:
-        """Tell how each run of one order ended."""
-        torch.set_num_threads(order["how"]["threads"])
+        """Tell how each run of one order ended, whatever it gives back or raises."""
         started = time.monotonic()
         local = int(os.environ.get("LOCAL_RANK") or order["index"])
         left = {run["key"]: run["spec"] for run in order["runs"]}
         folder = Path(order["folder"])
 
         def ended(key: str, event: dict[str, Any]) -> None:
-            del left[key]
             self.tell(event | {"key": key})
+            del left[key]
 
         try:
+            torch.set_num_threads(order["how"]["threads"])
             requests: dict[str, Request] = {
                 key: Spec.from_dict(spec, trusted=True)(self.lent) for key, spec in left.items()
             }
@@ -98,11 +99,11 @@ class Worker:
         except Stopped:
             self.tell({"event": "stopped"})
             return
-        except Exception as error:
+        except BaseException as error:  # `sys.exit()` inside a run ends the run, not the worker
             self.broken = not isinstance(error, DivergedError)
             if self.group is not None and lost_another(error):
                 return  # no fault of the run's: the driver sees the group end and begins again
-            event = _failed(error) | {"seconds": time.monotonic() - started}
+            event = endings.failed(error) | {"seconds": time.monotonic() - started}
             for key in list(left):
                 ended(key, event)
         self.tell({"event": "ready"})
@@ -115,7 +116,7 @@ class Worker:
             place = dataclasses.replace(place, group=self.group)
         if self.group is None or self.group.rank == 0 or request.splits:
             with contextlib.suppress(Helped):
-                ended(place.key, _done(request(place)))
+                ended(place.key, endings.done(request(place)))
 
     def _together(
         self, order: dict[str, Any], requests: dict[str, Request], places: dict[str, Place]
@@ -133,29 +134,19 @@ class Worker:
             watch=lambda key, progress: self.watch(key, progress),
             stop=self.stopping.is_set,
         ):
+            name = end.name
             if end.error is not None:
-                yield end.name, _failed(end.error)
-            else:
-                assert end.trained is not None
-                outcome = asked[end.name].finish(
-                    places[end.name], trainings[end.name], end.model, end.trained
-                )
-                yield end.name, _done(outcome)
-
-
-def _done(outcome: Outcome) -> dict[str, Any]:
-    return {"event": "done", "columns": outcome.columns, "curve": outcome.curve,
-            "sample": outcome.sample,
-            "measures": {k: e.to_dict() for k, e in outcome.measures.items()}}  # fmt: skip
-
-
-def _failed(error: Exception) -> dict[str, Any]:
-    if isinstance(error, StorageError):
-        # Not this run's fault, and the next one would meet it too: the study must stop.
-        return {"event": "failed", "status": "storage", "error": str(error)}
-    status = "diverged" if isinstance(error, DivergedError) else "failed"
-    name = "" if isinstance(error, AllometryError) else f"{type(error).__name__}: "
-    return {"event": "failed", "status": status, "error": f"{name}{error}"}
+                yield name, endings.failed(end.error)
+                continue
+            assert end.trained is not None
+            try:
+                made = asked[name].finish(places[name], trainings[name], end.model, end.trained)
+                event = endings.done(made)
+            except Stopped:
+                raise
+            except BaseException as error:  # its own end: those packed with it go on
+                event = endings.failed(error)
+            yield name, event
 
 
 def main() -> None:
@@ -180,12 +171,15 @@ def private_output() -> IO[str]:
 
 def listen(source: IO[str], worker: Worker, orders: "SimpleQueue[dict[str, Any]]") -> None:
     """Read the driver's lines until it hangs up, then leave without further ado."""
-    for line in source:
-        message = json.loads(line)
-        if message.get("stop"):
-            worker.stopping.set()
-        orders.put(message)
-    os._exit(0)
+    try:
+        for line in source:
+            message = json.loads(line)
+            if message.get("stop"):
+                worker.stopping.set()
+            orders.put(message)
+    finally:
+        # Also where a line can't be read: a worker that no longer listens would never leave.
+        os._exit(0)
 
 
 if __name__ == "__main__":

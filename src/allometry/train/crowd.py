@@ -22,7 +22,7 @@ from allometry._core.errors import DivergedError, StorageError, require
 from allometry._core.estimate import Estimate
 from allometry.train import checkpoint
 from allometry.train.abreast import Adam, Lists
-from allometry.train.loop import Curve, Progress, Stopped, Trained, diverged
+from allometry.train.loop import Curve, Progress, Stopped, Trained, diverged, unmeasurable
 from allometry.train.packed import Packed
 from allometry.train.schedule import branch_step, log_spaced
 from allometry.train.training import Training
@@ -151,6 +151,8 @@ class Crowd:
             self._fork()
             yield from self._advance(watch)
             grown = self._measure()
+            if grown:
+                yield from self._unmeasurable()
             if judge is not None and grown:
                 gone = judge(self.step, {n: self.logs[n].curve for n in self._present()})
                 yield from self._dismiss(gone)
@@ -237,6 +239,16 @@ class Crowd:
                     log.seconds += time.monotonic() - started
                     grown = True
         return grown
+
+    def _unmeasurable(self) -> Iterator[Ended]:
+        """Let those leave whose measured loss is not finite."""
+        curves = {name: self.logs[name].curve.loss for name in self._present()}
+        lost = {n: c[-1] for n, c in curves.items() if c and not math.isfinite(c[-1])}
+        for name, loss in lost.items():
+            error = unmeasurable(loss, self.step, self.trainings[name].steps)
+            yield Ended(name, self._model(name), None, error)
+        if lost:
+            self._without(list(lost))
 
     def _dismiss(self, names: Sequence[str]) -> Iterator[Ended]:
         names = [name for name in names if self.trainings[name].steps > self.step]

@@ -162,7 +162,7 @@ def joined(*, shard: bool) -> Iterator[Group]:
         distributed.destroy_process_group()
 
 
-def lost_another(error: Exception) -> bool:
+def lost_another(error: BaseException) -> bool:
     """Whether an error says that another process of the group is gone."""
     if isinstance(error, distributed.DistError):
         return True

@@ -216,6 +216,8 @@ def descend(
             curve.step.append(step + 1)
             curve.tokens.append((step + 1) * seen)
             curve.loss.append(last.value)
+            if not math.isfinite(last.value):
+                raise unmeasurable(last.value, step + 1, steps)
         if watch is not None and first_one:
             watch(Progress(step + 1, steps, nats))
         now = time.monotonic()
@@ -240,4 +242,12 @@ def diverged(loss: float, norm: float, step: int, steps: int) -> DivergedError:
     return DivergedError(
         f"the loss became {loss} (gradient norm {norm:g}) at step {step + 1} "
         f"of {steps}; a smaller learning rate may help."
+    )
+
+
+def unmeasurable(loss: float, step: int, steps: int) -> DivergedError:
+    """The error of a training whose loss on other data is not finite after `step` steps."""
+    return DivergedError(
+        f"the measured loss became {loss} at step {step} of {steps}; "
+        "a smaller learning rate may help."
     )

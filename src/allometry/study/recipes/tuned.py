@@ -68,7 +68,7 @@ class TunedRun(Request):
             for end in crowd(save_to=place.checkpoint, watch=watch, stop=place.stop, judge=judge)
         }
         whole = {n: e for n, e in ended.items() if _last(e) == trainings[n].steps}
-        if not whole:
+        if not any(math.isfinite(_loss(end)) for end in whole.values()):
             raise DivergedError(f"the loss became infinite at every rate of {self.rates}.")
         best = min(whole, key=lambda name: _loss(whole[name]))
         trained = ended[best].trained
@@ -90,7 +90,9 @@ def _last(end: Ended) -> int:
 
 
 def _loss(end: Ended) -> float:
-    return math.inf if end.trained is None else end.trained.loss.value
+    """Its last; infinite where it is no number."""
+    loss = math.inf if end.trained is None else end.trained.loss.value
+    return math.inf if math.isnan(loss) else loss
 
 
 def checked(rates: Sequence[float]) -> list[float]:
