@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 import warnings
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +24,7 @@ from tests.study.fakes import Told, _starts
 from tests.study.kin import LOOPBACK, alive, kin, listening
 from tests.study.test_executors import ends, tasks
 
+RAY = tuple(int(part) for part in version("ray").split(".")[:2])
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
 
 
@@ -71,6 +73,7 @@ def room():
 def test_a_killed_driver_leaves_no_process_and_no_folder_behind(tmp_path, room):
     """Ray by itself leaves its agents, for ever."""
     own = {"RAY_TMPDIR": str(room), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    own |= {"HOME": str(tmp_path)}
     driver = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path / "study")],
         env=os.environ | own,
@@ -84,6 +87,11 @@ def test_a_killed_driver_leaves_no_process_and_no_folder_behind(tmp_path, room):
     assert [path.name[:10] for path in room.iterdir()] == ["allometry-"]
     assert any("raylet" in line for line in started.values())
     assert any("Agent" in line for line in started.values())
+    (keeper,) = (pid for pid, line in started.items() if "gcs_server" in line)
+    given = Path(f"/proc/{keeper}/environ").read_text().split("\0")
+    assert any(word.startswith("RAY_AUTH_TOKEN=") for word in given)  # who has none is not let in
+    assert "RAY_AUTH_MODE=token" in given or RAY < (2, 60)
+    assert not (tmp_path / ".ray").exists()  # where Ray would keep one that all can read
     driver.kill()
     driver.wait()
     driver.stdout.close()

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -150,21 +152,38 @@ def connected(address: str | None, cpus: int) -> Iterator[Any]:
 
 def _connect(module: Any, address: str | None, place: Mapping[str, Any]) -> None:
     """Start a Ray, or reach one, so that its workers import from where this process does."""
-    kept = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    own = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    if address is None and "RAY_AUTH_MODE" not in os.environ:
+        # Other users of this machine reach its loopback interface too. From 2.60 on Ray asks for a
+        # token, and would by itself keep it in the home in a file that all can read.
+        own |= {"RAY_AUTH_TOKEN": _token()}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        with _own_sigterm(), warnings.catch_warnings():
+        with _environment(own), _own_sigterm(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Ray's own, of changes to come
             module.init(**place, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         where = "on this machine" if address is None else f"at {address}"
         raise WorkerError(f"Can't reach Ray {where}: {_first_line(error)}.") from error
+
+
+@functools.cache
+def _token() -> str:
+    """One for the whole process, for Ray reads it once."""
+    return secrets.token_hex(32)
+
+
+@contextlib.contextmanager
+def _environment(own: Mapping[str, str]) -> Iterator[None]:
+    """Variables that processes started meanwhile have; afterwards all are as they were."""
+    kept = {name: os.environ.get(name) for name in (*own, "RAY_AUTH_MODE")}
+    os.environ.update(own)
+    try:
+        yield
     finally:
-        if kept is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = kept
+        for name, value in kept.items():
+            os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
 
 
 def _knock(address: str) -> None:
