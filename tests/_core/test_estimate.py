@@ -55,3 +55,16 @@ def test_an_exact_number_covers_itself_alone():
     x = Estimate(3, exact=True)
     assert x.covers(3)
     assert not x.covers(3.0001)
+
+
+@given(value=finite, se=st.floats(0, 1e3))
+def test_a_format_is_that_of_the_value_and_none_is_the_whole(value, se):
+    x = Estimate(value, se=se)
+    for spec in (".3f", "10.2e", ",.0f", "+.4g"):
+        assert format(x, spec) == format(value, spec)
+    assert f"{x}" == str(x)
+
+
+def test_a_format_that_numbers_do_not_have_is_refused():
+    with pytest.raises(ValueError, match="format"):
+        format(Estimate(1.0), "nonsense")

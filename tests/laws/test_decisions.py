@@ -46,8 +46,8 @@ def test_compute_alone_is_answered_on_the_frontier(exact):
     N = optimum(C)
     least = E + A / N**alpha + B / (C / 6 / N) ** beta
     assert exact(C=C) == pytest.approx(least, rel=1e-5)
-    assert "compute-optimal split" in exact.predict(C=1e21).item().method
-    assert "split" not in exact.predict(N=1e9, D=1e10).item().method
+    assert "compute-optimal split" in exact.predict(C=1e21).method
+    assert "split" not in exact.predict(N=1e9, D=1e10).method
 
 
 def test_an_average_over_forms_in_compute_and_in_size_answers_for_compute_alone():

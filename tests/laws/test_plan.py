@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from allometry import laws
+from allometry import Estimate, laws
 
 
 def test_one_budget_of_data_still_gives_a_plan_along_the_runs():
@@ -27,4 +27,9 @@ def test_a_law_answers_in_the_shape_it_is_asked_in():
     assert law(N=N, D=D).shape == (6, 4)
     assert law(N=N[:, :1], D=D[:1]) == pytest.approx(loss, rel=1e-3)
     assert law.predict(N=N, D=D).shape == (6, 4)
+    one, (same,) = law.predict(N=1e4, D=1e6), law.predict(N=[1e4], D=[1e6])
+    assert isinstance(one, Estimate)
+    assert one == same == one.item()
+    assert law.predict(N=np.float64(1e4), D=np.array(1e6)) == one
+    assert law.predict(N=1e4, D=[1e6, 1e7]).shape == (2,)
     assert law(N=1e4, D=1e6).shape == ()

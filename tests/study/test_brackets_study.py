@@ -92,7 +92,7 @@ def test_the_construction_on_a_stream_has_the_entropy_for_loss():
 
 
 def test_the_command_line_names_the_study():
-    rows = jobs.study("dyck", seeds=1).grid()
+    rows = jobs.study("dyck", seeds=1).rows()
     assert len(rows) == 3 * (1 + 8)
     assert {row["nesting"] for row in rows} == {2, 4, 8}
 

@@ -126,12 +126,12 @@ def test_jobs_are_found_by_name(tmp_path):
     assert isinstance(vectors(str(tmp_path / "t.csv")), Table)
     assert vectors("embedded") is None
     study = jobs.study("digits", families=["glow"], rungs=2, seeds=1)
-    assert {row["family"] for row in study.grid()} == {"glow", "histogram"}
+    assert {row["family"] for row in study.rows()} == {"glow", "histogram"}
     with pytest.raises(InputError, match="family must be one of"):
         density_study(Points(points.Banana()), families=["gin"])
     played = jobs.study("digits", families=["gan", "pacgan2", "wgan"], rungs=2, seeds=1)
-    assert {row["family"] for row in played.grid()} == {"GAN", "PacGAN2", "WGAN-GP", "gaussian"}
-    assert {row["family"] for row in jobs.study("grid").grid()} == {"GAN", "PacGAN2", "gaussian"}
+    assert {row["family"] for row in played.rows()} == {"GAN", "PacGAN2", "WGAN-GP", "gaussian"}
+    assert {row["family"] for row in jobs.study("grid").rows()} == {"GAN", "PacGAN2", "gaussian"}
     with pytest.raises(InputError, match="points or images"):
         jobs.study(str(tmp_path / "t.csv"), families=["gan"])
 
@@ -261,7 +261,7 @@ def test_the_quantisers_exponent_is_the_theorys(tmp_path):
 def test_autoencoders_copy_better_as_they_grow(tmp_path):
     families = list(PLAIN)
     study = jobs.study("digits", families=families, rungs=2, seeds=1, tokens=[128 * 60])
-    rows = study.grid()
+    rows = study.rows()
     assert {row["family"] for row in rows} == {f.replace("_", " ") for f in families}
     (tmp_path / "weights").mkdir()
     place = Place("key", tmp_path, watch=lambda progress: None, stop=lambda: False)

@@ -96,7 +96,7 @@ def test_families_are_told_apart():
                  lambda *a, **k: recipes.gan(*a, **k, wasserstein=True)],
         ladder=[300], seeds=1, tokens=[1000], unit="distance",
     )  # fmt: skip
-    assert [r["family"] for r in study.grid()] == [
+    assert [r["family"] for r in study.rows()] == [
         "GAN", "PacGAN2", "GAN, unrolled 1", "WGAN-GP",
     ]  # fmt: skip
 

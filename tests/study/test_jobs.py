@@ -10,7 +10,7 @@ from allometry.targets import Text
 def test_every_family_of_sequences_can_be_named():
     names = [*jobs.SEQUENCE_FAMILIES, "ngram"]
     study = jobs.study("embedded", families=names, rungs=2, seeds=1, largest=2e4, context=16)
-    rows = study.grid()
+    rows = study.rows()
     assert {row["family"] for row in rows} == set(names)
     # One budget for all that are trained.
     budgets = {n: {row["D"] for row in rows if row["family"] == n} for n in jobs.SEQUENCE_FAMILIES}
@@ -19,7 +19,7 @@ def test_every_family_of_sequences_can_be_named():
 
 
 def test_unless_told_a_text_has_transformers_and_ngrams():
-    rows = jobs.study("embedded", rungs=2, seeds=1).grid()
+    rows = jobs.study("embedded", rungs=2, seeds=1).rows()
     assert {row["family"] for row in rows} == {"transformer", "ngram"}
 
 

@@ -203,5 +203,5 @@ def test_what_is_asked_wrongly_is_refused():
 
 @pytest.mark.parametrize("name", list(QUESTIONS))
 def test_defaults_are_minutes(name):
-    rows = jobs.study(name).grid()
+    rows = jobs.study(name).rows()
     assert sum(row["seconds"] for row in rows) / 2 < 600

@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import random
@@ -28,6 +29,26 @@ def fakes(*behaviours, seconds=0.0):
         ]
 
     return Study(TEXT, [recipe], [1000], tokens=100)
+
+
+def test_a_study_and_its_runs_say_what_they_are(tmp_path):
+    grown = functools.partial(recipes.transformer, context=16)
+    study = Study(TEXT, [grown, recipes.ngram], [1e3, 3.4e5], seeds=2, tokens=[1e4, 2e5])
+    assert repr(study) == (
+        "Study(string; transformer, ngram; 2 sizes: N = 1e+03 to 3.4e+05; "
+        "D = 1e+04 to 2e+05; 2 seeds)"
+    )
+    runs = fakes("good", "good", "raises").run(tmp_path, local(workers=1))
+    assert repr(runs) == f"Runs({str(tmp_path)!r}: 2 done, 1 failed)"
+    (tmp_path / "study.json").write_text("{")
+    assert repr(runs).startswith(f"Runs({str(tmp_path)!r}: ")
+
+
+def test_the_grid_is_a_frame_of_what_runs_cost():
+    grid = Study(TEXT, [recipes.ngram], [1000], seeds=1, tokens=[1e4]).grid()
+    assert {"key", "family", "N", "D", "C", "seconds"} <= set(grid.columns)
+    assert set(grid["family"]) == {"ngram"}
+    assert (grid["seconds"] > 0).all()
 
 
 def test_a_study_is_written_down_and_read_back(tmp_path):

@@ -132,7 +132,7 @@ def test_grown_sizes_are_near_what_was_asked():
 )
 def test_jobs_are_known_by_name(job, families):
     study = jobs.study(job, rungs=1, largest=2e3, seeds=1, tokens=[5e3])
-    assert {row["family"] for row in study.grid()} == families
+    assert {row["family"] for row in study.rows()} == families
 
 
 def test_a_folder_of_texts_is_a_text_of_several_sources(tmp_path):

@@ -152,27 +152,26 @@ def driver(near, folder, seconds):
 
 def test_a_killed_driver_leaves_the_users_cluster_alone(cluster):
     near, _, _, folder = cluster
-    process = driver(near, folder / "killed", 100)
-    while json.loads(process.stdout.readline())[0] != "progress":
-        pass
-    process.kill()
-    process.communicate()
+    with driver(near, folder / "killed", 100) as process:
+        while json.loads(process.stdout.readline())[0] != "progress":
+            pass
+        process.kill()
     time.sleep(10)
     assert nodes(near) == "2"
 
 
 def test_a_study_completes_when_a_node_is_cut_off(cluster):
     near, _, cable, folder = cluster
-    process = driver(near, folder / "cut", 5)
     busy, starts, cut = set(), [], False
-    for line in process.stdout:
-        kind, *about = json.loads(line)
-        starts += [about] if kind == "started" else []
-        busy |= {about[0]} if kind == "progress" else set()
-        if len(busy) == 2 and not cut:
-            ip("-n", near, "link", "set", cable, "down")
-            cut = True
-    assert process.wait(60) == 0
+    with driver(near, folder / "cut", 5) as process:
+        for line in process.stdout:
+            kind, *about = json.loads(line)  # nothing else: Ray would tell of the dead node here
+            starts += [about] if kind == "started" else []
+            busy |= {about[0]} if kind == "progress" else set()
+            if len(busy) == 2 and not cut:
+                ip("-n", near, "link", "set", cable, "down")
+                cut = True
+    assert process.returncode == 0
     assert cut
     assert kind == "journal"
     assert about[0] == ["done"] * 4

@@ -63,7 +63,7 @@ def test_the_report_says_built_and_not_counted(runs, tmp_path):
 
 def test_the_command_line_names_the_study():
     study = jobs.study("universal")
-    rows = study.grid()
+    rows = study.rows()
     assert {row["family"] for row in rows} >= {"thin construction", "trained transformer"}
     assert max(row["N"] for row in rows) < 5e4
 

@@ -33,6 +33,8 @@ class Estimate:
         >>> x = Estimate(1.5172, se=0.0031)
         >>> print(x)
         1.5172 ± 0.0031
+        >>> f"{x:.2f}"
+        '1.52'
         >>> x.covers(1.52)
         True
     """
@@ -105,6 +107,14 @@ class Estimate:
 
     def __float__(self) -> float:
         return float(self.value)
+
+    def item(self) -> "Estimate":
+        """Itself, as numpy's scalars have it: one prediction reads like an array of one."""
+        return self
+
+    def __format__(self, spec: str) -> str:
+        """With a number's format, the value alone: `f"{x:.3f}"`; without one, as `str`."""
+        return format(self.value, spec) if spec else str(self)
 
     def __str__(self) -> str:
         if self.exact:

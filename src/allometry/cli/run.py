@@ -154,7 +154,7 @@ def carry_out(
     from allometry.study import Board
 
     if dry_run:
-        _print_grid(study.grid(), executor.workers, json)
+        _print_grid(study.rows(), executor.workers, json)
         return
     if tensorboard:
         require_extra("tensorboard", "tensorboard")

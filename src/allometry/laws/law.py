@@ -6,7 +6,7 @@ Letters: m draws, p parameters, n runs, v variables, k points asked for.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, final, overload
 
 import numpy as np
 from jaxtyping import Float
@@ -147,8 +147,14 @@ class Law:
         hi = mid + half_width(above, self.noise, self.dof, far, self.drift, level)
         return np.stack([lo, mid, hi])
 
-    def predict(self, **at: Values) -> ndarray:
-        """95 % prediction intervals for the loss of a new run, as an array of `Estimate`.
+    @overload
+    def predict(self, **at: float) -> Estimate: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def predict(self, **at: Values) -> ndarray: ...
+    def predict(self, **at: Values) -> "ndarray | Estimate":
+        """95 % prediction intervals for the loss of new runs.
+
+        An `Estimate` where all that is given are numbers, an array of them for arrays.
 
         The interval holds what one more run would give: the parameters' uncertainty, the noise
         from run to run, and what the form gets wrong further out, as its backtests show.
@@ -167,7 +173,7 @@ class Law:
                 n=self.n,
                 method=f"bootstrap, noise and backtested drift{best}",
             )
-        return out
+        return out if out.shape else out.item()
 
     def solve(self, loss: float, variable: str = "C", **fixed: float) -> Estimate:
         """Where the law reaches `loss`: the N, D or C needed, the others held at `fixed`.

@@ -143,6 +143,7 @@ def connected(address: str | None, cpus: int) -> Iterator[Any]:
                 "_temp_dir": str(stack.enter_context(reaped())),
             }
             sys.modules["ray._private.ray_constants"].ENABLE_RAY_CLUSTER = False  # pyright: ignore
+        stack.enter_context(_silent())
         _connect(module, address, place)
         try:
             yield module
@@ -165,6 +166,22 @@ def _connect(module: Any, address: str | None, place: Mapping[str, Any]) -> None
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         where = "on this machine" if address is None else f"at {address}"
         raise WorkerError(f"Can't reach Ray {where}: {_first_line(error)}.") from error
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep Ray's own messages off standard output, where answers go; it prints nodes' deaths."""
+    worker: Any = sys.modules.get("ray._private.worker")
+    name = "print_to_stdstream"
+    kept = getattr(worker, name, None)
+    if kept is None:
+        yield
+        return
+    setattr(worker, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        setattr(worker, name, kept)
 
 
 @functools.cache

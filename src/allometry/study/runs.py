@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from allometry._core.errors import InputError, StorageError
+from allometry._core.errors import AllometryError, InputError, StorageError
 from allometry._core.files import inside, is_there, replacing
 from allometry._core.npz import read_arrays
 from allometry.study import about as said
@@ -45,6 +45,14 @@ class Runs:
                 "Make a study with `allometry run`."
             )
         self.journal = Journal(inside(self.folder, "journal.jsonl"))
+
+    def __repr__(self) -> str:
+        """Where it is and how far: `Runs('runs/notes': 30 done, 2 waiting)`."""
+        try:
+            counts = [f"{n} {name}" for name, n in self.state().items() if n]
+        except AllometryError as error:  # a repr must not fail where a frame would
+            counts = [str(error)]
+        return f"Runs({str(self.folder)!r}: {', '.join(counts) or 'no runs'})"
 
     @property
     def about(self) -> dict[str, Any]:

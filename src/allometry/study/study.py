@@ -5,7 +5,7 @@ import importlib.metadata
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, final, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, final, runtime_checkable
 
 import torch
 
@@ -21,6 +21,9 @@ from allometry.study.request import Request, Target
 from allometry.study.runs import Runs, write_curve
 from allometry.study.schedule import Schedule, bundles, schedule
 from allometry.study.tasks import Bundle, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 UNENDED = {"status": "failed", "error": "the executor never said how the run ended"}
 """What is recorded of a run that was given away and of which nothing more was heard."""
@@ -86,8 +89,21 @@ class Study:
         ]
         return list(dict.fromkeys(found))
 
-    def grid(self) -> list[dict[str, Any]]:
+    def __repr__(self) -> str:
+        """What it is on, its families, its sizes, its data and how often."""
+        names = ", ".join(dict.fromkeys(map(_name, self.recipes)))
+        sizes = f"{len(self.ladder)} size{'s' * (len(self.ladder) > 1)}: N = {_span(self.ladder)}"
+        seeds = f"{self.seeds} seed{'s' * (self.seeds > 1)}"
+        return f"Study({self.target.name}; {names}; {sizes}; D = {_span(self.tokens)}; {seeds})"
+
+    def grid(self) -> "pd.DataFrame":
         """What the study will cost: a row per run with its columns, N, D, C and seconds."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of `grid` as plain values."""
         rows = []
         for spec in self.specs():
             request: Request = spec()
@@ -202,6 +218,18 @@ class Study:
             # A folder extends itself: what earlier calls asked for stays on the list.
             about["runs"] = list(dict.fromkeys([*old.get("runs", []), *keys]))
         said.write(folder, about)
+
+
+def _name(recipe: Any) -> str:
+    """A recipe's name, also of one whose options are set already."""
+    inner = getattr(recipe, "func", recipe)
+    return getattr(inner, "__name__", type(inner).__name__)
+
+
+def _span(values: Sequence[float]) -> str:
+    """`1e+03 to 3.4e+05`, or the only one."""
+    ends = f"{min(values):.3g}", f"{max(values):.3g}"
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
 def default_tokens(target: Target) -> list[float]:
