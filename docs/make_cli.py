@@ -12,7 +12,8 @@ PAGE = Path(__file__).parent / "cli.md"
 HEAD = """# The command line
 
 Data go to standard output (`--json` for machines), progress and messages to standard error. Exit
-code 0 means fine, 1 that some runs failed, 2 misuse, with a sentence that says what to do.
+code 0 means fine, 1 that some runs failed, 2 misuse, with a sentence that says what to do, 70 a
+defect of allometry itself.
 `allometry --install-completion` sets up completion for your shell.
 
 This page is written by `docs/make_cli.py`; a test compares it with the program.

@@ -1,8 +1,10 @@
 """The command line. Its functions parse, call the library and print; there is no logic here."""
 
+import io
+import os
 import signal
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -21,6 +23,13 @@ from allometry.cli import (
     status,
 )
 from allometry.cli.next import next_
+from allometry.cli.output import complain
+
+DEFECT = 70
+"""Exit code of a failure that nobody foresaw (EX_SOFTWARE in sysexits.h)."""
+
+# Typer has a copy of click of its own from some version on; this is the base of its errors.
+_ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     help="How big a model does this job need, and what will it reach?",
@@ -49,6 +58,7 @@ def _options(
 
     Data go to standard output (`--json` for machines), progress and messages to standard error.
     Exit code 0: fine. 1: some runs failed. 2: misuse, with a sentence that says what to do.
+    70: a defect of allometry.
     """
 
 
@@ -72,12 +82,47 @@ def _terminate(*_: object) -> NoReturn:
 def main() -> None:
     """Run the command line; a mistake is one line on standard error and exit code 2."""
     signal.signal(signal.SIGTERM, _terminate)
+    _escape_what_cannot_be_written()
     try:
-        app()
+        code = app(standalone_mode=False)
     except AllometryError as error:
-        print(f"allometry: {error}", file=sys.stderr)  # noqa: T201
+        complain(str(error))
         raise SystemExit(2) from None
+    except _ClickException as error:
+        raise SystemExit(_misused(error)) from None
     except BrokenPipeError:
         # Whoever read our output has gone; keep Python from complaining about it at exit.
         sys.stderr.close()
         raise SystemExit(0) from None
+    except MemoryError:
+        complain("This needs more memory than there is. Ask for less, or use a larger machine.")
+        raise SystemExit(2) from None
+    except Exception as error:
+        if os.environ.get("ALLOMETRY_TRACEBACK"):
+            raise
+        complain(
+            f"Unexpected {type(error).__name__}: {str(error)[:300]}. This is a defect of "
+            "allometry. Please report it with what the same command prints after "
+            "ALLOMETRY_TRACEBACK=1 is set in the environment."
+        )
+        raise SystemExit(DEFECT) from None
+    raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _misused(error: Any) -> int:
+    """Say what is wrong with the arguments; the exit code."""
+    message = error.format_message()
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message, file=sys.stderr)  # noqa: T201 - the help itself
+    else:
+        path = context.command_path if context is not None else "allometry"
+        complain(f"{message.rstrip('.')}. See `{path} --help`.")
+    return 2
+
+
+def _escape_what_cannot_be_written() -> None:
+    """Let no character that the terminal's encoding lacks end a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -46,11 +46,11 @@ def fit(
     from allometry.study.importers import load
 
     made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
-    for sentence in made.words():
-        say(sentence)
     law = laws.fit(
         made.columns, form, drop_highest=drop_highest, bootstrap=bootstrap, delta=delta, seed=seed
     )
+    for sentence in made.words():  # after the fit: a failure is told in one line
+        say(sentence)
     if report is not None:
         from allometry.report.laws import write
 

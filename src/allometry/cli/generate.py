@@ -1,13 +1,12 @@
 """`allometry generate`."""
 
-import json as reader
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from allometry._core.files import storage
+from allometry._core.reading import parse_json, read_text
 from allometry.cli.output import out, say, write_json
 
 if TYPE_CHECKING:
@@ -121,8 +120,7 @@ def _strategy(
         steps.append(decode.constrained(decode.regex(regex, tokens)))
     for path, make in ((lark, decode.lark), (schema, decode.json_schema)):
         if path is not None:
-            with storage("read", path):
-                text = path.read_text(encoding="utf-8")
-            source: Any = reader.loads(text) if make is decode.json_schema else text
+            text = read_text(path)
+            source: Any = parse_json(text, str(path)) if make is decode.json_schema else text
             steps.append(decode.constrained(make(source, tokens)))
     return [*steps, *(getattr(decode, k)(v) for k, v in wanted.items() if v is not None)]

@@ -6,6 +6,7 @@ from typing import Annotated, Any, final
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from allometry.cli.output import out, write_json
 
@@ -32,7 +33,7 @@ def listing(
         return
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, sentence in things.items():
-        table.add_row(f"[bold]{name}[/bold]", sentence)
+        table.add_row(Text(name, style="bold"), sentence)
     out.print(table)
 
 

@@ -33,12 +33,10 @@ def next_(
     from allometry.study.importers import load
 
     made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
-    for sentence in made.words():
-        say(sentence)
     law = laws.fit(made.columns, form, seed=seed)
-    for sentence in law.warnings:
-        say(f"! {sentence}")
     design = laws.next_runs(law, budget, N=size, D=tokens, compute=compute, most=most)
+    for sentence in (*made.words(), *(f"! {warning}" for warning in law.warnings)):
+        say(sentence)
     if json:
         write_json(design.to_dict())
     else:

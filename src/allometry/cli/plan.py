@@ -49,14 +49,14 @@ def plan(
     if reach is not None and not reach > 0:
         raise InputError(f"--reach must be a positive loss; got {reach:g}.")
     made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
-    for sentence in made.words():
-        say(sentence)
     law = laws.fit(made.columns, form, drop_highest=drop_highest, seed=seed)
     needed = laws.budget(law, compute, reach)
     budget = needed.value
     planned = law.plan(
         budget, N=size, D=tokens, unique=unique_tokens, inference_tokens=inference_tokens
     )
+    for sentence in made.words():
+        say(sentence)
     if report is not None:
         from allometry.report.laws import write
 

@@ -27,10 +27,10 @@ class StudyProgress:
         self.started = time.monotonic()
         self.bars: dict[int, TaskID] = {}
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             TimeElapsedColumn(),
             console=err,
             transient=True,

@@ -192,7 +192,7 @@ def carry_out(
     say(f"Report: {path}")
     failed = int((runs.frame()["status"] != "done").sum())
     if failed:
-        err.print(f"{failed} runs failed or diverged; the report says why.", markup=False)
+        say(f"{failed} runs failed or diverged; the report says why.")
         raise typer.Exit(1)
 
 

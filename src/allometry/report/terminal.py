@@ -1,7 +1,6 @@
 """The story on a terminal: tables and sentences that `rich` prints."""
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -24,7 +23,7 @@ def drawn(table: Table, most: int | None = None) -> RenderableType:
         head = table.heads[i]
         right = "num" in head.kind.split()
         made.add_column(
-            escape(f"{head.text}\n{head.unit}" if head.unit else head.text),
+            Text(f"{head.text}\n{head.unit}" if head.unit else head.text),
             justify="right" if right else "left",
             no_wrap=right or "tight" in head.kind.split(),
         )
