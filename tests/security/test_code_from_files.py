@@ -102,7 +102,7 @@ def test_other_tensors_than_the_models_are_refused_in_a_sentence():
 
 
 def test_what_a_study_saves_is_restored(tmp_path):
-    spec = Spec(Recurrent, vocabulary=5, width=8, depth=2, cell="lstm")
+    spec = Spec(Recurrent, vocabulary=256, width=8, depth=2, cell="lstm")
     model = spec()
     about = {"model": json.dumps(spec.to_dict()), "vocabulary": json.dumps(Bytes().to_dict())}
     checkpoint.save_weights(tmp_path / "w.safetensors", model, about)

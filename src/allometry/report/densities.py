@@ -72,7 +72,7 @@ def _quantisers(folder: Path, frame: pd.DataFrame, target: dict[str, Any]) -> li
         key = few[few["N"] == few["N"].max()]["key"].iloc[0]
         weights = kept.weights(folder, str(key))
         if weights is not None:
-            book = checkpoint.read(weights)[0]["codes"].double().numpy()
+            book = checkpoint.read_weights(weights)[0]["codes"].double().numpy()
             sample = density.draw(1500, np.random.default_rng(0))
             drawn.append(codes.voronoi(book, sample))
     return drawn
@@ -93,7 +93,7 @@ def _density(target: dict[str, Any]) -> Density:
 
 def _loaded(path: Path) -> nn.Module | None:
     """The flow in a file of weights, or nothing where it holds another kind of model."""
-    tensors, said = checkpoint.read(path)
+    tensors, said = checkpoint.read_weights(path)
     if "model" not in said or named(said["model"], path) not in map(name_of, (made, PixelCNN)):
         return None
     return restore(said["model"], tensors, path)

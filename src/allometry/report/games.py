@@ -285,7 +285,7 @@ def kept(folder: Path, key: str) -> dict[str, Any] | None:
     found = files.samples(folder, key) if path is not None else None
     if path is None or found is None or "real" not in found:
         return None
-    tensors, about = checkpoint.read(path)
+    tensors, about = checkpoint.read_weights(path)
     if "discriminator" not in about:
         return None
     own = {k.removeprefix("discriminator."): v for k, v in tensors.items()

@@ -1,14 +1,16 @@
 """Finished models, read back from the file of their weights."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+import torch
 from torch import nn
 
 from allometry._core.errors import InputError
 from allometry._core.files import inside, is_there
+from allometry._core.reading import parse_json, shown
+from allometry.decode.reading import Reader
 from allometry.targets import Vocabulary, vocabulary_from_dict
 from allometry.train import checkpoint
 from allometry.train.restore import restore
@@ -45,16 +47,36 @@ def load(path: Path | str) -> Saved:
     """
     path = Path(path)
     path = _best(path) if path.is_dir() else path
-    tensors, about = checkpoint.read(path)
+    tensors, about = checkpoint.read_weights(path)
     if "model" not in about or "vocabulary" not in about:
         raise InputError(f"{path} must be a model that a study saved; it does not say what it is.")
+    said = parse_json(about["vocabulary"], f"The vocabulary in {path}")
+    model, vocabulary = restore(about["model"], tensors, path), vocabulary_from_dict(said)
+    _require_speaks(model, vocabulary, path)
     return Saved(
-        restore(about["model"], tensors, path),
-        vocabulary_from_dict(json.loads(about["vocabulary"])),
+        model,
+        vocabulary,
         about.get("family", ""),
         about.get("target", ""),
         about.get("unit", ""),
     )
+
+
+def _require_speaks(model: nn.Module, vocabulary: Vocabulary, path: Path) -> None:
+    """Refuse a model that does not predict the symbols of the vocabulary beside it."""
+    try:
+        with torch.no_grad():
+            symbols = Reader(model, [torch.zeros(1, dtype=torch.int64)]).start().shape[-1]
+    except Exception as error:  # whatever model the file describes is asked here first
+        raise InputError(
+            f"{path} must hold a model that predicts symbols; got one that does not "
+            f"({shown(error)})."
+        ) from error
+    if symbols != vocabulary.size:
+        raise InputError(
+            f"{path} must hold a vocabulary of as many symbols as its model predicts, {symbols}; "
+            f"got {vocabulary.size}. Use the file as the study wrote it."
+        )
 
 
 def _best(folder: Path) -> Path:

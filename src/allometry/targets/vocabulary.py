@@ -1,6 +1,5 @@
 """Vocabularies: text to token ids and back. Decoding never fails."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
@@ -11,6 +10,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
+from allometry._core.reading import shown
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 """How the unknown symbol is written when decoded."""
@@ -164,7 +164,15 @@ class BPE(Vocabulary):
     def __init__(self, tokenizer: str) -> None:
         from tokenizers import Tokenizer  # half a second that the other vocabularies need not pay
 
-        self._tokenizer = Tokenizer.from_str(tokenizer)
+        try:
+            self._tokenizer = Tokenizer.from_str(tokenizer)
+        # Its errors, and those of a panic in Rust, derive from nothing narrower.
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            raise InputError(
+                f"BPE.tokenizer must be the JSON of a tokenizer; got {shown(error)}."
+            ) from None
         size = self._tokenizer.get_vocab_size()
         self.symbols = [self._tokenizer.id_to_token(i) or UNKNOWN for i in range(size)]
         self.unknown = None
@@ -222,7 +230,11 @@ class BPE(Vocabulary):
         shown = {i for i in range(256) if 33 <= i <= 126 or 161 <= i <= 172 or i >= 174}
         hidden = [i for i in range(256) if i not in shown]
         byte = {chr(i): i for i in shown} | {chr(256 + k): i for k, i in enumerate(hidden)}
-        return [bytes(byte[c] for c in symbol) for symbol in self.symbols]
+        # Symbols of foreign tokenizers may lie outside that alphabet: no grammar allows them.
+        return [
+            bytes(byte[c] for c in symbol) if all(c in byte for c in symbol) else b""
+            for symbol in self.symbols
+        ]
 
     def to_dict(self) -> dict[str, Any]:  # noqa: D102
         return {"kind": self.kind, "tokenizer": self._tokenizer.to_str()}
@@ -287,22 +299,39 @@ class Marked(Vocabulary):
         return {"kind": self.kind, "base": self.base.to_dict(), "names": self.names}
 
 
-def vocabulary_from_dict(data: Mapping[str, Any]) -> Vocabulary:
-    """The vocabulary that `to_dict` wrote."""
-    match data.get("kind"):
-        case "characters":
-            return Characters(str(data["characters"]))
-        case "bytes":
-            return Bytes()
-        case "bpe":
-            return BPE(str(data["tokenizer"]))
-        case "marked":
-            return Marked(vocabulary_from_dict(data["base"]), data["names"])
-        case other:
-            shown = json.dumps(other)
-            raise InputError(
-                f"vocabulary.kind must be characters, bytes, bpe or marked; got {shown}."
-            )
+def vocabulary_from_dict(data: Any) -> Vocabulary:
+    """The vocabulary that `to_dict` wrote.
+
+    Raises:
+        InputError: `data` is no such picture; it may come from anyone's file.
+    """
+    return _from_dict(data, marked=True)
+
+
+def _from_dict(data: Any, *, marked: bool) -> Vocabulary:
+    fix = "Use the file as the study wrote it."
+    require(isinstance(data, Mapping), "vocabulary", "be an object", data, fix)
+    kind = data.get("kind")
+    if kind == "bytes":
+        return Bytes()
+    if kind == "characters":
+        return Characters(_text(data, "characters"))
+    if kind == "bpe":
+        return BPE(_text(data, "tokenizer"))
+    if kind == "marked" and marked:
+        names = data.get("names")
+        fine = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        require(fine, "vocabulary.names", "be a list of names", names, fix)
+        assert isinstance(names, list)
+        return Marked(_from_dict(data.get("base"), marked=False), names)
+    known = "characters, bytes, bpe or marked" if marked else "characters, bytes or bpe"
+    raise InputError(f"vocabulary.kind must be {known}; got {shown(repr(kind))}.")
+
+
+def _text(data: Mapping[str, Any], name: str) -> str:
+    text = data.get(name)
+    require(isinstance(text, str), f"vocabulary.{name}", "be text", text)
+    return str(text)
 
 
 def _codes(text: str) -> Iterator[Int[ndarray, " characters"]]:

@@ -12,7 +12,11 @@ from torch import Tensor, nn, optim
 
 from allometry._core.errors import StorageError
 from allometry._core.files import check_regular, is_there, rename, replacing, storage, sync
+from allometry._core.reading import shown
 from allometry.train.group import like, whole
+
+WEIGHTS_SUM = "weights_sha256"
+"""The name under which a file of weights has its checksum."""
 
 
 def save(
@@ -115,9 +119,29 @@ def checksum(tensors: dict[str, Tensor], words: str) -> str:
 
 
 def save_weights(path: Path, model: nn.Module, metadata: dict[str, str]) -> None:
-    """Write the weights alone to `path`, atomically."""
+    """Write the weights alone to `path`, with a checksum over them and `metadata`, atomically."""
+    tensors = _distinct(dict(model.state_dict()))
+    said = metadata | {WEIGHTS_SUM: checksum(tensors, _words(metadata))}
     with replacing(path, "wb") as file:
-        file.write(safetensors.torch.save(_distinct(dict(model.state_dict())), metadata))
+        file.write(safetensors.torch.save(tensors, said))
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata that `save_weights` wrote, checked against their checksum.
+
+    A file without one, written by an older version or by others, is taken as it is.
+
+    Raises:
+        StorageError: It is torn, or its content is not what was written.
+    """
+    tensors, metadata = read(path)
+    told = metadata.pop(WEIGHTS_SUM, None)
+    if told is not None and told != checksum(tensors, _words(metadata)):
+        raise StorageError(
+            f"Can't read {path}: its checksum does not match its content. Copy the file again, or "
+            "train the model again."
+        )
+    return tensors, metadata
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -127,10 +151,15 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         try:
             with safetensors.safe_open(path, framework="pt") as file:
                 return {k: file.get_tensor(k) for k in file.keys()}, file.metadata() or {}  # noqa: SIM118
-        except safetensors.SafetensorError as error:
+        # Also what torch raises on a shape that no tensor can have.
+        except (safetensors.SafetensorError, RuntimeError, ValueError, OverflowError) as error:
             raise StorageError(
-                f"Can't read {path}: it is not a whole safetensors file ({error})."
+                f"Can't read {path}: it is not a whole safetensors file ({shown(error, 120)})."
             ) from error
+
+
+def _words(metadata: dict[str, str]) -> str:
+    return json.dumps(metadata, sort_keys=True)
 
 
 def _distinct(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
