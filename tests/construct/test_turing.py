@@ -161,3 +161,9 @@ def test_mistakes_are_refused():
         turing(binary_increment(), steps=5, mode="autoregressive", n=2)("111")
     with pytest.raises(InputError, match="rule A1 of the machine"):
         turing("1RB1XB_1LA1RZ", steps=5)
+
+
+@pytest.mark.parametrize("mode", ["depth", "looped", "autoregressive"])
+def test_a_run_that_no_machine_could_hold_is_refused_at_once(mode):
+    with pytest.raises(InputError, match=r"turing\.steps must"):
+        turing(busy_beaver(2), steps=10**7, mode=mode)

@@ -27,3 +27,17 @@ def test_rungs_are_even_in_the_logarithm(lo, decades, rungs):
 def test_bad_ladders_are_refused_in_words(arguments, words):
     with pytest.raises(InputError, match=words):
         ladder(*arguments)
+
+
+def test_studies_without_end_are_refused_at_once():
+    import math
+
+    from allometry.study import Study, recipes
+    from allometry.targets import Text
+
+    text = Text.from_string("so it goes " * 50)
+    for wrong in ({"tokens": math.inf}, {"tokens": math.nan}, {"seeds": 10**7}, {"tokens": 1e300}):
+        with pytest.raises(InputError, match="study"):
+            Study(text, [recipes.ngram], [1000], **wrong)
+    with pytest.raises(InputError, match="at most 1000"):
+        ladder(1e3, 1e9, 10**9)

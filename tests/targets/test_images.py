@@ -80,7 +80,7 @@ def test_a_table_is_standardised_by_its_training_rows(tmp_path):
         (lambda p: Images(np.array([[[0, -3]]] * 5)), "whole numbers from 0; got -3"),
         (lambda p: Images(np.full((5, 2, 2), "a")), "must be numbers"),
         (lambda p: Images.array(str(p / "none.npy")), "no such file"),
-        (lambda p: Images.array(_junk(p / "junk.npy")), "another kind of file"),
+        (lambda p: Images.array(_junk(p / "junk.npy")), "be a whole array file"),
         (lambda p: Images(np.zeros((50, 2, 2), dtype=int)).spec, "come from a file"),
     ],
 )

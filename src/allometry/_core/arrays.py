@@ -5,12 +5,14 @@ there is before an array is made.
 """
 
 import math
+import tokenize
 import warnings
 import zipfile
 import zlib
 from collections.abc import Sequence
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy import ndarray
@@ -33,6 +35,7 @@ _KINDS = {
 _DAMAGED = (
     *(ValueError, EOFError, TypeError, KeyError, OverflowError, RecursionError, MemoryError),
     *(SyntaxError, NotImplementedError, RuntimeError, IndexError, zipfile.BadZipFile, zlib.error),
+    tokenize.TokenError,
 )
 """What numpy's and zipfile's readers raise on damaged files; an encrypted archive among them."""
 
@@ -106,6 +109,8 @@ def native(array: ndarray, name: str) -> ndarray:
     """`array` in a type that torch takes: this machine's byte order, no unsigned or long types."""
     _require_numbers(name, array.dtype)
     kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind == "b":
+        return array.astype(np.uint8)
     if kind == "f" and size > 8:
         return array.astype(np.float64)
     if kind == "u" and size > 1:
@@ -113,7 +118,7 @@ def native(array: ndarray, name: str) -> ndarray:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _member(path: Path | str, name: str, file: IO[bytes], size: int) -> ndarray:
+def _member(path: Path | str, name: str, file: Any, size: int) -> ndarray:
     shape, dtype = _header(file)
     _require_numbers(f"{name} of {path}", dtype)
     count = math.prod(shape)
@@ -126,7 +131,7 @@ def _member(path: Path | str, name: str, file: IO[bytes], size: int) -> ndarray:
     return native(array, f"{name} of {path}")
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _header(file: BufferedIOBase) -> tuple[tuple[int, ...], np.dtype[Any]]:
     if file.read(len(_MAGIC)) != _MAGIC:
         raise ValueError("no array")
     file.seek(0)

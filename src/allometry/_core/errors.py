@@ -68,9 +68,17 @@ def require(holds: bool, name: str, constraint: str, got: object, fix: str = "")
         fix: What to do about it, a full sentence.
     """
     if not holds:
-        shown = repr(got)
+        try:
+            shown = repr(got)
+        except ValueError:  # an integer of more digits than Python writes
+            shown = f"a number of {got.bit_length()} bits" if isinstance(got, int) else "a value"
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
         raise InputError(f"{name} must {constraint}; got {shown}." + (f" {fix}" if fix else ""))
+
+
+def require_seed(seed: int, name: str = "seed") -> None:
+    """Refuse a seed that numpy's or torch's generators don't take."""
+    require(0 <= seed < 2**63, name, "be a whole number from 0 to 2^63 - 1", seed)
 
 
 def require_extra(module: str, extra: str) -> ModuleType:

@@ -4,14 +4,16 @@ Every reader of the package opens files through these functions, so that a pipe,
 larger than memory, bytes of another encoding or a folder without end is one sentence everywhere.
 """
 
+import errno
 import json
 import os
 import re
 import stat
 import unicodedata
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from allometry._core.errors import InputError
 from allometry._core.files import storage
@@ -75,7 +77,7 @@ def require_regular(path: Path | str) -> None:
             )
 
 
-def open_regular(path: Path | str, most: int | None = None) -> IO[bytes]:
+def open_regular(path: Path | str, most: int | None = None) -> BufferedReader:
     """A regular file opened for reading, of `most` bytes at most (a quarter of the memory).
 
     Call it within `storage("read", path)`.
@@ -83,11 +85,14 @@ def open_regular(path: Path | str, most: int | None = None) -> IO[bytes]:
     require_regular(path)
     # Not to wait for a writer, should a pipe have taken the file's place since.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-    file = os.fdopen(descriptor, "rb") if _is_file(descriptor) else None
-    if file is None:
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode):
         os.close(descriptor)
+        if stat.S_ISDIR(about.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "a folder")
         raise InputError(f"{path} must be a regular file; got another kind.")
-    size, most = os.fstat(descriptor).st_size, memory_share() if most is None else most
+    file = os.fdopen(descriptor, "rb")
+    size, most = about.st_size, memory_share() if most is None else most
     if size > most:
         file.close()
         raise InputError(
@@ -194,10 +199,6 @@ def shown(value: object, most: int = 80) -> str:
 
 def _surrogate(text: str) -> bool:
     return not text.isascii() and any(unicodedata.category(c) == "Cs" for c in text)
-
-
-def _is_file(descriptor: int) -> bool:
-    return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
 def _bytes(count: int) -> str:

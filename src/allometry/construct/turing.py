@@ -15,6 +15,9 @@ from allometry.targets.machines import Configuration, TuringMachine
 
 Tape = str | Sequence[str] | Mapping[int, str]
 
+MOST_WORK = 1e11
+"""Pairs of slots compared in the longest run of a network with a slot per cell: minutes."""
+
 MOST_SLOTS = 100_000
 """Beyond so many slots the squares of places and the order of time no longer fit in float64."""
 
@@ -79,6 +82,10 @@ class CellularRun:
     def __init__(
         self, machine: TuringMachine, steps: int, first: int, last: int, looped: bool
     ) -> None:
+        slots = last - first + 2
+        fine = steps * slots**2 <= MOST_WORK
+        fix = "Give a narrower range of cells, or use the autoregressive mode."
+        require(fine, "turing.steps", f"be fewer for {slots:,} slots", steps, fix)
         self.machine, self.steps = machine, steps
         self.first, self.last = first, last
         self.model: Transformer = cellular(machine, steps, last - first + 1, looped=looped)

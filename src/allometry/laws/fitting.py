@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from allometry._core.errors import InputError, require
+from allometry._core.errors import InputError, require, require_seed
 from allometry._core.estimate import Estimate
 from allometry.laws.backtest import cuts, drift_of, run_folds, summary, usual
 from allometry.laws.catalogue import named
@@ -79,7 +79,9 @@ def fit(
     References:
         `hoffmann2022` section D.2 (Huber's loss on the log).
     """
-    require(bootstrap >= 0, "fit.bootstrap", "be 0 or more", bootstrap)
+    most = 100_000
+    require(0 <= bootstrap <= most, "fit.bootstrap", f"be from 0 to {most:,}", bootstrap)
+    require_seed(seed, "fit.seed")
     require(starts >= 1, "fit.starts", "be at least 1", starts)
     require(delta is None or delta >= 0, "fit.delta", "be 0 or more", delta)
     require(x is None or x in VARIABLES, "fit.x", "be N, D or C", x)

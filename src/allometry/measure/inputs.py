@@ -1,6 +1,8 @@
 """What a measure is given: arrays checked once, and files read without running what is in them."""
 
+import math
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +11,12 @@ from jaxtyping import Float, Num
 from numpy import ndarray
 from torch import Tensor
 
+from allometry._core.arrays import names_npz, read_npy, read_npz
 from allometry._core.errors import InputError, require
 from allometry._core.files import storage
+from allometry._core.numbers import decimal_mark, number
+from allometry._core.reading import exists, require_regular, shown
+from allometry._core.sheets import separator_of, table_text
 
 Array = Num[Tensor, "..."] | Num[ndarray, "..."]
 """Rows are observations: (n, d) features, (n, h, w) or (n, c, h, w) images, or (n,) numbers."""
@@ -150,22 +156,17 @@ def load(path: Path | str, key: str | None = None) -> ndarray:
         key: Which array of an archive.
     """
     path = Path(path)
-    require(path.exists(), "path", "be a file that exists", str(path))
-    with storage("read", path):
-        try:
-            if path.suffix == ".npy":
-                return np.load(path, mmap_mode="c", allow_pickle=False)
-            if path.suffix == ".npz":
-                with np.load(path, allow_pickle=False) as archive:
-                    return archive[_chosen(path, list(archive.files), key)]
-            if path.suffix == ".csv":
-                return _csv(path)
-            if path.suffix in (".safetensors", ".pt"):
-                return _safetensors(path, key)
-        except InputError:
-            raise
-        except (ValueError, EOFError) as error:
-            raise InputError(f"{path} must hold plain numbers; got {error}.") from error
+    require(exists(path), "path", "be a file that exists", str(path))
+    kind = path.suffix.lower()
+    if kind == ".npy":
+        return read_npy(path)
+    if kind == ".npz":
+        name = _chosen(path, names_npz(path), key)
+        return read_npz(path, [name])[name]
+    if kind == ".csv":
+        return _csv(path)
+    if kind in (".safetensors", ".pt"):
+        return _safetensors(path, key)
     raise InputError(f"{path} must end in .npy, .npz, .csv or .safetensors; got {path.suffix!r}.")
 
 
@@ -177,24 +178,47 @@ def _chosen(path: Path, names: list[str], key: str | None) -> str:
 
 
 def _csv(path: Path) -> ndarray:
-    with path.open(encoding="utf-8") as file:
-        first = file.readline()
+    """Rows of numbers; a first line with anything else is a header, and must fit them."""
+    separator, text, _ = separator_of(table_text(path))
+    lines = [line for line in text.splitlines() if line.strip()]
+    cells = [line.split(separator) for line in lines[:200]]
+    require(len(cells) > 0, f"{path}", "hold rows of numbers", "an empty file")
+    if separator != "," and any("," in line for line in lines):
+        mark, _ = decimal_mark({str(i): column for i, column in enumerate(zip_longest(*cells))})
+        require(mark == ",", f"{path}", "have no thousands separators", lines[0][:40])
+        lines = [line.replace(",", ".") for line in lines]
+    header = any(cell.strip() and math.isnan(number(cell, ",")) for cell in cells[0])
+    if header and len(cells) > 1:
+        fix = "Decimal commas need a file separated by semicolons."
+        same = len(cells[0]) == len(cells[1])
+        require(same, f"{path}", "have as many cells as names", len(cells[1]), fix)
+    rows = lines[1:] if header else lines
+    require(len(rows) > 0, f"{path}", "hold rows of numbers", "a header and no rows")
     try:
-        [float(cell) for cell in first.split(",") if cell.strip()]
-        header = 0
-    except ValueError:
-        header = 1
-    values = np.loadtxt(path, delimiter=",", skiprows=header, ndmin=2)
+        values = np.loadtxt(rows, delimiter=separator, ndmin=2, comments=None)
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"{path} must hold plain numbers; got {shown(error, 160)}.") from error
     return values[:, 0] if values.shape[1] == 1 else values
 
 
 def _safetensors(path: Path, key: str | None) -> ndarray:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    """A tensor as float32 or float64; the short floats (bfloat16, float8) become float32."""
+    from safetensors import SafetensorError, safe_open
 
-    try:
-        arrays = load_file(path)
-    except SafetensorError as error:
-        fix = "Save tensors with safetensors.torch.save_file; pickled files are never read."
-        raise InputError(f"{path} must be a safetensors file. {fix}") from error
-    return arrays[_chosen(path, sorted(arrays), key)]
+    require_regular(path)
+    with storage("read", path):
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensor = file.get_tensor(_chosen(path, sorted(file.keys()), key))
+        except InputError:
+            raise
+        # Also what torch raises on a shape that no tensor can have.
+        except (SafetensorError, RuntimeError, ValueError, OverflowError) as error:
+            fix = "Save tensors with safetensors.torch.save_file; pickled files are never read."
+            raise InputError(f"{path} must be a safetensors file. {fix}") from error
+    require(not tensor.is_complex(), f"{path}", "hold plain numbers", "complex numbers")
+    if tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64):
+        tensor = tensor.to(torch.float32)
+    elif tensor.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        tensor = tensor.to(torch.float64)
+    return tensor.numpy()

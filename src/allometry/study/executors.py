@@ -40,6 +40,10 @@ class Executor(ABC):
         """Events of all `tasks`, as they happen. Closing the iterator stops the workers."""
 
 
+MOST = 1024
+"""Processes, or threads of each, that are ever started on one machine."""
+
+
 @final
 class local(Executor):  # noqa: N801 - reads as `executor=local()`
     """Worker processes on this machine, one thread each unless told otherwise.
@@ -62,8 +66,10 @@ class local(Executor):  # noqa: N801 - reads as `executor=local()`
         cores = available_cores()
         self._workers = cores if workers is None else workers
         require(self._workers >= 1, "local.workers", "be at least 1", workers)
+        require(self._workers <= MOST, "local.workers", f"be at most {MOST}", workers)
         self._threads = max(1, cores // self._workers) if threads is None else threads
         require(self._threads >= 1, "local.threads", "be at least 1", threads)
+        require(self._threads <= MOST, "local.threads", f"be at most {MOST}", threads)
 
     @property
     def workers(self) -> int:

@@ -4,6 +4,9 @@ import math
 
 from allometry._core.errors import require
 
+MOST_RUNGS = 1000
+"""Sizes of the longest ladder."""
+
 
 def ladder(smallest: float, largest: float, rungs: int) -> list[int]:
     """`rungs` sizes from `smallest` to `largest`, evenly spread in the logarithm.
@@ -15,6 +18,7 @@ def ladder(smallest: float, largest: float, rungs: int) -> list[int]:
     require(smallest >= 1, "ladder.smallest", "be at least 1", smallest)
     require(largest >= smallest, "ladder.largest", f"be at least {smallest:g}", largest)
     require(rungs >= 1, "ladder.rungs", "be at least 1", rungs)
+    require(rungs <= MOST_RUNGS, "ladder.rungs", f"be at most {MOST_RUNGS}", rungs)
     require(math.isfinite(largest), "ladder.largest", "be finite", largest)
     if rungs == 1:
         return [round(smallest)]

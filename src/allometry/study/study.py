@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import math
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,7 +17,6 @@ from allometry.study import about as said
 from allometry.study.endings import failed, plain
 from allometry.study.executors import Event, Executor, local
 from allometry.study.journal import Journal
-from allometry.study.keys import known, renamed
 from allometry.study.lock import locked
 from allometry.study.request import Request, Target
 from allometry.study.runs import Runs, write_curve
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 UNENDED = {"status": "failed", "error": "the executor never said how the run ended"}
 """What is recorded of a run that was given away and of which nothing more was heard."""
+
+MOST_RUNS = 1_000_000
+"""Runs of the largest study: each takes a line of the journal."""
+
+MOST_TOKENS = 1e18
+"""Training tokens of the longest run."""
 
 
 @runtime_checkable
@@ -80,6 +86,11 @@ class Study:
         require(len(self.ladder) > 0, "study.ladder", "have at least one size", ladder)
         require(seeds >= 1, "study.seeds", "be at least 1", seeds)
         require(min(self.tokens, default=0) >= 1, "study.tokens", "be at least 1", tokens)
+        finite = max(self.tokens) <= MOST_TOKENS and not any(map(math.isnan, self.tokens))
+        require(finite, "study.tokens", f"be finite, {MOST_TOKENS:g} at most", tokens)
+        runs = len(self.recipes) * len(self.ladder) * len(self.tokens) * seeds
+        fix = "Ask for fewer seeds, sizes or budgets of tokens."
+        require(runs <= MOST_RUNS, "study", f"have at most {MOST_RUNS:,} runs", runs, fix)
 
     def specs(self) -> list[Spec]:
         """Every run of the study, each once."""
@@ -120,8 +131,7 @@ class Study:
         """What is left to do in `folder`: all but the runs that are done or have diverged."""
         latest = Journal(inside(folder, "journal.jsonl")).latest()
         settled = {key for key, record in latest.items() if record["status"] != "failed"}
-        specs = known(self.specs(), Path(folder))
-        return [Task(spec, spec().work()) for spec in specs if spec.key not in settled]
+        return [Task(spec, spec().work()) for spec in self.specs() if spec.key not in settled]
 
     def schedule(
         self,
@@ -180,7 +190,7 @@ class Study:
                 if part not in ("samples", "pictures"):
                     sweep(make_folder(place))
             journal = Journal(inside(folder, "journal.jsonl"))
-            self._write_about(folder, known(self.specs(), folder))
+            self._write_about(folder, [spec.key for spec in self.specs()])
             if schedule is not None:
                 schedule.save(folder)
             chosen = bundles(self.tasks(folder), folder)
@@ -200,8 +210,7 @@ class Study:
                 journal.append(_failure(Event("failed", task, 0, UNENDED)))
         return Runs(folder)
 
-    def _write_about(self, folder: Path, specs: list[Spec]) -> None:
-        keys, former = [spec.key for spec in specs], renamed(specs)
+    def _write_about(self, folder: Path, keys: list[str]) -> None:
         about = {
             "target": self.target.describe() | ({"unit": self.unit} if self.unit else {}),
             "runs": keys,
@@ -220,9 +229,6 @@ class Study:
                 )
             # A folder extends itself: what earlier calls asked for stays on the list.
             about["runs"] = list(dict.fromkeys([*old.get("runs", []), *keys]))
-            former = old.get("former", {}) | former
-        if former:
-            about["former"] = former
         said.write(folder, about)
 
 

@@ -4,13 +4,12 @@ import re
 from pathlib import Path
 
 from allometry._core.errors import InputError, require
-from allometry._core.files import storage
+from allometry._core.reading import read_bytes
 
 
 def read(path: Path, vocabulary: str) -> str | bytes:
     """The text of a file; its bytes for the vocabulary of bytes."""
-    with storage("read", path):
-        data = path.read_bytes()
+    data = read_bytes(path)
     require(len(data) > 0, "Text.paths", "name files with text in them", str(path), "It is empty.")
     if vocabulary == "bytes":
         return data

@@ -5,6 +5,7 @@ Letters: n images, c channels, h height, w width.
 
 import hashlib
 import math
+import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,10 +17,21 @@ from jaxtyping import Float, Int, Shaped
 from numpy import ndarray
 from torch import Tensor
 
+from allometry._core.arrays import read_npy
 from allometry._core.errors import InputError, require, require_extra
 from allometry._core.files import storage
-from allometry._core.spec import Spec, located
-from allometry.targets.rows import SPLITS, cut, epoch_rows, same_content
+from allometry._core.reading import files_below, memory_share, shown
+from allometry._core.spec import Spec
+from allometry.targets.rows import SPLITS, cut, epoch_rows
+
+MOST_PIXELS = 64_000_000
+"""Pixels of the largest image that is unpacked: small files may claim any number."""
+
+MOST_LEVELS = 1 << 16
+"""Values that a pixel may have: histograms and networks hold a number for each."""
+
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
+"""What Pillow may take a file for, whatever it is named; others run programs or are obscure."""
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
@@ -94,28 +106,20 @@ class Images:
         return made._from(Images.digits, {"splits": list(splits), "seed": seed})
 
     @staticmethod
-    @located("path", since=("fingerprint",))
     def array(
         path: str,
         levels: int | None = None,
         splits: Sequence[float] = (0.8, 0.1, 0.1),
         seed: int = 0,
-        fingerprint: str | None = None,
     ) -> "Images":
         """A `.npy` file of images (n, h, w) or (n, c, h, w), or (n, h, w, 3)."""
         place = Path(path).expanduser().absolute()
-        with storage("read", place):
-            try:
-                pixels = np.load(place, allow_pickle=False)
-            except (ValueError, EOFError):
-                said = f"{path} must be a .npy array of numbers; got another kind of file."
-                raise InputError(said) from None
+        pixels = read_npy(place)
         made = Images(pixels, levels, name=place.stem, splits=splits, seed=seed)
         arguments = {"path": str(place), "levels": levels, "splits": list(splits), "seed": seed}
-        return made._from(Images.array, arguments, fingerprint)
+        return made._from(Images.array, arguments)
 
     @staticmethod
-    @located("path", since=("fingerprint",))
     def folder(
         path: str,
         size: int = 32,
@@ -123,7 +127,6 @@ class Images:
         levels: int = 256,
         splits: Sequence[float] = (0.8, 0.1, 0.1),
         seed: int = 0,
-        fingerprint: str | None = None,
     ) -> "Images":
         """Every image file under a folder, cut to its middle square and brought to one size.
 
@@ -134,34 +137,38 @@ class Images:
             levels: Values of a pixel, 256 at most; fewer means coarser.
             splits: As for `Images`.
             seed: As for `Images`.
-            fingerprint: If given, the fingerprint they must have: a study resumes only on the
-                images it began with.
         """
-        Image = require_extra("PIL.Image", "images")
-        ImageOps = require_extra("PIL.ImageOps", "images")
+        require_extra("PIL", "images")
         place = Path(path).expanduser().absolute()
         require(place.is_dir(), "Images.folder", "be a folder", path)
         require(2 <= levels <= 256, "Images.levels", "be from 2 to 256", levels)
-        files = sorted(p for p in place.rglob("*") if p.suffix.lower() in SUFFIXES)
+        require(1 <= size <= 4096, "Images.size", "be from 1 to 4096", size)
+        files = list(files_below(place, lambda name: name.lower().endswith(SUFFIXES)))
         require(
             len(files) > 0, f"the folder {path}", f"hold images ({', '.join(SUFFIXES)})", "none"
         )
+        # Whole numbers of 8 bytes, twice: as they are collected and as they are split.
+        most = memory_share() // (16 * size**2 * (1 if grey else 3))
+        fix = "Make them smaller with size, or take fewer."
+        require(
+            len(files) <= most,
+            f"the folder {path}",
+            f"hold {most} images at most",
+            len(files),
+            fix,
+        )
         pixels = []
         for file in files:
-            with storage("read", file), Image.open(file) as image:
-                fitted = ImageOps.fit(image.convert("L" if grey else "RGB"), (size, size))
-                pixels.append(np.asarray(fitted))
+            with storage("read", file):
+                pixels.append(_square(file, size, "L" if grey else "RGB"))
         stack = np.stack(pixels).astype(np.int64) * levels // 256
         stack = stack if grey else stack.transpose(0, 3, 1, 2)
         made = Images(stack, levels, name=place.name, splits=splits, seed=seed)
         arguments: dict[str, Any] = {"path": str(place), "size": size, "grey": grey}
         arguments |= {"levels": levels, "splits": list(splits), "seed": seed}
-        return made._from(Images.folder, arguments, fingerprint)
+        return made._from(Images.folder, arguments)
 
-    def _from(
-        self, maker: Any, arguments: dict[str, Any], fingerprint: str | None = None
-    ) -> "Images":
-        same_content("Images", self.name, self.fingerprint, fingerprint)
+    def _from(self, maker: Any, arguments: dict[str, Any]) -> "Images":
         self._maker, self._arguments = maker, arguments
         return self
 
@@ -172,8 +179,7 @@ class Images:
         require(
             self._maker is not None, "Images", "come from a file to be studied", self.name, fix
         )
-        content = {"fingerprint": self.fingerprint} if "path" in self._arguments else {}
-        return Spec(self._maker, **self._arguments, **content)
+        return Spec(self._maker, **self._arguments)
 
     @property
     def dim(self) -> int:
@@ -227,9 +233,34 @@ class Images:
         return f"Images({self.name}: {self.D_unique:,} training images, {c} x {h} x {w})"
 
 
+def _square(path: Path, size: int, mode: str) -> Shaped[ndarray, "..."]:
+    """The middle square of an image file; only the formats of `FORMATS` are tried."""
+    from PIL import Image, ImageOps
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd metadata, and of sizes below our own bound
+            with Image.open(path, formats=FORMATS) as image:
+                w, h = image.size
+                if w * h > MOST_PIXELS:
+                    raise InputError(
+                        f"{path} must have at most {MOST_PIXELS:,} pixels; got {w} x {h}."
+                    )
+                return np.asarray(ImageOps.fit(image.convert(mode), (size, size)))
+    except (InputError, OSError):
+        raise
+    except Image.DecompressionBombError:  # Pillow's own bound, above ours
+        raise InputError(
+            f"{path} must have at most {MOST_PIXELS:,} pixels; got far more."
+        ) from None
+    except Exception as error:  # Pillow's readers fail in all ways on damaged files
+        raise InputError(f"{path} must be an image; it is damaged ({shown(error)}).") from error
+
+
 def _whole(pixels: Shaped[ndarray, "n ..."]) -> Shaped[ndarray, "n c h w"]:
     require(pixels.ndim in (3, 4), "Images.pixels", "be (n, h, w) or (n, c, h, w)", pixels.shape)
     require(len(pixels) >= 3, "Images.pixels", "hold at least 3 images", len(pixels))
+    require(pixels.size > 0, "Images.pixels", "have pixels", pixels.shape)
     if pixels.ndim == 3:
         pixels = pixels[:, None]
     elif pixels.shape[3] in (1, 3) and pixels.shape[1] not in (1, 3):
@@ -240,4 +271,6 @@ def _whole(pixels: Shaped[ndarray, "n ..."]) -> Shaped[ndarray, "n c h w"]:
     fine = bool(finite.all() and (pixels == np.floor(pixels)).all() and pixels.min() >= 0)
     odd = None if fine else pixels[~finite | (pixels != np.floor(pixels)) | (pixels < 0)][0].item()
     require(fine, "Images.pixels", "be whole numbers from 0", odd, fix)
+    top = pixels.max().item()
+    require(top < MOST_LEVELS, "Images.pixels", f"be below {MOST_LEVELS:,}", top)
     return pixels.astype(np.int64)

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any, final
 
 from allometry._core.errors import InputError, require
-from allometry._core.files import storage
+from allometry._core.reading import parse_json, read_text, shown
 
 Move = tuple[str, int, str]
 """What to write, where to go (-1, 0 or 1) and the state to be in."""
 
 _MOVES = {"L": -1, "R": 1, "N": 0, "S": 0, "l": -1, "r": 1, "*": 0, "-1": -1, "1": 1, "0": 0}
 _SHORT = re.compile(r"[0-9A-Z-]+(_[0-9A-Z-]+)*")
+
+MOST_RULES = 100_000
+"""Rules of the largest machine that is read."""
 
 BUSY_BEAVERS = {
     2: "1RB1LB_1LA1RZ",
@@ -123,8 +126,7 @@ class TuringMachine:
     @staticmethod
     def from_file(path: str | Path, **options: str) -> "TuringMachine":
         """A machine from a text or JSON file; see `parse`."""
-        with storage("read", path):
-            return TuringMachine.parse(Path(path).read_text(encoding="utf-8"), **options)
+        return TuringMachine.parse(read_text(path), **options)
 
     @staticmethod
     def from_string(text: str) -> "TuringMachine":
@@ -143,7 +145,7 @@ class TuringMachine:
                 rule = group[3 * a : 3 * a + 3]
                 if rule == "---":
                     continue
-                fits = rule[0].isdigit() and int(rule[0]) < width // 3 and rule[1] in "LR"
+                fits = rule[0] in "0123456789" and int(rule[0]) < width // 3 and rule[1] in "LR"
                 if not (fits and rule[2].isalpha()):
                     raise InputError(
                         f"rule {state}{a} of the machine must be a symbol below {width // 3}, L "
@@ -179,12 +181,19 @@ class TuringMachine:
                 )
             lines.append((number, parts))
         require(len(lines) > 0, "machine", "have at least one line", text[:40])
+        require(
+            len(lines) <= MOST_RULES, "machine", f"have {MOST_RULES:,} lines at most", len(lines)
+        )
         symbols = dict.fromkeys([blank])
         for _, (_, read, write, _, _) in lines:
             symbols |= dict.fromkeys(s for s in (read, write) if s != "*")
         rules: dict[tuple[str, str], Move] = {}
         origin: dict[tuple[str, str], int] = {}
         for number, (state, read, write, move, to) in sorted(lines, key=lambda x: x[1][1] == "*"):
+            few = len(rules) <= MOST_RULES
+            require(
+                few, "machine", f"have {MOST_RULES:,} rules at most, each * counted", len(rules)
+            )
             for symbol in symbols if read == "*" else (read,):
                 if (state, symbol) in rules:
                     if read == "*":
@@ -207,10 +216,7 @@ class TuringMachine:
         Raises:
             InputError: With the rule that can't be read.
         """
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(f"machine must be JSON; line {error.lineno}: {error.msg}.") from None
+        data = parse_json(text, "machine", unique=True)
         table = data.get("rules") if isinstance(data, dict) else None
         require(isinstance(table, dict), "machine", 'be an object with "rules"', data)
         rules: dict[tuple[str, str], Move] = {}
@@ -219,7 +225,10 @@ class TuringMachine:
             require(isinstance(row, dict), f"rules[{state!r}]", "be an object", row)
             for symbol, rule in row.items():
                 rules[state, symbol] = _json_rule(rule, f"rules[{state!r}][{symbol!r}]")
-        return TuringMachine(rules, data.get("start"), data.get("blank", "_"))
+        start, blank = data.get("start"), data.get("blank", "_")
+        require(start is None or isinstance(start, str), "machine.start", "be a name", start)
+        require(isinstance(blank, str), "machine.blank", "be a symbol", blank)
+        return TuringMachine(rules, start, blank)
 
     def cells(self, tape: str | Sequence[str] | Mapping[int, str]) -> dict[int, str]:
         """The cells of an input that are not blank: text from cell 0 on, or cells by number.
@@ -231,7 +240,8 @@ class TuringMachine:
         found = {int(i): str(s) for i, s in pairs}
         for i, symbol in found.items():
             known = symbol in self.symbols
-            require(known, f"tape[{i}]", f"be one of {' '.join(self.symbols)}", symbol)
+            names = shown(" ".join(self.symbols))
+            require(known, f"tape[{i}]", f"be one of {names}", symbol)
         return {i: s for i, s in found.items() if s != self.blank}
 
     def run(

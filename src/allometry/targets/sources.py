@@ -16,9 +16,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry._core.spec import Spec, located
+from allometry._core.spec import Spec
 from allometry.targets.corpus import read
-from allometry.targets.rows import SPLITS, cut, same_content
+from allometry.targets.rows import SPLITS, cut
 from allometry.targets.vocabulary import BPE, Characters, Marked, Vocabulary
 
 MODULES = ("argparse", "inspect", "subprocess", "tarfile", "typing", "_pydecimal")
@@ -47,8 +47,6 @@ class Sources:
         splits: Shares of train, validation and test of every source.
         codes: Begin each window with the code of its source.
         most_unknown: The largest share of unknown symbols that a line may have; 1 keeps all.
-        fingerprint: If given, the fingerprint they must have: a study resumes only on the texts
-            it began with.
 
     Attributes:
         names: Of the sources.
@@ -74,7 +72,6 @@ class Sources:
         splits: Sequence[float] = (0.9, 0.05, 0.05),
         codes: bool = True,
         most_unknown: float | int = 1.0,
-        fingerprint: str | None = None,
     ) -> None:
         places = [Path(path).expanduser().absolute() for path in paths]
         texts = {place.stem: str(read(place, "characters")) for place in places}
@@ -83,10 +80,8 @@ class Sources:
         arguments |= {"size": size, "splits": list(splits), "codes": codes}
         arguments |= {"most_unknown": most_unknown}
         self._build(texts, "sources", Sources.from_paths, arguments)
-        same_content("Sources", ", ".join(texts), self.fingerprint, fingerprint)
 
     @staticmethod
-    @located("paths", since=("fingerprint",))
     def from_paths(
         paths: Sequence[str],
         vocabulary: str = "characters",
@@ -94,7 +89,6 @@ class Sources:
         splits: Sequence[float] = (0.9, 0.05, 0.05),
         codes: bool = True,
         most_unknown: float | int = 1.0,
-        fingerprint: str | None = None,
     ) -> "Sources":
         """`Sources(*paths, ...)` with plain arguments by name, for a `Spec`."""
         return Sources(
@@ -104,7 +98,6 @@ class Sources:
             splits=splits,
             codes=codes,
             most_unknown=most_unknown,
-            fingerprint=fingerprint,
         )
 
     @staticmethod
@@ -195,8 +188,7 @@ class Sources:
     @property
     def spec(self) -> Spec:
         """The request that makes this target again in another process."""
-        content = {"fingerprint": self.fingerprint} if "paths" in self.arguments else {}
-        return Spec(self._maker, **self.arguments, **content)
+        return Spec(self._maker, **self.arguments)
 
     @property
     def D_unique(self) -> int:

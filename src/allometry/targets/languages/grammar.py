@@ -12,12 +12,15 @@ from numpy import ndarray
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
-from allometry._core.files import storage
+from allometry._core.reading import read_text
 from allometry.targets.languages.earley import Reader, Rulebook
 from allometry.targets.languages.language import Language, Word, draw, not_a_prefix
 from allometry.targets.languages.normal import Production, normal_form, totals
 from allometry.targets.languages.notation import Rule, read_rules
 from allometry.targets.languages.trees import Tree, best_tree
+
+MOST_NAMES = 1000
+"""Nonterminals of the largest grammar: probabilities take a matrix of their square."""
 
 
 @final
@@ -67,14 +70,16 @@ class Grammar(Language):
         self.alphabet = tuple(sorted({s for r in self.rules for t, s in r.right if t}))
         require(len(self.alphabet) > 0, "Grammar.rules", "have some terminal", str(self.rules[0]))
         self.names = [start, *sorted(used - {start})]
+        many = len(self.names)
+        require(
+            many <= MOST_NAMES, "Grammar.rules", f"have {MOST_NAMES} nonterminals at most", many
+        )
         self._tighten()
 
     @staticmethod
     def from_file(path: str | Path, start: str | None = None) -> "Grammar":
         """A grammar from a text file in the notation of `read_rules`."""
-        with storage("read", path):
-            text = Path(path).read_text(encoding="utf-8")
-        return Grammar(text, start)
+        return Grammar(read_text(path), start)
 
     def _tighten(self) -> None:
         number = {name: i for i, name in enumerate(self.names)}

@@ -7,7 +7,7 @@ from typing import final
 from allometry._core.errors import InputError
 
 _PIECE = re.compile(
-    r"""\s*(?:(?P<arrow>->|→|::=)|(?P<bar>\|)|(?P<weight>\[\s*[^\]\s]*\s*\])
+    r"""\s*(?:(?P<comment>\#.*)|(?P<arrow>->|→|::=)|(?P<bar>\|)|(?P<weight>\[\s*[^\]\s]*\s*\])
     |'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<name><[^<>\s]+>|[^\s'"|\[\]]+))""",
     re.VERBOSE,
 )
@@ -73,9 +73,9 @@ def _pieces(line: str, number: int) -> list[tuple[str, str]]:
     at = 0
     text = line.rstrip()
     while at < len(text):
-        if text[at:].lstrip().startswith("#"):
-            break
         match = _PIECE.match(text, at)
+        if match is not None and match.lastgroup == "comment":
+            break
         if match is None:
             raise _wrong(number, line, f"be readable at column {at + 1} (an open quote?)")
         kind = match.lastgroup or ""
