@@ -35,7 +35,11 @@ TALL = 0.6
 
 
 def samples_along(
-    steps: Sequence[int], samples: np.ndarray, real: np.ndarray, width: int = 960, most: int = 4
+    steps: Sequence[int] | np.ndarray,
+    samples: np.ndarray,
+    real: np.ndarray,
+    width: int = 960,
+    most: int = 4,
 ) -> Spec:
     """What a generator makes after some steps, over the data, panel by panel.
 
@@ -309,7 +313,9 @@ def _dot(colour: str, size: int, opacity: float) -> Spec:
     return look | {"color": LIGHT[colour]}
 
 
-def _axis(field: str, low: float, high: float, title: str | None = None) -> Spec:
+def _axis(
+    field: str, low: float | np.floating, high: float | np.floating, title: str | None = None
+) -> Spec:
     return {
         "field": field,
         "type": "quantitative",
