@@ -183,3 +183,24 @@ class Told(Named):
     def __call__(self, place: Place) -> Outcome:
         (place.folder / f"{self.name}.pid").write_text(str(os.getpid()))
         return FakeRun(self.name, seconds=self.seconds)(place)
+
+
+@dataclass(frozen=True)
+class OnTarget(Request):
+    """A fake run on a target."""
+
+    target: Any
+    seed: int = 0
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        return FakeRun(f"seed {self.seed}").columns
+
+    def budget(self) -> Budget:
+        return FakeRun("any").budget()
+
+    def work(self) -> float:
+        return 0.1
+
+    def __call__(self, place: Place) -> Outcome:
+        return FakeRun(f"seed{self.seed}")(place)

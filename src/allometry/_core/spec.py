@@ -1,5 +1,6 @@
 """What was asked for, written down so that it can be hashed, compared and done again."""
 
+import copy
 import functools
 import hashlib
 import inspect
@@ -8,7 +9,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Union, final
+from typing import Any, Literal, TypeVar, Union, final
 
 from allometry._core.errors import InputError
 from allometry._core.registry import lookup, name_of, resolve
@@ -20,6 +21,8 @@ not ask for more memory than there is. Models are bounded by the tensors beside 
 DEEPEST = 16
 """Levels of lists, mappings and inner specs in what a file asks for."""
 
+Made = TypeVar("Made", bound=Callable[..., Any])
+
 
 @final
 class Spec:
@@ -28,7 +31,8 @@ class Spec:
     Arguments are bound to the signature at once, so a typo fails where it is written, and the
     defaults are filled in, so that a call that spells a default out is the same call. `key` is a
     hash of the function's registered name (`module:qualname` where it has none) and the sorted
-    arguments: the resume key, the cache key, the row id.
+    arguments: the resume key, the cache key, the row id. Where a file lies is no part of it if its
+    content is (see `located`).
 
     Args:
         function: A class or function that can be imported by name.
@@ -60,14 +64,51 @@ class Spec:
         bound.apply_defaults()
         self.name = name_of(function)
         self.arguments: dict[str, Any] = dict(bound.arguments)
-        self._canonical = json.dumps(
-            [self.name, _plain(self.arguments, self.name)], sort_keys=True, ensure_ascii=True
-        )
+        self._located: tuple[tuple[str, ...], tuple[str, ...]]
+        self._located = getattr(function, "_located", ((), ()))
+        self._canonical = _canonical(self.name, _plain(self.arguments, self.name))
+        self._key: str | None = None
+        self._identity: str | None = None
 
     @property
     def key(self) -> str:
         """Sixteen hexadecimal digits that name this request."""
-        return hashlib.sha256(self._canonical.encode()).hexdigest()[:16]
+        return self.identity if self._key is None else self._key
+
+    @property
+    def identity(self) -> str:
+        """The key by content, whatever name a folder knows this request by."""
+        if self._identity is None:
+            self._identity = _hashed(_canonical(self.name, self._by_content()["arguments"]))
+        return self._identity
+
+    def _by_content(self) -> dict[str, Any]:
+        """As `to_dict`, without the places of files whose content is told."""
+        places, _ = self._located
+        gone = places if self.arguments.get("fingerprint") is not None else ()
+        kept = {k: v for k, v in self.arguments.items() if k not in gone}
+        return {"spec": self.name, "arguments": _plain(kept, self.name, Spec._by_content)}
+
+    def former(self, places: Mapping[str, Any] | None = None) -> str:
+        """The key that earlier versions had for this request, with the places of files in it.
+
+        Args:
+            places: Where the files lay then, by argument; where they lie now if not given.
+        """
+
+        def then(spec: "Spec") -> dict[str, Any]:
+            names, since = spec._located
+            moved = {k: v for k, v in (places or {}).items() if k in names}
+            kept = {k: v for k, v in (spec.arguments | moved).items() if k not in since}
+            return {"spec": spec.name, "arguments": _plain(kept, spec.name, then)}
+
+        return _hashed(_canonical(self.name, then(self)["arguments"]))
+
+    def under(self, key: str) -> "Spec":
+        """The same request, known by another key."""
+        made = copy.copy(self)
+        made._key = key
+        return made
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready picture of the request; `Spec.from_dict` reads it back."""
@@ -127,10 +168,41 @@ def _shared(spec: Spec) -> Any:
     return spec()
 
 
-def _plain(value: Any, where: str) -> Any:
-    """`value` as JSON with one spelling for each meaning (1 and 1.0 are one number)."""
+def located(*places: str, since: tuple[str, ...] = ()) -> Callable[[Made], Made]:
+    """Say that arguments tell where files lie: they are no part of a spec's key.
+
+    The argument `fingerprint` tells their content in their place; without it they stay in the key.
+
+    Args:
+        *places: The arguments.
+        since: Arguments that keys did not have while places were part of them.
+    """
+
+    def mark(function: Made) -> Made:
+        setattr(function, "_located", (places, since))  # noqa: B010 - of any callable
+        return function
+
+    return mark
+
+
+def _canonical(name: str, arguments: Any) -> str:
+    return json.dumps([name, arguments], sort_keys=True, ensure_ascii=True)
+
+
+def _hashed(words: str) -> str:
+    return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+def _plain(value: Any, where: str, inner: "Callable[[Spec], Any] | None" = None) -> Any:
+    """`value` as JSON with one spelling for each meaning (1 and 1.0 are one number).
+
+    Args:
+        value: To be written.
+        where: Its name, for the error.
+        inner: What is written of a spec inside; `to_dict` if not given.
+    """
     if isinstance(value, Spec):
-        return value.to_dict()
+        return value.to_dict() if inner is None else inner(value)
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -140,9 +212,9 @@ def _plain(value: Any, where: str) -> Any:
             raise InputError(f"{where} must be finite to be hashed; got {value}.")
         return int(value) if value.is_integer() and abs(value) < 2**53 else value
     if isinstance(value, Mapping):
-        return {str(k): _plain(v, f"{where}[{k!r}]") for k, v in value.items()}
+        return {str(k): _plain(v, f"{where}[{k!r}]", inner) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v, where) for v in value]
+        return [_plain(v, where, inner) for v in value]
     raise InputError(
         f"{where} must be made of plain values (numbers, strings, lists, specs); "
         f"got {type(value).__name__}."

@@ -46,6 +46,9 @@ def _unsound(said: Any) -> str | None:
         return "its target is not an object"
     if not isinstance(runs, list) or not all(map(is_key, runs)):
         return "its runs are not a list of keys"
+    former = said.get("former", {})
+    if not isinstance(former, dict) or not all(map(is_key, [*former, *former.values()])):
+        return "its former keys are not a mapping of keys"
     if not isinstance(said.get("versions", {}), dict):
         return "its versions are not an object"
     return _unsound_target(target)

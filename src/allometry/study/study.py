@@ -17,6 +17,7 @@ from allometry.study import about as said
 from allometry.study.endings import failed, plain
 from allometry.study.executors import Event, Executor, local
 from allometry.study.journal import Journal
+from allometry.study.keys import known, renamed
 from allometry.study.lock import locked
 from allometry.study.request import Request, Target
 from allometry.study.runs import Runs, write_curve
@@ -131,7 +132,8 @@ class Study:
         """What is left to do in `folder`: all but the runs that are done or have diverged."""
         latest = Journal(inside(folder, "journal.jsonl")).latest()
         settled = {key for key, record in latest.items() if record["status"] != "failed"}
-        return [Task(spec, spec().work()) for spec in self.specs() if spec.key not in settled]
+        specs = known(self.specs(), Path(folder))
+        return [Task(spec, spec().work()) for spec in specs if spec.key not in settled]
 
     def schedule(
         self,
@@ -190,7 +192,7 @@ class Study:
                 if part not in ("samples", "pictures"):
                     sweep(make_folder(place))
             journal = Journal(inside(folder, "journal.jsonl"))
-            self._write_about(folder, [spec.key for spec in self.specs()])
+            self._write_about(folder, known(self.specs(), folder))
             if schedule is not None:
                 schedule.save(folder)
             chosen = bundles(self.tasks(folder), folder)
@@ -210,7 +212,8 @@ class Study:
                 journal.append(_failure(Event("failed", task, 0, UNENDED)))
         return Runs(folder)
 
-    def _write_about(self, folder: Path, keys: list[str]) -> None:
+    def _write_about(self, folder: Path, specs: list[Spec]) -> None:
+        keys, former = [spec.key for spec in specs], renamed(specs)
         about = {
             "target": self.target.describe() | ({"unit": self.unit} if self.unit else {}),
             "runs": keys,
@@ -229,6 +232,9 @@ class Study:
                 )
             # A folder extends itself: what earlier calls asked for stays on the list.
             about["runs"] = list(dict.fromkeys([*old.get("runs", []), *keys]))
+            former = old.get("former", {}) | former
+        if former:
+            about["former"] = former
         said.write(folder, about)
 
 

@@ -21,8 +21,8 @@ from allometry._core.arrays import read_npy
 from allometry._core.errors import InputError, require, require_extra
 from allometry._core.files import storage
 from allometry._core.reading import files_below, memory_share, shown
-from allometry._core.spec import Spec
-from allometry.targets.rows import SPLITS, cut, epoch_rows
+from allometry._core.spec import Spec, located
+from allometry.targets.rows import SPLITS, cut, epoch_rows, same_content
 
 MOST_PIXELS = 64_000_000
 """Pixels of the largest image that is unpacked: small files may claim any number."""
@@ -106,20 +106,23 @@ class Images:
         return made._from(Images.digits, {"splits": list(splits), "seed": seed})
 
     @staticmethod
+    @located("path", since=("fingerprint",))
     def array(
         path: str,
         levels: int | None = None,
         splits: Sequence[float] = (0.8, 0.1, 0.1),
         seed: int = 0,
+        fingerprint: str | None = None,
     ) -> "Images":
         """A `.npy` file of images (n, h, w) or (n, c, h, w), or (n, h, w, 3)."""
         place = Path(path).expanduser().absolute()
         pixels = read_npy(place)
         made = Images(pixels, levels, name=place.stem, splits=splits, seed=seed)
         arguments = {"path": str(place), "levels": levels, "splits": list(splits), "seed": seed}
-        return made._from(Images.array, arguments)
+        return made._from(Images.array, arguments, fingerprint)
 
     @staticmethod
+    @located("path", since=("fingerprint",))
     def folder(
         path: str,
         size: int = 32,
@@ -127,6 +130,7 @@ class Images:
         levels: int = 256,
         splits: Sequence[float] = (0.8, 0.1, 0.1),
         seed: int = 0,
+        fingerprint: str | None = None,
     ) -> "Images":
         """Every image file under a folder, cut to its middle square and brought to one size.
 
@@ -137,6 +141,8 @@ class Images:
             levels: Values of a pixel, 256 at most; fewer means coarser.
             splits: As for `Images`.
             seed: As for `Images`.
+            fingerprint: If given, the fingerprint they must have: a study resumes only on the
+                images it began with.
         """
         require_extra("PIL", "images")
         place = Path(path).expanduser().absolute()
@@ -166,9 +172,12 @@ class Images:
         made = Images(stack, levels, name=place.name, splits=splits, seed=seed)
         arguments: dict[str, Any] = {"path": str(place), "size": size, "grey": grey}
         arguments |= {"levels": levels, "splits": list(splits), "seed": seed}
-        return made._from(Images.folder, arguments)
+        return made._from(Images.folder, arguments, fingerprint)
 
-    def _from(self, maker: Any, arguments: dict[str, Any]) -> "Images":
+    def _from(
+        self, maker: Any, arguments: dict[str, Any], fingerprint: str | None = None
+    ) -> "Images":
+        same_content("Images", self.name, self.fingerprint, fingerprint)
         self._maker, self._arguments = maker, arguments
         return self
 
@@ -179,7 +188,8 @@ class Images:
         require(
             self._maker is not None, "Images", "come from a file to be studied", self.name, fix
         )
-        return Spec(self._maker, **self._arguments)
+        content = {"fingerprint": self.fingerprint} if "path" in self._arguments else {}
+        return Spec(self._maker, **self._arguments, **content)
 
     @property
     def dim(self) -> int:

@@ -8,9 +8,25 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from allometry._core.errors import require
+from allometry._core.errors import InputError, require
 
 SPLITS = ("train", "validation", "test")
+
+
+def same_content(kind: str, name: str, found: str, wanted: str | None) -> None:
+    """Refuse a target whose content is no longer what a study began with.
+
+    Args:
+        kind: Of target.
+        name: Of it.
+        found: The fingerprint it has.
+        wanted: The fingerprint it must have, if any.
+    """
+    if wanted not in (None, found):
+        raise InputError(
+            f"{kind}.fingerprint must be {found[:12]}... of {name}; got {str(wanted)[:12]}.... "
+            "Its content changed; start a new study for it."
+        )
 
 
 def epoch_rows(rows: int, step: int, size: int, seed: int) -> Int[Tensor, " {size}"]:

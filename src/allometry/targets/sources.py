@@ -16,9 +16,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry._core.spec import Spec
+from allometry._core.spec import Spec, located
 from allometry.targets.corpus import read
-from allometry.targets.rows import SPLITS, cut
+from allometry.targets.rows import SPLITS, cut, same_content
 from allometry.targets.vocabulary import BPE, Characters, Marked, Vocabulary
 
 MODULES = ("argparse", "inspect", "subprocess", "tarfile", "typing", "_pydecimal")
@@ -47,6 +47,8 @@ class Sources:
         splits: Shares of train, validation and test of every source.
         codes: Begin each window with the code of its source.
         most_unknown: The largest share of unknown symbols that a line may have; 1 keeps all.
+        fingerprint: If given, the fingerprint they must have: a study resumes only on the texts
+            it began with.
 
     Attributes:
         names: Of the sources.
@@ -72,6 +74,7 @@ class Sources:
         splits: Sequence[float] = (0.9, 0.05, 0.05),
         codes: bool = True,
         most_unknown: float | int = 1.0,
+        fingerprint: str | None = None,
     ) -> None:
         places = [Path(path).expanduser().absolute() for path in paths]
         texts = {place.stem: str(read(place, "characters")) for place in places}
@@ -80,8 +83,10 @@ class Sources:
         arguments |= {"size": size, "splits": list(splits), "codes": codes}
         arguments |= {"most_unknown": most_unknown}
         self._build(texts, "sources", Sources.from_paths, arguments)
+        same_content("Sources", ", ".join(texts), self.fingerprint, fingerprint)
 
     @staticmethod
+    @located("paths", since=("fingerprint",))
     def from_paths(
         paths: Sequence[str],
         vocabulary: str = "characters",
@@ -89,6 +94,7 @@ class Sources:
         splits: Sequence[float] = (0.9, 0.05, 0.05),
         codes: bool = True,
         most_unknown: float | int = 1.0,
+        fingerprint: str | None = None,
     ) -> "Sources":
         """`Sources(*paths, ...)` with plain arguments by name, for a `Spec`."""
         return Sources(
@@ -98,6 +104,7 @@ class Sources:
             splits=splits,
             codes=codes,
             most_unknown=most_unknown,
+            fingerprint=fingerprint,
         )
 
     @staticmethod
@@ -188,7 +195,8 @@ class Sources:
     @property
     def spec(self) -> Spec:
         """The request that makes this target again in another process."""
-        return Spec(self._maker, **self.arguments)
+        content = {"fingerprint": self.fingerprint} if "paths" in self.arguments else {}
+        return Spec(self._maker, **self.arguments, **content)
 
     @property
     def D_unique(self) -> int:

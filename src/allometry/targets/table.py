@@ -20,8 +20,8 @@ from allometry._core.errors import InputError, require
 from allometry._core.numbers import decimal_mark
 from allometry._core.reading import shown
 from allometry._core.sheets import read_csv, separator_of, table_text
-from allometry._core.spec import Spec
-from allometry.targets.rows import SPLITS, cut, epoch_rows
+from allometry._core.spec import Spec, located
+from allometry.targets.rows import SPLITS, cut, epoch_rows, same_content
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +30,7 @@ _NUMERIC = re.compile(r"^\s*[-+]?[\d.,]*\d[\d.,]*(?:[eE][-+]?\d+)?\s*$")
 
 
 @final
+@located("path", since=("fingerprint",))
 class Table:
     """The numeric columns of a CSV file, standardised by the training rows.
 
@@ -41,6 +42,8 @@ class Table:
         columns: Which; all that are numbers unless told.
         splits: Shares of train, validation and test, drawn at random.
         seed: Of the split.
+        fingerprint: If given, the fingerprint it must have: a study resumes only on the rows it
+            began with.
 
     Attributes:
         columns: Their names.
@@ -55,6 +58,7 @@ class Table:
         columns: Sequence[str] | None = None,
         splits: Sequence[float] = (0.8, 0.1, 0.1),
         seed: int = 0,
+        fingerprint: str | None = None,
     ) -> None:
         place = Path(path).expanduser().absolute()
         frame, self.notes = _frame(place)
@@ -82,11 +86,12 @@ class Table:
         self._arguments |= {"splits": list(splits), "seed": seed}
         head = repr((chosen, tuple(splits), seed)).encode()
         self.fingerprint = hashlib.sha256(head + values.tobytes()).hexdigest()
+        same_content("Table", self.name, self.fingerprint, fingerprint)
 
     @property
     def spec(self) -> Spec:
         """The request that makes this very target again in another process."""
-        return Spec(Table, **self._arguments)
+        return Spec(Table, **self._arguments, fingerprint=self.fingerprint)
 
     @property
     def dim(self) -> int:

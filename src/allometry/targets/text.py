@@ -14,7 +14,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry._core.spec import Spec
+from allometry._core.spec import Spec, located
 from allometry.targets.corpus import read, topics
 from allometry.targets.vocabulary import BPE, Bytes, Characters, Vocabulary
 
@@ -68,7 +68,8 @@ class Text:
     ) -> None:
         require(len(paths) > 0, "Text.paths", "name at least one file", paths)
         _check(vocabulary, splits)
-        # Absolute, so that a worker elsewhere finds them and two spellings are one request.
+        # Absolute, so that a worker elsewhere finds them. Which file it is does not count, only
+        # what is in it: a link to it and another spelling are the same request.
         places = [str(Path(path).expanduser().absolute()) for path in paths]
         documents = [read(Path(place), vocabulary) for place in places]
         arguments = {"paths": places, "vocabulary": vocabulary, "size": size, "splits": splits}
@@ -76,6 +77,7 @@ class Text:
         self._verify(fingerprint, "its files")
 
     @staticmethod
+    @located("paths")
     def from_paths(
         paths: Sequence[str],
         vocabulary: str = "characters",
