@@ -22,6 +22,7 @@ from allometry.study import Needs, Study, cluster, local, ray, recipes
 from allometry.study.named import executor
 from tests.study.fakes import Told, _starts
 from tests.study.kin import LOOPBACK, alive, kin, listening
+from tests.study.test_deterministic import ON, asked, digits, same
 from tests.study.test_executors import ends, tasks
 
 RAY = tuple(int(part) for part in version("ray").split(".")[:2])
@@ -181,6 +182,12 @@ def test_closing_lets_the_run_at_hand_leave(tmp_path):
     started = time.monotonic()
     events.close()
     assert time.monotonic() - started < 8
+
+
+def test_deterministic_runs_end_in_the_digits_of_local(tmp_path):
+    folders = tmp_path / "ray", tmp_path / "local"
+    by_ray = asked().run(folders[0], ray(workers=2, on=ON))
+    assert same(digits(by_ray), digits(asked().run(folders[1], local(1, on=ON))))
 
 
 @pytest.mark.slow

@@ -15,7 +15,8 @@ def demo(
     json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """The embedded job, end to end, with a report: a few minutes on two cores."""
-    from allometry.cli.run import carry_out
+    from allometry.cli.run import carry_out, claimed
     from allometry.study import demo_study, local
 
-    carry_out(demo_study(), folder, local(workers), dry_run=dry_run, json=json)
+    with claimed(folder, dry_run=dry_run):
+        carry_out(demo_study(), folder, local(workers), dry_run=dry_run, json=json)

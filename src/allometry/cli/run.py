@@ -2,12 +2,13 @@
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allometry._core.errors import require_extra
+from allometry._core.errors import require, require_extra
 from allometry._core.files import inside, make_folder
 from allometry.cli.output import duration, err, out, say, write_json
 
@@ -88,7 +89,11 @@ def run(
         str, typer.Option(help="float32, bfloat16, float16, or auto: whichever is quicker.")
     ] = "float32",
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="The same digits every time.")
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="The same digits every time on one machine: nothing is packed, one thread each.",
+        ),
     ] = False,
     tensorboard: Annotated[
         bool,
@@ -124,17 +129,47 @@ def run(
     )
     for note in getattr(study.target, "notes", ()):
         say(note)
-    if budget is not None or flops is not None:
-        seconds = None if budget is None else seconds_of(budget)
-        most = {"operations": flops, "seconds": seconds}
-        study = within(study, **most, workers=workers, threads=threads, precision=on.packed)
-        sizes = f"{words.count(study.ladder[0])} to {words.count(study.ladder[-1])} parameters"
-        say(f"The budget allows {sizes}, {words.count(study.tokens[-1])} tokens at most.")
     folder = folder or Path("runs") / study.target.name
-    if rates and not dry_run:
-        say(f"Trying {len(rates)} learning rates at {words.count(study.ladder[0])} parameters ...")
-        study = recipes.carried(study, inside(folder, "rates"), rates, executor=place)
-    carry_out(study, folder, place, dry_run=dry_run, json=json, tensorboard=tensorboard)
+    with claimed(folder, dry_run=dry_run):
+        if budget is not None or flops is not None:
+            same = "be given as --flops with --deterministic"
+            fix = "How much fits into a time depends on the machine."
+            require(budget is None or not deterministic, "budget", same, budget, fix)
+            seconds = None if budget is None else seconds_of(budget)
+            most = {"operations": flops, "seconds": seconds}
+            study = within(study, **most, workers=workers, threads=threads, precision=on.packed)
+            sizes = f"{words.count(study.ladder[0])} to {words.count(study.ladder[-1])} parameters"
+            say(f"The budget allows {sizes}, {words.count(study.tokens[-1])} tokens at most.")
+        if rates and not dry_run:
+            least = words.count(study.ladder[0])
+            say(f"Trying {len(rates)} learning rates at {least} parameters ...")
+            study = recipes.carried(study, inside(folder, "rates"), rates, executor=place)
+        carry_out(study, folder, place, dry_run=dry_run, json=json, tensorboard=tensorboard)
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, *, dry_run: bool) -> Iterator[None]:
+    """Hold the folder's lock meanwhile, so that nobody else tries or runs anything there.
+
+    Taken before the first trial of how long things take, which is work that a second process with
+    the same command would do for nothing, and disturb the first one by.
+    """
+    from allometry.study.lock import locked
+
+    if dry_run:
+        yield
+        return
+    fresh = not folder.exists()
+    make_folder(folder)
+    with locked(folder):
+        try:
+            yield
+        finally:
+            # What was refused leaves no folder behind.
+            if fresh and [path.name for path in folder.iterdir()] == ["lock"]:
+                with contextlib.suppress(OSError):
+                    (folder / "lock").unlink()
+                    folder.rmdir()
 
 
 def carry_out(
@@ -146,7 +181,10 @@ def carry_out(
     json: bool,
     tensorboard: bool = False,
 ) -> None:
-    """Run a study with progress, write its report, print its answer."""
+    """Run a study with progress, write its report, print its answer.
+
+    The caller has claimed the folder.
+    """
     from allometry import report
     from allometry.cli.answer import plain
     from allometry.cli.progress import StudyProgress, both
@@ -168,7 +206,8 @@ def carry_out(
         precision = executor.on.packed
         # On a terminal alone, and gone when it is done: no screen should stand still for a minute.
         with err.status("Trying how long steps take here ...") as status:
-            schedule = study.schedule(folder, **sizes, precision=precision, tell=status.update)
+            more = {"precision": precision, "deterministic": executor.on.deterministic}
+            schedule = study.schedule(folder, **sizes, **more, tell=status.update)
         whole = duration(schedule.seconds + REPORT)
         tasks, when = schedule.tasks, f": about {whole} with the report"
     if tasks:
@@ -179,7 +218,7 @@ def carry_out(
         watching = StudyProgress(tasks, executor.workers)
         with contextlib.redirect_stdout(sys.stderr), watching as progress:
             watch = progress if board is None else both(progress, board)
-            runs = study.run(folder, executor, watch=watch, schedule=schedule)
+            runs = study.run(folder, executor, watch=watch, schedule=schedule, held=True)
     except KeyboardInterrupt:
         say("Stopped. The same command goes on from here.")
         raise typer.Exit(130) from None

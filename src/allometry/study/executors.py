@@ -53,7 +53,8 @@ class local(Executor):  # noqa: N801 - reads as `executor=local()`
 
     Args:
         workers: Processes; one per core if not given.
-        threads: Threads of each; the cores shared out evenly if not given.
+        threads: Threads of each; if not given the cores shared out evenly, or one where runs are
+            to be deterministic.
         on: Where and in which precision runs train; the best device there is, in float32, if not
             given. What is packed stays on the processor.
     """
@@ -67,7 +68,9 @@ class local(Executor):  # noqa: N801 - reads as `executor=local()`
         self._workers = cores if workers is None else workers
         require(self._workers >= 1, "local.workers", "be at least 1", workers)
         require(self._workers <= MOST, "local.workers", f"be at most {MOST}", workers)
-        self._threads = max(1, cores // self._workers) if threads is None else threads
+        # Digits that must repeat can't hang on how many cores there are for each worker.
+        share = 1 if self.on.deterministic else max(1, cores // self._workers)
+        self._threads = share if threads is None else threads
         require(self._threads >= 1, "local.threads", "be at least 1", threads)
         require(self._threads <= MOST, "local.threads", f"be at most {MOST}", threads)
 

@@ -15,6 +15,7 @@ import numpy as np
 from allometry._core.errors import StorageError
 from allometry._core.files import inside, is_key, is_there, read_json, replacing
 from allometry._core.spec import Spec
+from allometry.study.fixed import fixed
 from allometry.study.prices import LARGEST_PACK, find
 from allometry.study.probe import Price, Ways, probe, probe_compiled
 from allometry.study.request import Request, TrainingRequest
@@ -132,6 +133,7 @@ def schedule(
     threads: int,
     precision: str = "float32",
     tell: Callable[[str], None] | None = None,
+    every: Sequence[Spec] | None = None,
 ) -> Schedule:
     """Decide for all `tasks` that the folder has not decided before; see `choose`.
 
@@ -142,7 +144,13 @@ def schedule(
         threads: Of each.
         precision: In which runs will train.
         tell: Told what takes long.
+        every: All runs of a study whose digits must repeat; see `fixed`.
     """
+    if every is not None:
+        ways = {"workers": workers, "threads": threads, "precision": precision}
+        tried = choose(tasks, **ways, together=False)
+        same = fixed(every, [task for bundle in tried for task in bundle.tasks])
+        return Schedule(tuple(same), workers, span(same, workers))
     known = {key for about in read(folder).values() for key in about["keys"]}
     fresh = [task for task in tasks if task.key not in known]
     old = bundles([task for task in tasks if task.key in known], folder)
@@ -166,6 +174,7 @@ def choose(
     threads: int,
     precision: str = "float32",
     tell: Callable[[str], None] | None = None,
+    together: bool = True,
 ) -> list[Bundle]:
     """Pack what is cheaper packed, by prices tried on this machine.
 
@@ -179,6 +188,7 @@ def choose(
         threads: Of each.
         precision: In which runs will train.
         tell: Told what takes long.
+        together: Whether runs may be packed, traced, compiled or given more threads.
     """
     requests = {task.key: task.spec() for task in tasks}
     shapes: dict[str, list[Task]] = {}
@@ -194,9 +204,10 @@ def choose(
         for name, members in shapes.items()
         if name in prices
     ]
+    options = options if together else [option[:1] for option in options]
     found = [bundle for bundles in _quickest(options, workers) for bundle in bundles]
-    found = _compile(found, ways, tell)
-    if sum(len(bundle.tasks) for bundle in found) == len(tasks):
+    found = _compile(found, ways, tell) if together else found
+    if together and sum(len(bundle.tasks) for bundle in found) == len(tasks):
         # Runs that are no trainings would wait for threads that a long training has taken.
         found = _spread(found, ways)
     there = {task.key for bundle in found for task in bundle.tasks}

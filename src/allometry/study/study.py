@@ -16,6 +16,7 @@ from allometry._core.spec import Spec
 from allometry.study import about as said
 from allometry.study.endings import failed, plain
 from allometry.study.executors import Event, Executor, local
+from allometry.study.fixed import fixed
 from allometry.study.journal import Journal
 from allometry.study.keys import known, renamed
 from allometry.study.lock import locked
@@ -142,6 +143,7 @@ class Study:
         workers: int | None = None,
         threads: int | None = None,
         precision: str = "float32",
+        deterministic: bool = False,
         tell: Callable[[str], None] | None = None,
     ) -> Schedule:
         """What is left to do in `folder`, packed as is quickest here, and how long it will take.
@@ -154,12 +156,15 @@ class Study:
             workers: As for `local`.
             threads: As for `local`.
             precision: In which runs will train; see `train.Crowd`.
+            deterministic: Pack nothing: what is tried tells the seconds alone.
             tell: Told what takes long.
         """
         place = local(workers, threads)
         sizes = {"workers": place.workers, "threads": place.threads}
         tasks = self.tasks(folder)
-        return schedule(tasks, Path(folder), **sizes, precision=precision, tell=tell)
+        every = known(self.specs(), Path(folder)) if deterministic else None
+        more = {"precision": precision, "tell": tell, "every": every}
+        return schedule(tasks, Path(folder), **sizes, **more)
 
     def run(
         self,
@@ -167,6 +172,7 @@ class Study:
         executor: Executor | None = None,
         watch: Callable[[Event], None] | None = None,
         schedule: Schedule | None = None,
+        held: bool = False,
     ) -> Runs:
         """Carry out what is not yet in the folder's journal; give back all its runs.
 
@@ -179,14 +185,16 @@ class Study:
             executor: Who carries the runs out; `local()` if not given.
             watch: Told every event, for progress.
             schedule: Which runs go together, see `schedule`; the folder's own if not given, and
-                each run by itself where it has none.
+                each run by itself where it has none. Of a deterministic executor's runs it tells
+                the seconds alone; see `fixed`.
+            held: Whether the caller holds the folder's lock already (see `lock.locked`).
 
         Raises:
             StorageError: The folder can't be written, or the disk is full.
             LockedError: Another process works in the folder.
         """
-        folder = make_folder(folder)
-        with locked(folder):
+        folder, executor = make_folder(folder), executor or local()
+        with contextlib.nullcontext() if held else locked(folder):
             for part in ("curves", "weights", "checkpoints", "samples", "pictures"):
                 place = inside(folder, part)
                 if part not in ("samples", "pictures"):
@@ -196,8 +204,10 @@ class Study:
             if schedule is not None:
                 schedule.save(folder)
             chosen = bundles(self.tasks(folder), folder)
+            if executor.on.deterministic:
+                chosen = fixed(known(self.specs(), folder), [t for b in chosen for t in b.tasks])
             left = {task.key: bundle for bundle in chosen for task in bundle.tasks}
-            for event in (executor or local())(chosen, folder):
+            for event in executor(chosen, folder):
                 if event.kind == "done":
                     event = _record(folder, journal, event)
                 elif event.kind == "failed" and event.data["status"] == "storage":
@@ -273,7 +283,8 @@ def _record(folder: Path, journal: Journal, event: Event) -> Event:
         record |= {f"{k}_se": e["se"] for k, e in measures.items()}
         # Last, so that no column of a run's own takes their place.
         record |= {"key": key, "status": "done", "error": None, "versions": versions()}
-        record |= {"measures": sorted(measures), "sample": event.data["sample"]}
+        record |= {"packing": event.data.get("packing"), "measures": sorted(measures)}
+        record |= {"sample": event.data["sample"]}
         journal.append(record)
     except AllometryError:
         raise
@@ -293,6 +304,7 @@ def _failure(event: Event) -> dict[str, Any]:
         known |= plain(cost | {"C_6ND": budget.C_6ND}, "", lenient=True)
     outcome = {"status": event.data["status"], "error": event.data["error"]}
     outcome |= {"seconds": event.data.get("seconds"), "versions": versions()}
+    outcome |= {"packing": event.data.get("packing")}
     return known | {"key": event.task.key} | outcome
 
 

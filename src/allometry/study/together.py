@@ -26,7 +26,7 @@ class torchrun(Executor):  # noqa: N801 - reads as `executor=torchrun()`
     Args:
         processes: On this machine.
         shard: Share out weights, gradients and optimiser (FSDP2) instead of copying them (DDP).
-        threads: Of each; the cores shared out evenly if not given.
+        threads: Of each; as for `local` if not given.
         on: As for `local`.
         options: Of torchrun, for several machines: `["--nnodes=2", "--node-rank=0",
             "--master-addr=HOST", "--master-port=29500"]`. On the other machines, which must see
@@ -48,7 +48,8 @@ class torchrun(Executor):  # noqa: N801 - reads as `executor=torchrun()`
         self.on.resolved()  # refuses a device that is not there
         require(processes >= 1, "torchrun.processes", "be at least 1", processes)
         self.processes, self.shard, self.options = processes, shard, tuple(options)
-        self._threads = max(1, available_cores() // processes) if threads is None else threads
+        share = 1 if self.on.deterministic else max(1, available_cores() // processes)
+        self._threads = share if threads is None else threads
         require(self._threads >= 1, "torchrun.threads", "be at least 1", threads)
 
     @property

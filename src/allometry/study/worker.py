@@ -74,9 +74,10 @@ class Worker:
         local = int(os.environ.get("LOCAL_RANK") or order["index"])
         left = {run["key"]: run["spec"] for run in order["runs"]}
         folder = Path(order["folder"])
+        packing = packed_as(order)
 
         def ended(key: str, event: dict[str, Any]) -> None:
-            self.tell(event | {"key": key})
+            self.tell(event | {"key": key, "packing": packing})
             del left[key]
 
         try:
@@ -147,6 +148,20 @@ class Worker:
             except BaseException as error:  # its own end: those packed with it go on
                 event = endings.failed(error)
             yield name, event
+
+
+def packed_as(order: dict[str, Any]) -> str:
+    """How the runs of an order are carried out, as the journal says it of each of them.
+
+    Equal words, on equal machines, mean sums that are rounded in the same way.
+    """
+    how, runs = order["how"], len(order["runs"])
+    size = min(how["size"], runs)
+    words = [f"{size} as one" if size > 1 else "alone" if order["plain"] else "one by one"]
+    words += [way for way in ("compiled", "traced") if how.get(way) and not order["plain"]]
+    words += ["1 thread" if how["threads"] == 1 else f"{how['threads']} threads"]
+    words += ["deterministic"] if order["on"].get("deterministic") else []
+    return ", ".join(words)
 
 
 def main() -> None:
