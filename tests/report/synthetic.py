@@ -13,6 +13,8 @@ import pandas as pd
 from allometry.report import tell
 
 E, A, ALPHA, B, BETA = 0.80, 12.0, 0.28, 40.0, 0.35
+UNIQUE = 4_200_000_000
+"""More than any run sees: the true law knows nothing of repeated data."""
 VERSIONS = {"allometry": "0.1.0", "python": "3.11.7", "torch": "2.13.0"}
 
 
@@ -59,7 +61,7 @@ def _row(family, shape, rung, seed, N, D, loss, status="done", error="", **more)
         "N": N,
         "N_embedding": 6000,
         "D": D,
-        "D_unique": 420_000,
+        "D_unique": more.get("unique", UNIQUE),
         "C": more.get("C", 6.4 * N * D),
         "C_6ND": 6.0 * N * D,
         "loss": loss if done else math.nan,
@@ -100,6 +102,7 @@ def synthetic_runs(
     seed=0,
     name="notes.txt",
     families=("transformer",),
+    unique=UNIQUE,
 ):
     """A ladder of transformers that follow `truth`, n-grams, a diverged and a failed run.
 
@@ -113,6 +116,7 @@ def synthetic_runs(
         seed: Of the noise.
         name: The target's name.
         families: The trained families; each is 4 % worse than the one before it.
+        unique: Distinct data there are.
     """
     rng = np.random.default_rng(seed)
     rows = []
@@ -122,7 +126,7 @@ def synthetic_runs(
         shape = f"{2 + rung} layers, width {16 * 2**rung}, {1 + rung} heads"
         D = float(int(ratio * N) + 60_000)
         loss = float(worse * truth(N, D) + rng.normal(0, noise))
-        rows.append(_row(family, shape, rung, s, N, D, loss))
+        rows.append(_row(family, shape, rung, s, N, D, loss, unique=unique))
     if ngram is not None:
         for order, above in ((2, 0.95), (3, 0.45), (5, 0.06), (7, 0.0)):
             table = _row("ngram", f"order {order}", order, 0, 900 * 6**order, 420_000.0, 0.0)
@@ -171,7 +175,7 @@ def synthetic_runs(
         "target": {
             "name": name,
             "unit": "nats per character",
-            "D_unique": 420_000,
+            "D_unique": unique,
             "vocabulary": 96,
             "fingerprint": "9f2c41d0a7b3",
         },

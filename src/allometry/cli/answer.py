@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def plain(story: "Story") -> dict[str, Any]:
-    """Headline, best models, laws, predictions that were put to the test, larger budgets."""
+    """Headline, claims with their status, best models, laws, predictions that were put to the test, larger budgets."""
     return {
         "headline": story.headline,
+        "claims": [claim.to_dict() for claim in story.claims],
         "target": story.target,
         "unit": story.unit,
         "best": _configuration(story.best),
@@ -67,9 +68,10 @@ def _family(family: "Family") -> dict[str, Any]:
         if crossing is None
         else {
             "rival": _configuration(crossing.rival),
-            "already": crossing.already is not None,
             "N": _estimate(crossing.N),
+            "D": _estimate(crossing.D),
             "C": _estimate(crossing.C),
+            "passes": crossing.passes,
         },
         "reaches": [_reach(r) for r in family.reaches],
         "notes": list(family.notes),
@@ -95,6 +97,7 @@ def _held_out(held: "HeldOut") -> dict[str, Any]:
 
 def _reach(reach: "Reach") -> dict[str, Any]:
     sizes = {"N": _estimate(reach.N), "D": _estimate(reach.D), "loss": _estimate(reach.loss)}
+    sizes |= {"loss_if_data_were_new": _estimate(reach.fresh)}
     return {"C": reach.C, "passes": reach.passes, "warnings": list(reach.warnings)} | sizes
 
 

@@ -38,7 +38,7 @@ def _name(kind: str, layers: float) -> str:
 
 
 def nesting(runs: RunsLike) -> Table | None:
-    """A row for each network, a column for each D: brackets recalled, and on longer inputs."""
+    """A row for each network, a column for each nesting: brackets recalled."""
     made = _twins(runs)
     if made is None:
         return None
@@ -52,7 +52,7 @@ def nesting(runs: RunsLike) -> Table | None:
                 found = part[(part["layers"] == layers) & (part["nesting"] == depth)]
                 cells.append(_cell(found))
             rows.append(tuple(cells))
-    heads = (Head("Network", kind="tight"), *(Head(f"D = {d}", "", "num") for d in depths))
+    heads = (Head("Network", kind="tight"), *(Head(f"nesting {d}", "", "num") for d in depths))
     caption = (
         "Brackets recalled: where the open bracket is not the symbol just read, how often its "
         "type is known (± standard error; in brackets on inputs four times as long as in training)"
@@ -73,13 +73,13 @@ def _cell(found: pd.DataFrame) -> Cell:
 
 
 def depth_against_nesting(runs: RunsLike, width: int = 720) -> Spec | None:
-    """Brackets recalled on longer inputs against D, a line for each network."""
+    """Brackets recalled on longer inputs against the nesting depth, a line for each network."""
     made = _twins(runs)
     if made is None:
         return None
     data = made[["name", "kind", "nesting", "recalled_longer", "layers"]].copy()
     data["told"] = [
-        f"{r.name_}, D = {r.nesting:.0f}: {r.recalled_longer:.3f}"
+        f"{r.name_}, nesting {r.nesting:.0f}: {r.recalled_longer:.3f}"
         for r in data.rename(columns={"name": "name_"}).itertuples()
     ]
     names = list(dict.fromkeys(data["name"]))
@@ -92,7 +92,7 @@ def depth_against_nesting(runs: RunsLike, width: int = 720) -> Spec | None:
     dashes = [theme.DASHES[ranks[n] % 6] for n in names]
     dash = field | {"scale": {"domain": names, "range": dashes}}
     x = {"field": "nesting", "type": "quantitative", "scale": {"type": "log", "base": 2}}
-    x |= {"axis": {"title": "Nesting D", "values": sorted(data["nesting"].unique().tolist())}}
+    x |= {"axis": {"title": "Nesting depth", "values": sorted(data["nesting"].unique().tolist())}}
     y = {"field": "recalled_longer", "type": "quantitative", "scale": {"zero": False}}
     y |= {"axis": {"title": None, "tickCount": 6}}
     marks = [

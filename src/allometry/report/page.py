@@ -29,7 +29,6 @@ from allometry.report import (
     words,
     worth,
 )
-from allometry.report.judge import FRESH_PASSES
 from allometry.report.runs import RunsLike, about
 from allometry.report.sentences import doubts, facts, plural
 from allometry.report.story import Story, tell
@@ -177,33 +176,18 @@ def page_policy(css: str, js: str) -> str:
 
 def _reach_warnings(story: Story) -> list[str]:
     said = []
-    worn = [r for f in story.families for r in f.reaches if r.repeats]
-    if worn:
-        if len(story.families) > 1:
-            passes = sorted(r.passes or 0 for r in worn)
-            ends = (words.significant(passes[0], 2), words.significant(passes[-1], 2))
-            times = f"{ends[0]} to {ends[1]} times"
-        else:
-            each = [f"{words.significant(r.passes or 0, 2)} times for {r.label}" for r in worn]
-            times = words.listed(each)
+    limited = [(f, r) for f in story.families for r in f.reaches if r.fresh is not None]
+    if limited:
+        each = [
+            f"{r.label} {words.loss(r.fresh.value)}" for f, r in limited
+            if f is story.families[0] and r.fresh is not None
+        ]  # fmt: skip
+        new = f" New data alone would give {words.listed(each)}." if each else ""
         said.append(
             f"There are {words.count(story.D_unique or 0)} distinct {plural(story.token)} to "
-            f"train on, so these budgets would repeat them ({times}). The law assumes fresh data; "
-            f"repeated more than about {FRESH_PASSES:g} times, data are worth less, so expect a "
-            "higher loss than this or bring more data."
+            "train on, so these budgets repeat them. Repeated data are counted as worth less, at "
+            f"the rate that Muennighoff et al. measured.{new}"
         )
-        first = next(iter(story.families))
-        each = [
-            f"{r.label} {words.estimated(r.discounted, words.loss)}"
-            for r in first.reaches
-            if r.discounted is not None
-        ]
-        if each:
-            whose = f" of the {words.family(first.name)}" if len(story.families) > 1 else ""
-            said.append(
-                f"With repeated data worth less at the rate that Muennighoff et al. measured, the "
-                f"best plan{whose} would reach, with {words.listed(each)}."
-            )
     for family in story.families:
         known = set(family.law.warnings) if family.law is not None else set()
         said += [w for r in family.reaches for w in r.warnings if w not in known]

@@ -122,7 +122,8 @@ def plates(runs: RunsLike, story: Story) -> Plates:
         lambda width: depth_against_nesting(runs, width),
         _BOTH,
         "How well networks of several depths remember open brackets, against how deep these may "
-        "nest. The construction has two layers and knows the exact law for every D.",
+        "nest. The construction has two layers and the exact next-symbol distribution at every "
+        "nesting depth.",
     )
     for i, family in enumerate(story.families):
         made.panels.append(_panel(made, runs, story, family, i))
@@ -243,7 +244,7 @@ def _frontier_caption(story: Story) -> str:
     if story.rival is not None:
         text += f"; the broken line is the best {words.family(story.rival.family)}"
         if _drawn(first.crossing):
-            text += ", the ring where the law meets it, with its interval"
+            text += ", the ring the predicted crossover with it, with its interval"
     return f"{text}."
 
 

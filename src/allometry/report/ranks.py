@@ -87,6 +87,8 @@ def _stacks(rows: pd.DataFrame) -> tuple[Finding, ...]:
 def _peak(rows: pd.DataFrame) -> list[int]:
     """The degrees of the largest rank, among stacks of one degree."""
     rows = rows[rows["degree"].notna()]
+    if rows.empty:
+        return []
     best = rows["rank"].max()
     return sorted(int(d) for d in rows[rows["rank"] == best]["degree"])
 

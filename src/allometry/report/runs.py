@@ -53,6 +53,10 @@ class Configuration:
     keys: tuple[str, ...]
     test: Estimate | None = None
     """The loss on the test split, where it was measured."""
+    target: str = ""
+    """What it is asked to do; a study may have several targets, whose losses do not compare."""
+    exact: bool = False
+    """Whether it is built to have the exact distribution, so that its loss is the entropy."""
 
 
 @final
@@ -155,6 +159,8 @@ def _configuration(group: pd.DataFrame) -> Configuration:
         test=_pooled(tests, group["test_loss_se"].to_numpy(float))
         if np.isfinite(tests).all()
         else None,
+        target=str(first["target"]),
+        exact="kind" in group and bool((group["kind"] == "construction").all()),
     )
 
 

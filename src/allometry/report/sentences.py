@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, final
 
 from allometry._core.estimate import Z95, Estimate
 from allometry.report import words
-from allometry.report.judge import Crossing, Reach
+from allometry.report.judge import Reach
 from allometry.report.runs import Configuration
 
 if TYPE_CHECKING:
-    from allometry.report.story import Family, Story
+    from allometry.report.family import Family
+    from allometry.report.story import Story
 
 
 @final
@@ -28,9 +29,30 @@ def plural(token: str) -> str:
     return token if token.endswith("s") else f"{token}s"
 
 
-def size(configuration: Configuration) -> str:
-    """The size and compute of a trained model in a few words."""
-    return f"{words.count(configuration.N)} parameters, {words.flops(configuration.C)}"
+def size(configuration: Configuration, token: str) -> str:
+    """The size, data and compute of a trained model in a few words."""
+    parts = [words.many(configuration.N, "parameter")]
+    parts.append(words.many(configuration.D, token, plural(token)))
+    return ", ".join([*parts, words.flops(configuration.C)])
+
+
+def baseline(configuration: Configuration) -> str:
+    """A model without training, as one sets it beside trained ones."""
+    family, shape = words.family(configuration.family), configuration.shape.strip()
+    counts = configuration.family in ("ngram", *words.FITTED)
+    name = f"the {family} baseline" if counts else f"the {family}"
+    if not shape:
+        return name
+    return f"{name} of {shape}" if shape.startswith("order ") else f"{name} ({shape})"
+
+
+def both(a: float, b: float, *, level: bool) -> tuple[str, str]:
+    """Two losses with as many digits as it takes to see that they differ."""
+    for digits in (3, 4, 5, 6):
+        first, second = words.loss(a, digits), words.loss(b, digits)
+        if first != second or level or a == b:
+            return first, second
+    return f"{a:.9g}", f"{b:.9g}"
 
 
 def named(configuration: Configuration) -> str:
@@ -52,123 +74,6 @@ def verdict(a: Configuration, b: Configuration) -> int:
     gap = a.loss.value - b.loss.value
     errors = [c.spread if c.spread is not None else (c.loss.se or 0.0) for c in (a, b)]
     return 0 if abs(gap) <= Z95 * math.hypot(*errors) else (-1 if gap < 0 else 1)
-
-
-def headline(story: "Story") -> str:
-    """The answer in a sentence or two."""
-    if story.verdict:
-        return story.verdict
-    if story.best is None:
-        what = words.several(len(story.unfinished), "run")
-        if story.total == 0:
-            return f"There are no runs on {story.target} yet, so there is nothing to tell."
-        return f"No run on {story.target} has finished: {what} diverged or failed, so no law."
-    if not story.families:
-        best = story.best
-        return (
-            f"On {story.target}, the best {named(best)} reaches "
-            f"{words.estimated(best.loss, words.loss, story.unit)}. No trained family has a "
-            "finished run to set beside it."
-        )
-    if story.target == "domains":
-        return _domains(story)
-    family = story.families[0]
-    return f"{_standing(story, family)} {_outlook(story, family)}".strip()
-
-
-def _domains(story: "Story") -> str:
-    """Domains are not rivals: what is left of each."""
-    each = [f"{words.loss(f.best.loss.value)} for {words.family(f.name)}" for f in story.families]
-    return (
-        f"One transformer on {words.small(len(each))} kinds of data: where counting single "
-        f"symbols has a loss of 1, the best of each has {words.listed(each)}."
-    )
-
-
-def _standing(story: "Story", family: "Family") -> str:
-    best, rival = family.best, story.rival
-    who = f"the best {words.family(family.name)} ({size(best)})"
-    if len(story.families) > 1:
-        many = words.small(len(story.families))
-        who = f"the best of {many} trained families, {words.family(family.name)} ({size(best)}),"
-    start = f"On {story.target}, {who} reaches {words.loss(best.loss.value)} {story.unit}"
-    if rival is None:
-        return f"{start}."
-    other = f"{named(rival)}"
-    which = verdict(best, rival)
-    if which < 0:
-        return f"{start} and beats {untrained(rival)} {other} at {_plain(rival)}."
-    if which > 0:
-        return (
-            f"{start}; {_article(rival)} {other} reaches {_plain(rival)} and is the better model "
-            "at this budget."
-        )
-    return (
-        f"{start}, level with {_article(rival)} {other} at {_plain(rival)}: the spread between "
-        "seeds can't tell them apart."
-    )
-
-
-def untrained(rival: Configuration) -> str:
-    """What kind of model without training this is, read before its name."""
-    if rival.family == "ngram":
-        return "the best count model, a plain"
-    if rival.family in words.FITTED:
-        return "the simplest model, a fitted"
-    return "the best that was built without training,"
-
-
-def _article(rival: Configuration) -> str:
-    if rival.family == "ngram":
-        return "a plain"
-    return "a fitted" if rival.family in words.FITTED else "the built"
-
-
-def _plain(configuration: Configuration) -> str:
-    return words.loss(configuration.loss.value)
-
-
-def _outlook(story: "Story", family: "Family") -> str:
-    rival, met = story.rival, family.crossing
-    name = words.family(family.name)
-    if rival is not None and met is not None and verdict(family.best, rival) > 0:
-        return f"By its law, the {name} {meets(met, story.token)}."
-    first = next((r for r in family.reaches if r.label == "10×"), None)
-    if first is not None:
-        loss = words.estimated(first.loss, words.loss, story.unit)
-        return f"By its law, ten times the compute would reach {loss}."
-    if family.law is None:
-        return family.notes[0] if family.notes else ""
-    return ""
-
-
-def meets(met: Crossing, token: str) -> str:
-    """Where the law meets the rival, read after the family's name."""
-    given = f"on {words.count(met.data)} {plural(token)}" if met.data is not None else ""
-    rival = words.family(met.rival.family)
-    N, C = met.N, met.C
-    if N is None and C is None:
-        why = f": {met.reasons[0].rstrip('.')}" if met.reasons else ""
-        return f"can't be said to meet the {rival} anywhere{why}"
-    values = [x.value for x in (N, C) if x is not None]
-    if all(not math.isfinite(v) for v in values):
-        never = f"levels off above the {rival}: {given} it would not match it at any size"
-        return f"{never}{_least(N, C)}".replace("  ", " ").strip()
-    parts = []
-    if N is not None:
-        parts.append(words.estimated(N, words.count, "parameters"))
-    if C is not None:
-        parts.append(words.estimated(C, words.flops))
-    return f"draws level with the {rival} at {' and '.join(parts)} {given}".strip()
-
-
-def _least(N: Estimate | None, C: Estimate | None) -> str:
-    parts = []
-    if N is not None and math.isfinite(N.interval[0]):
-        parts.append(f"{words.count(N.interval[0])} parameters")
-    if C is not None and math.isfinite(C.interval[0]):
-        parts.append(words.flops(C.interval[0]))
-    return f", though the 95 % interval allows it from {' and '.join(parts)}" if parts else ""
 
 
 def of_family(family: "Family", said: str) -> str:
@@ -218,12 +123,13 @@ def facts(story: "Story") -> tuple[Fact, ...]:
     if story.best is not None:
         best = story.best
         what = named(best) if best in story.counted else f"{words.family(best.family)}"
-        more = "" if best in story.counted else f" ({size(best)})"
+        more = "" if best in story.counted else f" ({size(best, story.token)})"
+        known = f"; the entropy is {words.loss(story.entropy)}" if story.entropy else ""
         made.append(
             Fact(
                 "Best at this budget",
                 f"{words.loss(best.loss.value)}",
-                f"{story.unit}: {what}{more}; {_error_of(best)}",
+                f"{story.unit}: {what}{more}; {_error_of(best)}{known}",
             )
         )
     for family in story.families[:1]:
@@ -238,13 +144,18 @@ def _error_of(configuration: Configuration) -> str:
 
 
 def _facts(story: "Story", family: "Family") -> list[Fact]:
+    """The held-out sizes, and what the family's claims say; none that is not supported."""
     made = []
-    name = words.family(family.name)
     if family.error is not None:
         value = f"{words.percent(family.error)}"
         made.append(Fact("Predicted to within", value, trust(family)))
-    if family.crossing is not None:
-        made.append(_meeting(name, family.crossing, story.token))
+    for claim in family.claims:
+        if claim.kind == "crossover" and story.rival is not None and claim.supported:
+            N = claim.values["N"]
+            size_ = N.value if isinstance(N, Estimate) else N
+            value = words.count(size_) if size_ is not None else words.UNKNOWN
+            detail = f"parameters. {claim.text}" if size_ is not None else claim.text
+            made.append(Fact(f"As good as {baseline(story.rival)}", value, detail))
     for reached in family.reaches:
         parts = [f"{story.unit}, 95 % interval {words.span(reached.loss, words.loss)}"]
         parts.append(budget(reached, story.token))
@@ -253,31 +164,13 @@ def _facts(story: "Story", family: "Family") -> list[Fact]:
     return made
 
 
-def _meeting(name: str, met: Crossing, token: str) -> Fact:
-    label = f"Level with the {words.family(met.rival.family)}"
-    if met.already is not None and (met.N is None or not math.isfinite(met.N.value)):
-        text = f"parameters: the {name} is below it already, at {size(met.already)}"
-        return Fact(label, words.count(met.already.N), text)
-    if met.N is None or not math.isfinite(met.N.value):
-        known = met.N is not None or met.C is not None
-        return Fact(label, words.BEYOND if known else "unknown", f"The {name} {meets(met, token)}")
-    text = f"parameters, 95 % interval {words.span(met.N, words.count)}"
-    if met.C is not None:
-        text += f"; {words.flops(met.C.value)} ({words.span(met.C, words.flops)})"
-    if met.passes is not None and met.data is None:
-        text += f"; {words.significant(met.passes, 2)} passes over the data"
-    if met.already is not None:
-        text += f"; the best {name} is below it already"
-    return Fact(label, words.count(met.N.value), text)
-
-
 def budget(reached: Reach, token: str) -> str:
     """N, D and the passes over the data of a larger budget."""
     parts = []
     if reached.N is not None:
-        parts.append(f"{words.count(reached.N.value)} parameters")
+        parts.append(words.many(reached.N.value, "parameter"))
     if reached.D is not None:
-        parts.append(f"{words.count(reached.D.value)} {plural(token)}")
+        parts.append(words.many(reached.D.value, token, plural(token)))
     if reached.passes is not None:
         parts.append(f"{words.significant(reached.passes, 2)} passes over the data")
     return words.listed(parts)

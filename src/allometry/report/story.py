@@ -9,8 +9,9 @@ import pandas as pd
 
 from allometry._core.errors import require
 from allometry.laws import Law, Plan
-from allometry.report import judge, words
-from allometry.report.judge import Crossing, Frontier, HeldOut, Reach
+from allometry.report import claims, judge, words
+from allometry.report.claims import Claim
+from allometry.report.family import Family, Setting, grow
 from allometry.report.runs import (
     Configuration,
     RunsLike,
@@ -26,48 +27,8 @@ from allometry.report.runs import (
 if TYPE_CHECKING:
     from allometry.report.questions import Finding
 
-MULTIPLES = (10, 100)
-ROUGH = 0.05
-"""Relative error on held-out sizes above which a law is called rough."""
 _SELF_SCALED = ("of the entropy of a symbol", "nats per window")
 """Units whose scale has what is simple in it: counting symbols, or guessing by chance."""
-
-
-@final
-@dataclass(frozen=True)
-class Family:
-    """One trained family: its law, how far it can be trusted, and what it says.
-
-    Args:
-        name: The family.
-        configurations: Its finished runs, averaged over seeds, smallest compute first.
-        best: The one with the lowest loss.
-        law: Fitted on all finished runs; `None` where they are too few (see `notes`).
-        law_without: Fitted without the held-out sizes.
-        held_sizes: The sizes kept out of `law_without`.
-        held_out: What was predicted for them and what came.
-        crossing: Where the law meets the best count model; `None` without one.
-        reaches: What larger budgets would reach.
-        frontier: Loss against compute with its band, from the smallest run to the largest reach.
-        notes: What is missing or doubtful, in sentences.
-    """
-
-    name: str
-    configurations: tuple[Configuration, ...]
-    best: Configuration
-    law: Law | None
-    law_without: Law | None
-    held_sizes: tuple[float, ...]
-    held_out: tuple[HeldOut, ...]
-    crossing: Crossing | None
-    reaches: tuple[Reach, ...]
-    frontier: Frontier | None
-    notes: tuple[str, ...]
-
-    @property
-    def error(self) -> float | None:
-        """The largest relative error over the held-out configurations, in absolute value."""
-        return max((abs(h.error) for h in self.held_out), default=None)
 
 
 @final
@@ -91,6 +52,7 @@ class Story:
         findings: What it rests on.
         characters: That a token stands for in the validation split, where the target says so.
         dimensions: Of an image, where images are the target.
+        entropy: The loss that no model can go below, where it is known.
     """
 
     target: str
@@ -108,18 +70,29 @@ class Story:
     findings: tuple["Finding", ...] = ()
     characters: float | None = None
     dimensions: int | None = None
+    entropy: float | None = None
 
     @property
     def rival(self) -> Configuration | None:
-        """The best count model."""
-        return self.counted[0] if self.counted else None
+        """The best baseline: a count model, a fitted density or a construction."""
+        first = self.families[0].best.target if self.families else None
+        same = (c for c in self.counted if first is None or c.target == first)
+        return next(same, None)
+
+    @property
+    def compared(self) -> int:
+        """How many trained families share the first one's target, so that losses compare."""
+        return sum(f.best.target == self.families[0].best.target for f in self.families)
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """Everything the report claims, each with its status; see `allometry.report.claims`."""
+        return claims.of(self)
 
     @property
     def headline(self) -> str:
-        """The answer in a sentence or two."""
-        from allometry.report.sentences import headline
-
-        return headline(self)
+        """The answer in a few sentences."""
+        return claims.headline(self)
 
 
 def tell(
@@ -128,6 +101,7 @@ def tell(
     plan: Plan | None = None,
     hold_out: int = 2,
     seed: int = 0,
+    bootstrap: int = 1000,
 ) -> Story:
     """What these runs say about how loss falls with size, data and compute.
 
@@ -139,6 +113,7 @@ def tell(
         plan: A plan made from that law, shown beside ten and a hundred times the compute.
         hold_out: How many of the largest sizes to predict from the smaller ones.
         seed: Of the fits' intervals.
+        bootstrap: Draws behind the fits' intervals.
     """
     require(hold_out >= 0, "tell.hold_out", "be at least 0", hold_out)
     frame = table(runs)
@@ -155,30 +130,53 @@ def tell(
     }
     counts = [n for n in best_of if counted(done[done["family"] == n])]
     trained = sorted((n for n in best_of if n not in counts), key=lambda n: best_of[n].loss.value)
-    rivals = tuple(sorted((best_of[n] for n in counts), key=lambda c: c.loss.value))
+    # A study may have several targets; its own comes first, and only equals are compared.
+    own = str(said.get("name") or said.get("target") or "")
+    own = own if any(best_of[n].target == own for n in trained) else ""
+    own = own or next((best_of[n].target for n in trained), "")
+    trained = sorted(trained, key=lambda n: best_of[n].target != own)
+    rivals = tuple(
+        sorted((best_of[n] for n in counts), key=lambda c: (c.target != own, c.loss.value))
+    )
     given_to = max(trained, key=lambda n: int((done["family"] == n).sum()), default=None)
+    unit = str(said.get("unit") or "nats")
+    token = str(said.get("token") or unit.partition(" per ")[2] or "token")
+    targets = {best_of[n].target for n in trained}
     families = tuple(
-        _family(
+        grow(
             done[done["family"] == name],
             [c for c in everything if c.family == name],
-            rivals[0] if rivals else None,
-            D_unique,
+            next((r for r in rivals if r.target == best_of[name].target), None),
+            Setting(
+                unit,
+                token,
+                D_unique if len(targets) < 2 else _unique({}, done[done["family"] == name]),
+                judge.entropy(
+                    done[done["family"] == name],
+                    said if best_of[name].target == own else {},
+                    unit,
+                ),
+                hold_out,
+                seed,
+                bootstrap,
+            ),
             law if name == given_to else None,
             plan if name == given_to else None,
-            hold_out,
-            seed,
         )
         for name in trained
     )
-    unit = str(said.get("unit") or "nats")
     return Story(
         target=_called(said, frame),
         unit=unit,
-        token=str(said.get("token") or unit.partition(" per ")[2] or "token"),
+        token=token,
         D_unique=D_unique,
         families=families,
         counted=rivals,
-        best=min(best_of.values(), key=lambda c: c.loss.value, default=None),
+        best=min(
+            (c for c in best_of.values() if not own or c.target == own),
+            key=lambda c: c.loss.value,
+            default=None,
+        ),
         total=len(frame),
         waiting=len(set(about(runs).get("runs") or ()) - set(frame["key"])),
         unfinished=unfinished(frame),
@@ -186,6 +184,7 @@ def tell(
         + _data_loss(done, unit),
         characters=_characters(said),
         dimensions=_dimensions(said),
+        entropy=families[0].entropy if families else None,
     )
 
 
@@ -231,11 +230,15 @@ def _dimensions(said: dict[str, Any]) -> int | None:
 
 
 def _unique(said: dict[str, Any], frame: pd.DataFrame) -> float | None:
-    value = said.get("D_unique")
-    if value is None:
-        known = frame["D_unique"].dropna()
-        value = known.max() if len(known) else None
-    return None if value is None else float(value)
+    """How much distinct data there are; `None` where they are made as they are needed."""
+    if "D_unique" in said:
+        value = said["D_unique"]
+        return None if value is None or not math.isfinite(value) else float(value)
+    known = frame[frame["D_unique"].notna() & np.isfinite(frame["D_unique"])]
+    # Runs that all have as many distinct data as they see draw new ones every time.
+    repeat = known["D_unique"] < 0.99 * known["D"]
+    spare = known["D_unique"] > 1.01 * known["D"]
+    return float(known["D_unique"].max()) if (repeat | spare).any() else None
 
 
 def _missing(
@@ -253,7 +256,7 @@ def _missing(
         notes.append("No trained family has a finished run, so there is no law to fit.")
     if rivals is not None and not rivals:
         notes.append(
-            "No n-gram or other count model was run, so there is nothing simple to compare with."
+            "No n-gram or other baseline was run, so there is nothing simple to compare with."
         )
     return tuple(notes)
 
@@ -270,91 +273,3 @@ def _data_loss(done: pd.DataFrame, unit: str) -> tuple[str, ...]:
         f"{high}) from the held-out rows: expect no generator nearer than that, whatever its law "
         "says.",
     )
-
-
-def _family(
-    done: pd.DataFrame,
-    grown: list[Configuration],
-    rival: Configuration | None,
-    D_unique: float | None,
-    law: Law | None,
-    plan: Plan | None,
-    wanted: int,
-    seed: int,
-) -> Family:
-    notes: list[str] = []
-    best = min(grown, key=lambda c: c.loss.value)
-    if law is None:
-        law, why = judge.fit(done, seed)
-        notes += [why] if why else []
-    held, why = judge.hold_out(done, wanted)
-    notes += [why] if why and law is not None else []
-    law_without, judged = None, ()
-    if held and law is not None:
-        law_without, why = judge.fit(done[~done["N"].isin(held)], seed)
-        notes += [why] if why else []
-        if law_without is not None:
-            judged = judge.judged(law_without, [c for c in grown if c.N in held])
-            notes += _doubt(judged)
-    met = judge.crossing(law, best, rival, D_unique) if law is not None and rival else None
-    reaches, whys = _reaches(law, plan, grown, D_unique)
-    line = None
-    if law is not None:
-        top = max([c.C for c in grown] + [r.C for r in reaches])
-        if met is not None and met.C is not None and math.isfinite(met.C.value):
-            top = max(top, min(met.C.value, 1e3 * top))
-        grid = np.geomspace(min(c.C for c in grown), top, 80)
-        line, why = judge.attempt(lambda: judge.frontier(law, grid))
-        notes += [why] if why else []
-    floor = judge.least(done)
-    if floor is not None and any(r.loss.value < floor for r in reaches):
-        notes.append(
-            f"No model can have less than {words.loss(floor)} here, by what is known of the "
-            "target; the law does not know it and goes below, so that larger budgets are told as "
-            "that at least."
-        )
-    if floor is not None:
-        reaches = tuple(judge.bounded(r, floor) for r in reaches)
-        line = None if line is None else judge.lifted(line, floor)
-    return Family(
-        name=best.family,
-        configurations=tuple(grown),
-        best=best,
-        law=law,
-        law_without=law_without,
-        held_sizes=tuple(held) if law_without is not None else (),
-        held_out=judged,
-        crossing=met,
-        reaches=reaches,
-        frontier=line,
-        notes=tuple(dict.fromkeys(notes + whys)),
-    )
-
-
-def _doubt(held: tuple[HeldOut, ...]) -> list[str]:
-    """A word of caution where the held-out sizes were missed by far."""
-    worst = max((abs(h.error) for h in held), default=0.0)
-    outside = sum(not h.covered for h in held)
-    if worst <= ROUGH and not outside:
-        return []
-    what = f"missed the held-out sizes by up to {words.percent(worst)}"
-    if outside:
-        what += f" and {outside} of {len(held)} fell outside its interval"
-    return [f"The law {what}, so what it says beyond the runs is rough."]
-
-
-def _reaches(
-    law: Law | None, plan: Plan | None, grown: list[Configuration], D_unique: float | None
-) -> tuple[tuple[Reach, ...], list[str]]:
-    made: list[Reach] = []
-    notes: list[str] = []
-    if plan is not None:
-        made.append(judge.reach("the plan asked for", plan, D_unique))
-    if law is None:
-        return tuple(made), notes
-    largest = max(c.C for c in grown)
-    for multiple in MULTIPLES:
-        found, why = judge.attempt(lambda m=multiple: law.plan(compute=m * largest))
-        made += [judge.reach(f"{multiple}×", found, D_unique, law)] if found is not None else []
-        notes += [why] if why else []
-    return tuple(made), notes

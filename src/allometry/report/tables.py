@@ -9,6 +9,7 @@ import numpy as np
 from allometry._core.estimate import Estimate
 from allometry.laws import Law
 from allometry.report import words
+from allometry.report.guards import identified
 from allometry.report.runs import Configuration, RunsLike, finished, table
 from allometry.report.sentences import plural
 from allometry.report.story import Story
@@ -72,9 +73,9 @@ class LawTable:
     warnings: tuple[str, ...]
 
 
-def number(x: float, write: words.Writer) -> Cell:
+def number(x: float | None, write: words.Writer) -> Cell:
     """A number that sorts by its value; an em dash where there is none."""
-    if not math.isfinite(x):
+    if x is None or not math.isfinite(x):
         return Cell("—", order="", kind="num")
     return Cell(write(x), order=float(x), kind="num")
 
@@ -257,6 +258,8 @@ def reaches(story: Story) -> Table | None:
 
 def _planned(x: Estimate | None) -> Cell:
     """A planned size, whose lack of an interval is explained by where it comes from."""
+    if x is not None and not identified(x):
+        return Cell(words.UNKNOWN, order="", kind="num")
     if x is None or x.lo is not None or not math.isfinite(x.value):
         return estimate(x, words.count)
     how = "on path" if "path" in x.method else "trend" if "trend" in x.method else "no interval"

@@ -27,6 +27,8 @@ _NAMES |= {"beta_vae": "beta-VAE", "info_vae": "InfoVAE", "nice": "NICE", "glow"
 _NAMES |= {"pixelcnn": "PixelCNN"}
 BEYOND = "beyond reach"
 """What stands for an amount that no finite number describes."""
+UNKNOWN = "not identified"
+"""What stands for an amount that the runs do not determine."""
 
 
 def significant(x: float, digits: int = 3, *, trim: bool = True) -> str:
@@ -187,3 +189,9 @@ def small(n: int) -> str:
 def several(n: int, noun: str, plural: str = "") -> str:
     """`1 run`, `3 runs`."""
     return f"{n} {noun if n == 1 else plural or noun + 's'}"
+
+
+def many(x: float, noun: str, plural: str = "") -> str:
+    """A count with its noun: `1 parameter`, `12.3K parameters`."""
+    text = count(x)
+    return f"{text} {noun if text == '1' else plural or noun + 's'}"

@@ -254,7 +254,7 @@ def _stream(made: Any, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n v"]:
 
 
 def _about(family: str, target: Brackets) -> dict[str, Any]:
-    name = f"{family} at D = {target.depth}"
+    name = f"{family}, nesting {target.depth}"
     return {"family": name, "target": target.name, "kind": family, "nesting": target.depth}
 
 

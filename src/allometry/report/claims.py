@@ -1,0 +1,283 @@
+"""What a report claims: each claim with the guards it must pass before it is stated.
+
+The headline, the tiles, the tables and charts of larger budgets, the terminal and the JSON output
+all take their claims from here. A claim that fails a guard is replaced by what can be said, and by
+which run would settle it.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, final
+
+from allometry._core.estimate import Estimate
+from allometry.report import words
+from allometry.report.guards import (
+    WIDEST_AMOUNT,
+    WIDEST_LOSS,
+    Evidence,
+    Refusal,
+    above_entropy,
+    beyond_runs,
+    comes_down,
+    descending,
+    enough,
+    first,
+    narrow,
+    sized,
+    supplied,
+    within_span,
+    within_tests,
+)
+from allometry.report.judge import Crossing, Reach, above
+from allometry.report.runs import Configuration
+from allometry.report.sentences import baseline, both, named, plural, size, verdict
+
+if TYPE_CHECKING:
+    from allometry.report.family import Family
+    from allometry.report.story import Story
+
+
+@final
+@dataclass(frozen=True)
+class Claim:
+    """Something a report says about a study, or why it does not say it.
+
+    Args:
+        kind: `best`, `crossover` or `forecast`.
+        family: Whose.
+        supported: Whether it passed its guards.
+        text: The sentences to read: the claim, or what can be said instead of it.
+        reason: Why it is not supported; empty where it is.
+        settled_by: Which run or data would settle it; empty where it is supported.
+        values: The numbers claimed.
+    """
+
+    kind: str
+    family: str
+    supported: bool
+    text: str
+    reason: str = ""
+    settled_by: str = ""
+    values: dict[str, Estimate | float | None] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The claim as plain values, ready for JSON."""
+        values = {
+            name: x.to_dict() if isinstance(x, Estimate) else x for name, x in self.values.items()
+        }
+        return {
+            "claim": self.kind,
+            "family": self.family,
+            "status": "supported" if self.supported else "not supported",
+            "text": self.text,
+            "reason": self.reason,
+            "settled_by": self.settled_by,
+            "values": values,
+        }
+
+
+def _passes(passes: float | None) -> str:
+    if passes is None or passes <= 1:
+        return ""
+    return f"{words.significant(passes, 2)} passes over the data"
+
+
+def forecast(e: Evidence, reached: Reach | None, before: float | None = None) -> Claim:
+    """What a larger budget would reach.
+
+    Args:
+        e: The family's evidence.
+        reached: The law's plan for that budget; `None` where there is none.
+        before: The loss forecast for the budget before.
+    """
+    what = "larger budgets" if reached is None else f"{_times(reached.label)} the compute"
+    refusal = enough(e)
+    if refusal is None and reached is None:
+        refusal = Refusal("The law makes no plan for a larger budget.")
+    if refusal is None and reached is not None:
+        refusal = _doubted(e, reached, before)
+    family = e.grown[0].family
+    if refusal is not None or reached is None:
+        return _refused("forecast", family, f"Loss at {what}", refusal)
+    reached = replace(reached, loss=above(reached.loss, e.entropy))
+    loss = words.estimated(reached.loss, words.loss, e.unit)
+    where = ", ".join(filter(None, [sized(reached.N, reached.D, e.token), *_of(reached)]))
+    text = f"Predicted loss at {what}: {loss}{f', with {where}' if where else ''}."
+    values = {"C": reached.C, "loss": reached.loss, "N": reached.N, "D": reached.D}
+    return Claim("forecast", family, True, text, values=values | {"passes": reached.passes})
+
+
+def _doubted(e: Evidence, reached: Reach, before: float | None) -> Refusal | None:
+    return first(
+        lambda: within_span(e, reached.C),
+        lambda: supplied(e, reached.D, reached.passes, reached.fresh is not None),
+        lambda: descending(e, reached.loss, before),
+        lambda: above_entropy(e, reached.loss),
+        lambda: narrow(reached.loss, WIDEST_LOSS, words.loss),
+    )
+
+
+def _of(reached: Reach) -> list[str]:
+    often = _passes(reached.passes)
+    if not often:
+        return []
+    return [f"{often}, repeated ones counted as worth less" if reached.fresh else often]
+
+
+def _times(label: str) -> str:
+    return {"10×": "ten times", "100×": "a hundred times"}.get(label, label)
+
+
+def _refused(kind: str, family: str, what: str, refusal: Refusal | None) -> Claim:
+    assert refusal is not None
+    tail = " ".join(filter(None, [refusal.reason, refusal.settled_by]))
+    text = f"{what}: not identified by these runs. {tail}"
+    return Claim(kind, family, False, text, refusal.reason, refusal.settled_by)
+
+
+def exact(rival: Configuration, entropy: float | None) -> bool:
+    """Whether a baseline has the entropy itself as its loss: there is nothing below it."""
+    if rival.exact or entropy is None:
+        return rival.exact
+    margin = max(1e-6 * abs(entropy), 1.96 * (rival.loss.se or 0.0))
+    return rival.loss.value <= entropy + margin
+
+
+def crossover(e: Evidence, rival: Configuration, met: Crossing | None) -> Claim:
+    """Where the family has the loss of a baseline: measured, predicted, or not identified."""
+    family, name = e.grown[0].family, baseline(rival)
+    if exact(rival, e.entropy):
+        text = (
+            f"{name[:1].upper()}{name[1:]} has the entropy as its loss, "
+            f"{words.loss(e.entropy or 0.0)}: no model can be better."
+        )
+        return Claim("crossover", family, False, text, "The baseline is exact.")
+    below = [c for c in e.grown if c.loss.value <= rival.loss.value]
+    if below:
+        return _passed(e, rival, min(below, key=lambda c: c.C))
+    what = f"Crossover with {name}"
+    refusal = first(
+        lambda: enough(e),
+        lambda: comes_down(met),
+        lambda: beyond_runs(e, met),
+        lambda: within_tests(e, met),
+        lambda: (
+            None
+            if met is None
+            else supplied(
+                e, met.D, met.passes, {"N", "D"} <= set(e.law.variables if e.law else ())
+            )
+        ),
+        lambda: narrow(met.C, WIDEST_AMOUNT, words.flops) if met and met.C else None,
+    )
+    if refusal is not None or met is None or met.C is None:
+        return _refused("crossover", family, what, refusal)
+    where = sized(met.N, met.D, e.token)
+    compute = f"{words.flops(met.C.value)}, 95 % interval {words.span(met.C, words.flops)}"
+    text = f"Predicted crossover with {name}: "
+    text += f"{where} ({compute})." if where else f"{compute}."
+    if _passes(met.passes):
+        text += f" That is {_passes(met.passes)}, repeated ones counted as worth less."
+    values = {"C": met.C, "N": met.N, "D": met.D, "passes": met.passes}
+    return Claim("crossover", family, True, text, values=values)
+
+
+def _passed(e: Evidence, rival: Configuration, least: Configuration) -> Claim:
+    """A crossover that the runs have behind them: the least compute with as low a loss."""
+    where = (
+        f"{words.many(least.N, 'parameter')} on {words.many(least.D, e.token, plural(e.token))}"
+    )
+    text = (
+        f"The least compute with a loss as low as {baseline(rival)}'s is "
+        f"{words.flops(least.C)}, measured at {where}."
+    )
+    values: dict[str, Estimate | float | None] = {"C": least.C, "N": least.N, "D": least.D}
+    return Claim("crossover", least.family, True, text, values=values | {"measured": 1.0})
+
+
+def best(story: "Story", family: "Family") -> Claim:
+    """What the best model reaches, beside the best baseline: measured numbers alone."""
+    made, rival, floor = family.best, story.rival, story.entropy
+    who = f"the best {words.family(family.name)} ({size(made, story.token)})"
+    if story.compared > 1:
+        many = words.small(story.compared)
+        who = f"the best of {many} trained families, {words.family(family.name)} "
+        who += f"({size(made, story.token)}),"
+    values: dict[str, Estimate | float | None] = {"loss": made.loss, "N": made.N, "D": made.D}
+    values |= {"C": made.C}
+    start = f"On {story.target}, {who} reaches"
+    if rival is None:
+        known = f"; the entropy is {words.loss(floor)}" if floor is not None else ""
+        if floor is not None and made.loss.value < floor:
+            known = f", within the evaluation's error of the entropy, {words.loss(floor)}"
+        text = f"{start} {words.loss(made.loss.value)} {story.unit}{known}."
+        return Claim("best", family.name, True, text, values=values)
+    values |= {"baseline": rival.loss}
+    which = verdict(made, rival)
+    own, other = both(made.loss.value, rival.loss.value, level=which == 0)
+    start, name = f"{start} {own} {story.unit}", baseline(rival)
+    if exact(rival, floor) and which <= 0:
+        text = f"{start}, level with {name}, which is exact: its loss, {other}, is the entropy."
+    elif which < 0:
+        text = f"{start} and is better than {name} at {other}."
+    elif which > 0:
+        text = f"{start}; {name} reaches {other} and is better."
+    else:
+        one = made.spread is None or rival.spread is None
+        why = "one seed does" if one else "the spread between seeds does"
+        text = f"{start}, level with {name} at {other}: {why} not separate them."
+    return Claim("best", family.name, True, f"{text}{_data(story, made, rival)}", values=values)
+
+
+def _data(story: "Story", made: Configuration, rival: Configuration) -> str:
+    """Whose data were more, where a model that was trained and one that was fitted differ."""
+    if rival.family not in ("ngram", *words.FITTED) or not min(made.D, rival.D) > 0:
+        return ""
+    if max(made.D, rival.D) / min(made.D, rival.D) < 1.05:
+        return ""
+    many = plural(story.token)
+    return (
+        f" The data are not equal: {words.many(rival.D, story.token, many)} for the baseline, "
+        f"{words.many(made.D, story.token, many)} for the {words.family(made.family)}."
+    )
+
+
+def of(story: "Story") -> tuple[Claim, ...]:
+    """Every claim of a study, those of the headline first."""
+    made = [best(story, f) for f in story.families[:1]] if story.target != "domains" else []
+    return (*made, *(claim for f in story.families for claim in f.claims))
+
+
+def headline(story: "Story") -> str:
+    """The answer in a few sentences, composed of claims."""
+    if story.verdict:
+        return story.verdict
+    if story.best is None:
+        what = words.several(len(story.unfinished), "run")
+        if story.total == 0:
+            return f"There are no runs on {story.target} yet, so there is nothing to tell."
+        return f"No run on {story.target} has finished: {what} diverged or failed, so no law."
+    if not story.families:
+        loss = words.estimated(story.best.loss, words.loss, story.unit)
+        return (
+            f"On {story.target}, the best {named(story.best)} reaches {loss}. No trained family "
+            "has a finished run to set beside it."
+        )
+    if story.target == "domains":
+        each = [
+            f"{words.loss(f.best.loss.value)} for {words.family(f.name)}" for f in story.families
+        ]
+        return (
+            f"One transformer on {words.small(len(each))} kinds of data: where counting single "
+            f"symbols has a loss of 1, the best of each has {words.listed(each)}."
+        )
+    family = story.families[0]
+    return f"{best(story, family).text} {outlook(story, family).text}"
+
+
+def outlook(story: "Story", family: "Family") -> Claim:
+    """The claim about larger models for the headline: the crossover while a baseline is ahead."""
+    crossed = next((c for c in family.claims if c.kind == "crossover"), None)
+    if crossed is not None and story.rival is not None and verdict(family.best, story.rival) > 0:
+        return crossed
+    forecasts = [c for c in family.claims if c.kind == "forecast"]
+    return next((c for c in forecasts if "plan" not in c.text), forecasts[0])
