@@ -75,7 +75,7 @@ def check(kind, lengths, subsets, seed=0):
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_every_kind_of_journal_is_told_of(kind):
     whole = len(KINDS[kind].rows)
-    check(kind, {0, 1, 2 * whole // 3}, 1)
+    check(kind, {1, 2 * whole // 3}, 1)
 
 
 @pytest.mark.slow

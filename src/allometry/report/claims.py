@@ -21,6 +21,7 @@ from allometry.report.guards import (
     descending,
     enough,
     first,
+    growing,
     narrow,
     sized,
     supplied,
@@ -109,6 +110,7 @@ def forecast(e: Evidence, reached: Reach | None, before: float | None = None) ->
 def _doubted(e: Evidence, reached: Reach, before: float | None) -> Refusal | None:
     return first(
         lambda: within_span(e, reached.C),
+        lambda: growing(e, reached.N, reached.D),
         lambda: supplied(e, reached.D, reached.passes, reached.fresh is not None),
         lambda: descending(e, reached.loss, before),
         lambda: above_entropy(e, reached.loss),
@@ -159,6 +161,7 @@ def crossover(e: Evidence, rival: Configuration, met: Crossing | None) -> Claim:
         lambda: enough(e),
         lambda: comes_down(met),
         lambda: beyond_runs(e, met),
+        lambda: growing(e, met.N, met.D) if met else None,
         lambda: within_tests(e, met),
         lambda: (
             None

@@ -9,7 +9,7 @@ import pandas as pd
 from allometry.laws import Law, Plan
 from allometry.report import claims, judge, words
 from allometry.report.claims import Claim
-from allometry.report.guards import Evidence
+from allometry.report.guards import Evidence, enough
 from allometry.report.judge import Crossing, Frontier, HeldOut, Reach
 from allometry.report.runs import Configuration
 
@@ -106,7 +106,8 @@ def grow(
     reaches, said, whys = _reaches(law, plan, grown, evidence)
     met = None
     if rival is not None:
-        met = judge.crossing(law, rival, study.D_unique) if law is not None else None
+        behind = best.loss.value > rival.loss.value and enough(evidence) is None
+        met = judge.crossing(law, rival, study.D_unique) if law is not None and behind else None
         said = [claims.crossover(evidence, rival, met), *said]
         met = met if said[0].supported and "measured" not in said[0].values else None
     line, why = _line(law, grown, reaches, met, study)
@@ -168,7 +169,8 @@ def _reaches(
     if plan is not None:
         tried.append(judge.reach("the plan asked for", plan, evidence.D_unique))
     largest = max(c.C for c in grown)
-    for multiple in MULTIPLES if law is not None else ():
+    # Plans take a while, and what they rest on may be missing.
+    for multiple in MULTIPLES if law is not None and enough(evidence) is None else ():
         assert law is not None
         found, why = judge.attempt(lambda m=multiple: law.plan(compute=m * largest))
         label = f"{multiple}×"

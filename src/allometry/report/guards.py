@@ -154,8 +154,10 @@ def narrow(x: Estimate, widest: float, write: words.Writer) -> Refusal | None:
     """An interval of usable width."""
     if identified(x, widest):
         return None
-    ends = words.span(x, write)
-    return Refusal(f"The 95 % interval ({ends}) is too wide to use.", NARROWER)
+    lo, hi = x.interval
+    if not lo > 0 or hi / lo > 1e3 * widest:
+        return Refusal("The 95 % interval has no usable ends.", NARROWER)
+    return Refusal(f"The 95 % interval, {words.span(x, write)}, is too wide to use.", NARROWER)
 
 
 def within_span(e: Evidence, C: float) -> Refusal | None:
@@ -164,10 +166,24 @@ def within_span(e: Evidence, C: float) -> Refusal | None:
     if max(span, 1.0) * (1 + 1e-6) >= C / e.C:
         return None
     return Refusal(
-        f"That is {words.significant(C / e.C, 2)} times the largest run, and the runs span only "
-        f"{words.significant(span, 2)} times in compute.",
+        f"That is {words.count(C / e.C, 2)} times the largest run, and the runs span only "
+        f"{words.count(span, 2)} times in compute.",
         f"A run of {words.flops(math.sqrt(C * e.C))} would settle it.",
     )
+
+
+def growing(e: Evidence, N: Estimate | None, D: Estimate | None) -> Refusal | None:
+    """A larger budget buys no smaller model and no less data than the smallest run had."""
+    for name, x in (("N", N), ("D", D)):
+        least = min(getattr(c, name) for c in e.grown)
+        if x is not None and math.isfinite(x.value) and x.value < least * (1 - 1e-6):
+            what = "models" if name == "N" else "amounts of data"
+            return Refusal(
+                f"The law asks for smaller {what} than any run had, so in these runs more of "
+                f"{name} does not lower the loss.",
+                f"More seeds, or a wider range of {name}, would settle it.",
+            )
+    return None
 
 
 def supplied(
@@ -206,7 +222,7 @@ def beyond_runs(e: Evidence, met: Crossing | None) -> Refusal | None:
     if met.C.value > e.C:
         return None
     largest = max(e.grown, key=lambda c: c.C)
-    where = sized(met.N, met.D, e.token)
+    where = sized(met.N, met.D, e.token) if growing(e, met.N, met.D) is None else ""
     at = f"{where} ({words.flops(met.C.value)})" if where else words.flops(met.C.value)
     return Refusal(
         f"The law puts it at {at}, but a run of {words.flops(largest.C)} has "
@@ -227,7 +243,7 @@ def within_tests(e: Evidence, met: Crossing | None) -> Refusal | None:
         return None
     return Refusal(
         f"The law comes down to the baseline's loss only at {words.flops(met.C.value)}, "
-        f"{words.significant(met.C.value / e.C, 2)} times the largest run and farther than it was "
+        f"{words.count(met.C.value / e.C, 2)} times the largest run and farther than it was "
         "tested on held-out sizes.",
         f"A run of {words.flops(math.sqrt(met.C.value * e.C))} would say more.",
     )

@@ -192,7 +192,13 @@ def _answered(runs: RunsLike, frame: pd.DataFrame, said: dict[str, Any]) -> Stor
     """The story of a study that asks a question: a verdict and what it rests on, no law."""
     from allometry.report import questions
 
-    answer = questions.answer(str(said.get("name")), frame[frame["status"] == "done"])
+    done = frame[frame["status"] == "done"]
+    answer = questions.answer(str(said.get("name")), done)
+    waiting = len(set(about(runs).get("runs") or ()) - set(frame["key"]))
+    verdict = answer.verdict
+    if len(done) and (waiting or len(done) < len(frame)):
+        # What is missing may be what would have been largest or best.
+        verdict = f"Of the {words.several(len(done), 'run')} finished so far: {verdict}"
     return Story(
         target=str(said.get("question") or said.get("name")),
         unit=str(said.get("unit") or ""),
@@ -202,10 +208,10 @@ def _answered(runs: RunsLike, frame: pd.DataFrame, said: dict[str, Any]) -> Stor
         counted=(),
         best=None,
         total=len(frame),
-        waiting=len(set(about(runs).get("runs") or ()) - set(frame["key"])),
+        waiting=waiting,
         unfinished=unfinished(frame[frame["status"] != "done"]),
         notes=answer.notes,
-        verdict=answer.verdict,
+        verdict=verdict,
         findings=answer.findings,
     )
 
