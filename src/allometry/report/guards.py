@@ -155,6 +155,8 @@ def narrow(x: Estimate, widest: float, write: words.Writer) -> Refusal | None:
     if identified(x, widest):
         return None
     lo, hi = x.interval
+    if lo > 0 and math.isinf(hi):
+        return Refusal(f"The 95 % interval begins at {write(lo)} and has no upper end.", NARROWER)
     if not lo > 0 or hi / lo > 1e3 * widest:
         return Refusal("The 95 % interval has no usable ends.", NARROWER)
     return Refusal(f"The 95 % interval, {words.span(x, write)}, is too wide to use.", NARROWER)
