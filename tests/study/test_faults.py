@@ -127,7 +127,7 @@ def test_a_disk_that_fills_up_while_a_checkpoint_is_written_costs_none(tmp_path,
 
 def test_a_disk_that_fills_up_in_the_middle_of_a_line_leaves_no_half_line(tmp_path, monkeypatch):
     journal = Journal(tmp_path / "j")
-    journal.append({"key": "a"})
+    journal.append({"key": "a", "status": "done"})
     real, calls = os.pwrite, []
 
     def half(descriptor, data, at):
@@ -136,10 +136,10 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line_leaves_no_half_line(tmp_pa
 
     monkeypatch.setattr(os, "pwrite", half)
     with pytest.raises(StorageError, match="the disk is full"):
-        journal.append({"key": "b", "loss": 1.5})
+        journal.append({"key": "b", "status": "done", "loss": 1.5})
     monkeypatch.setattr(os, "pwrite", real)
-    assert (tmp_path / "j").read_bytes() == b'{"key": "a"}\n'
-    journal.append({"key": "c"})
+    assert (tmp_path / "j").read_bytes() == b'{"key": "a", "status": "done"}\n'
+    journal.append({"key": "c", "status": "done"})
     assert [r["key"] for r in journal.read()] == ["a", "c"]
 
 

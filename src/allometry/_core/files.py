@@ -258,11 +258,19 @@ def remove(path: Path) -> None:
         again(os.unlink, path)
 
 
-def sweep(folder: Path) -> None:
-    """Delete what `replacing` left half written in `folder` when its process was killed."""
+def sweep(folder: Path, *names: str) -> None:
+    """Delete what `replacing` and `make_folder` left in `folder` when their process was killed.
+
+    Args:
+        folder: Where nobody else writes at the moment.
+        *names: Only half files of these names, where others do write.
+    """
     with storage("write in the folder", folder):
-        for path in folder.glob(".*.part"):
-            remove(path)
+        for path in folder.glob(".*"):
+            whose, _, rest = path.name[1:].rpartition(".part")[0].rpartition(".")
+            half = bool(rest) and path.name.endswith(".part") and (not names or whose in names)
+            if half or path.name.startswith(".probe."):
+                remove(path)
 
 
 def make_folder(path: Path | str) -> Path:

@@ -119,6 +119,11 @@ class Journal:
         """The last record of each run by its key, in the order of the first ones."""
         return {record["key"]: record for record in self.read()}
 
+    def settled(self) -> set[str]:
+        """Keys of the runs that are done or have diverged, which are not carried out again."""
+        last = {record["key"]: record["status"] for batch in self.batches() for record in batch}
+        return {key for key, status in last.items() if status != "failed"}
+
 
 def _sound(records: list[Any]) -> bool:
     """Whether all are records of runs; quick, for there may be a million of them."""
@@ -129,16 +134,16 @@ def _sound(records: list[Any]) -> bool:
     for record in records:
         kinds.setdefault(tuple(record), []).append(record)
     for names, alike in kinds.items():
-        if "key" not in names:
+        if "key" not in names or "status" not in names:
             return False
         columns = dict(zip(names, zip(*map(dict.values, alike), strict=True), strict=True))
         if not all(map(is_key, columns["key"])):
             return False
-        if not set(columns.get("status", STATUSES)) <= set(STATUSES):
-            return False
         for name, allowed in _KINDS.items():
             if name in columns and not set(map(type, columns[name])) <= allowed:
                 return False
+        if not set(columns["status"]) <= set(STATUSES):
+            return False
     return True
 
 
@@ -148,12 +153,19 @@ def _unsound(record: Any) -> str | None:
         return "it is not an object"
     if not is_key(record.get("key")):
         return "its key does not name a run"
+    if "status" not in record:
+        return "it has no status"
     for name, allowed in _KINDS.items():
         if name in record and type(record[name]) not in allowed:
             return f"its {name} is of the wrong type"
-    if record.get("status", "done") not in STATUSES:
+    if record["status"] not in STATUSES:
         return f"its status is none of {', '.join(STATUSES)}"
     return None
+
+
+def legible(record: dict[str, Any]) -> dict[str, Any]:
+    """The record without the columns that are of the wrong type: better those lost than a run."""
+    return {k: v for k, v in record.items() if k not in _KINDS or type(v) in _KINDS[k]}
 
 
 @contextlib.contextmanager

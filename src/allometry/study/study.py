@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any, Protocol, final, runtime_checkable
 import torch
 
 from allometry._core.errors import AllometryError, InputError, StorageError, require
-from allometry._core.files import inside, make_folder, remove, storage, sweep
+from allometry._core.files import inside, make_folder
 from allometry._core.spec import Spec
 from allometry.study import about as said
 from allometry.study.endings import failed, plain
 from allometry.study.executors import Event, Executor, local
 from allometry.study.fixed import fixed
-from allometry.study.journal import Journal
+from allometry.study.journal import Journal, legible
 from allometry.study.keys import known, renamed
+from allometry.study.leftovers import clear, tidy
 from allometry.study.lock import locked
 from allometry.study.request import Request, Target
 from allometry.study.runs import Runs, write_curve
 from allometry.study.schedule import Schedule, bundles, schedule
-from allometry.study.tasks import Bundle, Task
+from allometry.study.tasks import Task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,8 +132,7 @@ class Study:
 
     def tasks(self, folder: Path | str) -> list[Task]:
         """What is left to do in `folder`: all but the runs that are done or have diverged."""
-        latest = Journal(inside(folder, "journal.jsonl")).latest()
-        settled = {key for key, record in latest.items() if record["status"] != "failed"}
+        settled = Journal(inside(folder, "journal.jsonl")).settled()
         specs = known(self.specs(), Path(folder))
         return [Task(spec, spec().work()) for spec in specs if spec.key not in settled]
 
@@ -195,14 +195,13 @@ class Study:
         """
         folder, executor = make_folder(folder), executor or local()
         with contextlib.nullcontext() if held else locked(folder):
-            for part in ("curves", "weights", "checkpoints", "samples", "pictures"):
-                place = inside(folder, part)
-                if part not in ("samples", "pictures"):
-                    sweep(make_folder(place))
+            for part in ("curves", "weights", "checkpoints"):
+                make_folder(inside(folder, part))
             journal = Journal(inside(folder, "journal.jsonl"))
             self._write_about(folder, known(self.specs(), folder))
             if schedule is not None:
                 schedule.save(folder)
+            tidy(folder, journal.settled())
             chosen = bundles(self.tasks(folder), folder)
             if executor.on.deterministic:
                 chosen = fixed(known(self.specs(), folder), [t for b in chosen for t in b.tasks])
@@ -215,7 +214,7 @@ class Study:
                 if event.kind == "failed":
                     journal.append(_failure(event))
                 if event.kind in ("done", "failed"):
-                    _clear(folder, left.pop(event.task.key), left)
+                    clear(folder, left.pop(event.task.key), left)
                 if watch is not None:
                     watch(event)
             for task in [task for bundle in chosen for task in bundle.tasks if task.key in left]:
@@ -305,17 +304,7 @@ def _failure(event: Event) -> dict[str, Any]:
     outcome = {"status": event.data["status"], "error": event.data["error"]}
     outcome |= {"seconds": event.data.get("seconds"), "versions": versions()}
     outcome |= {"packing": event.data.get("packing")}
-    return known | {"key": event.task.key} | outcome
-
-
-def _clear(folder: Path, bundle: Bundle, left: dict[str, Bundle]) -> None:
-    """Delete the checkpoints of a bundle whose last run has ended."""
-    if all(task.key not in left for task in bundle.tasks):
-        # Its own, and those of runs that went on by themselves or were begun again.
-        for name in (bundle.name, *(task.key for task in bundle.tasks)):
-            for path in inside(folder, "checkpoints").glob(f"{name}.*"):
-                with storage("delete", path):
-                    remove(path)
+    return legible(known | {"key": event.task.key} | outcome)
 
 
 def versions() -> dict[str, str]:
