@@ -287,7 +287,7 @@ def kept(folder: Path, key: str) -> dict[str, Any] | None:
     """Samples, curve and discriminator that an adversarial run left; `None` where it left none."""
     path = files.weights(folder, key)
     found = files.samples(folder, key) if path is not None else None
-    if path is None or found is None or "real" not in found:
+    if path is None or found is None:
         return None
     tensors, about = checkpoint.read_weights(path)
     if "discriminator" not in about:
@@ -295,6 +295,8 @@ def kept(folder: Path, key: str) -> dict[str, Any] | None:
     own = {k.removeprefix("discriminator."): v for k, v in tensors.items()
            if k.startswith("discriminator.")}  # fmt: skip
     judge = restore(about["discriminator"], own, path).float()
+    if "real" not in found:
+        return None
     pack = int(getattr(judge, "pack", 1))
 
     def logits(x: Tensor) -> Tensor:

@@ -49,6 +49,9 @@ def _unsound(said: Any) -> str | None:
     former = said.get("former", {})
     if not isinstance(former, dict) or not all(map(is_key, [*former, *former.values()])):
         return "its former keys are not a mapping of keys"
+    former = said.get("former", {})
+    if not isinstance(former, dict) or not all(map(is_key, former.values())):
+        return "its former keys are not a table of keys"
     if not isinstance(said.get("versions", {}), dict):
         return "its versions are not an object"
     return _unsound_target(target)
