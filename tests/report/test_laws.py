@@ -65,3 +65,13 @@ def test_runs_without_two_budgets_have_a_page_too(tmp_path):
     assert "read from the efficient ones" in text
     assert "<td>N</td>" in text
     assert "N<sup>" in text
+
+
+def test_the_chart_reaches_the_planned_budget(law):
+    plan = law.plan(1e24)
+    spec = laws.fit(law, plan=plan)
+    low, high = spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    assert low < 1e18 < plan.compute < high
+    (mark,) = spec["layer"][-1]["data"]["values"]
+    assert mark["x"] == plan.compute
+    assert mark["y"] == plan.loss.value

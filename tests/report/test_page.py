@@ -269,3 +269,12 @@ def test_a_target_of_several_names_each(tmp_path):
 )
 def test_equations_have_exponents_and_indices(equation, shown):
     assert page.raised(equation) == shown
+
+
+def test_at_most_three_boxes_and_the_rest_is_folded(tmp_path):
+    runs = synthetic_runs(sizes=(1000, 3000, 9000, 27_000), seeds=1, families=("gru", "lstm"))
+    page = write(tmp_path / "report.html", runs).read_text()
+    boxes = page.split('<ul class="notes">')[1].split("</ul>")[0]
+    assert boxes.count("<li>") == 3
+    assert 'class="warning"' not in page
+    assert "<summary>More to know (" in page

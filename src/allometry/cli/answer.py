@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def plain(story: "Story") -> dict[str, Any]:
-    """Headline, claims with their status, best models, laws, predictions that were put to the test, larger budgets."""
+    """Headline, claims with their status, best models, laws, tested predictions, budgets."""
     return {
         "headline": story.headline,
         "claims": [claim.to_dict() for claim in story.claims],

@@ -1,5 +1,6 @@
 """`allometry plan`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,7 +40,8 @@ def plan(
 ) -> None:
     """What to do with a budget: size, data, and the loss to expect."""
     from allometry import InputError, laws
-    from allometry.report.plans import approach
+    from allometry.report import claims
+    from allometry.report.plans import approach, repeated
     from allometry.report.terminal import plan_table
     from allometry.report.words import estimated, flops
     from allometry.study.importers import load
@@ -52,9 +54,22 @@ def plan(
     law = laws.fit(made.columns, form, drop_highest=drop_highest, seed=seed)
     needed = laws.budget(law, compute, reach)
     budget = needed.value
+    unit, token, unique = _told(runs)
+    unique = unique if unique_tokens is None else unique_tokens
+    both = {"N", "D"} <= set(law.variables)
     planned = law.plan(
-        budget, N=size, D=tokens, unique=unique_tokens, inference_tokens=inference_tokens
+        budget,
+        N=size,
+        D=tokens,
+        unique=unique if both else unique_tokens,
+        inference_tokens=inference_tokens,
     )
+    limited = repeated(planned, unique, token, counted=both)
+    if limited:
+        planned.warnings.insert(0, limited)
+    claim = claims.planned(law, planned, unique, unit, token)
+    if claim is not None and not claim.supported:
+        planned.warnings.insert(0, claim.text)
     for sentence in made.words():
         say(sentence)
     if report is not None:
@@ -70,12 +85,23 @@ def plan(
             for name, a in others.items()
         }
         asked = {} if reach is None else {"reach": {"loss": reach, "C": needed.to_dict()}}
-        write_json(planned.to_dict() | asked | {"approaches": approaches})
+        stated = {"claims": [] if claim is None else [claim.to_dict()]}
+        write_json(planned.to_dict() | asked | stated | {"approaches": approaches})
     else:
         if reach is not None:
             out.print(f"A loss of {reach:g} takes {estimated(needed, flops)}.")
-        out.print(plan_table(planned))
+        out.print(plan_table(planned, unit, token))
         for name, a in others.items():
             say(approach(name, a))
         if others and law.split.drifts:
             say(OWN_SPLIT)
+
+
+def _told(runs: Path) -> tuple[str, str, float | None]:
+    """What a study's folder says of its loss and data: unit, token, how much distinct data."""
+    from allometry.report.story import measured_in
+    from allometry.study import Runs as Study
+
+    if not (runs / "study.json").is_file():
+        return "nats", "token", None
+    return measured_in(Study(runs))

@@ -139,7 +139,9 @@ def run(
             most = {"operations": flops, "seconds": seconds}
             study = within(study, **most, workers=workers, threads=threads, precision=on.packed)
             sizes = f"{words.count(study.ladder[0])} to {words.count(study.ladder[-1])} parameters"
-            say(f"The budget allows {sizes}, {words.count(study.tokens[-1])} tokens at most.")
+            token = str(study.target.describe().get("token") or "token")
+            most_data = words.many(study.tokens[-1], token)
+            say(f"The budget allows {sizes}, {most_data} at most.")
         if rates and not dry_run:
             least = words.count(study.ladder[0])
             say(f"Trying {len(rates)} learning rates at {least} parameters ...")

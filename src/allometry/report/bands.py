@@ -11,6 +11,7 @@ import pandas as pd
 from allometry.laws import Law
 from allometry.report import words
 from allometry.report.runs import Configuration
+from allometry.report.sentences import plural
 
 POINTS = 48
 MOST_LINES = 6
@@ -59,7 +60,7 @@ def _names(
     for c in configurations:
         amounts.setdefault(c.N, []).append(c.D)
     most = max(len(set(found)) for found in amounts.values())
-    data = f"{token.capitalize()}s"
+    data = plural(token).capitalize()
     by_data = [(c.D, words.count(c.D)) for c in configurations]
     ratios = [float(f"{c.D / c.N:.2g}") for c in configurations]
     by_ratio = [(r, words.significant(r)) for r in ratios]

@@ -8,8 +8,11 @@ which run would settle it.
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+
 from allometry._core.estimate import Estimate
-from allometry.report import words
+from allometry.laws import Law, Plan
+from allometry.report import judge, words
 from allometry.report.guards import (
     WIDEST_AMOUNT,
     WIDEST_LOSS,
@@ -90,7 +93,7 @@ def forecast(e: Evidence, reached: Reach | None, before: float | None = None) ->
         reached: The law's plan for that budget; `None` where there is none.
         before: The loss forecast for the budget before.
     """
-    what = "larger budgets" if reached is None else f"{_times(reached.label)} the compute"
+    what = "larger budgets" if reached is None else _times(reached.label)
     refusal = enough(e)
     if refusal is None and reached is None:
         refusal = Refusal("The law makes no plan for a larger budget.")
@@ -126,7 +129,26 @@ def _of(reached: Reach) -> list[str]:
 
 
 def _times(label: str) -> str:
-    return {"10×": "ten times", "100×": "a hundred times"}.get(label, label)
+    named = {"10×": "ten times the compute", "100×": "a hundred times the compute"}
+    return named.get(label, "the planned compute")
+
+
+def planned(law: Law, plan: Plan, D_unique: float | None, unit: str, token: str) -> Claim | None:
+    """What a plan claims about runs of anyone's; `None` where N, D and C are not all known."""
+    logs = law.table.logs
+    if not {"N", "D", "C"} <= set(logs):
+        return None
+    columns = (np.exp(logs["N"]), np.exp(logs["D"]), np.exp(logs["C"]), np.exp(law.table.y))
+    grown = tuple(
+        Configuration("", "", N, D, C, Estimate(loss), None, 1, ())
+        for N, D, C, loss in zip(*(x.tolist() for x in columns), strict=True)
+    )
+    tests = judge.tested(law, None, ())
+    e = Evidence(law, "", grown, (), tests, None, D_unique, unit, token)
+    reached = judge.reach("plan", plan, D_unique)
+    if {"N", "D"} <= set(law.variables):
+        reached = replace(reached, fresh=plan.loss)  # planned with repeated data worth less
+    return forecast(e, reached)
 
 
 def _refused(kind: str, family: str, what: str, refusal: Refusal | None) -> Claim:
@@ -283,4 +305,4 @@ def outlook(story: "Story", family: "Family") -> Claim:
     if crossed is not None and story.rival is not None and verdict(family.best, story.rival) > 0:
         return crossed
     forecasts = [c for c in family.claims if c.kind == "forecast"]
-    return next((c for c in forecasts if "plan" not in c.text), forecasts[0])
+    return next((c for c in forecasts if "planned" not in c.text), forecasts[0])

@@ -17,7 +17,7 @@ from allometry.report import theme, words
 from allometry.report.bands import Series, bands, series
 from allometry.report.judge import Reach
 from allometry.report.runs import Configuration, RunsLike, finished, table
-from allometry.report.sentences import named
+from allometry.report.sentences import named, plural
 from allometry.report.story import Family, Story, tell
 from allometry.report.theme import LIGHT, Spec, layer
 
@@ -42,7 +42,7 @@ def _writer(x: str) -> words.Writer:
 
 
 def _title(x: str, token: str) -> str:
-    return f"{token.capitalize()}s seen in training" if x == "D" else AXES[x]
+    return f"{plural(token).capitalize()} seen in training" if x == "D" else AXES[x]
 
 
 def colours(story: Story) -> dict[str, str]:
@@ -67,7 +67,8 @@ def _points(runs: RunsLike, family: Family, unit: str, token: str) -> pd.DataFra
     name = words.family(family.name)
     told = [
         f"{name}, {row.shape}, seed {row.seed}: {words.loss(row.loss)} {unit}; "
-        f"{words.count(row.N)} parameters, {words.count(row.D)} {token}s, {words.flops(row.C)}"
+        f"{words.many(row.N, 'parameter')}, {words.many(row.D, token, plural(token))}, "
+        f"{words.flops(row.C)}"
         for row in _rows(frame)
     ]
     made = frame[["key", "N", "D", "C", "loss"]].assign(told=told, line="")

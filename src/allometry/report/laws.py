@@ -75,15 +75,20 @@ def _runs(law: Law, x: str) -> pd.DataFrame:
     return frame.sample(600, random_state=0) if len(frame) > 600 else frame
 
 
-def fit(law: Law, width: int = 720, *, paper: bool = False) -> Spec:
+def fit(law: Law, width: int = 720, *, plan: Plan | None = None, paper: bool = False) -> Spec:
     """Loss of the runs, and the law with its 95 % band, some way past the largest run.
+
+    With a plan it goes as far as the planned budget, which is marked.
 
     A law in N and D is drawn along the best split of each compute.
     """
     x = along(law)
     runs = _runs(law, x)
     low, high = float(law.table.logs[x].min()), float(law.table.logs[x].max())
-    at = np.linspace(low, high + min(BEYOND, 0.6 * (high - low) + 1), 80)
+    end = high + min(BEYOND, 0.6 * (high - low) + 1)
+    goal = _goal(x, plan)
+    end = end if goal is None else max(end, math.log(goal) + 0.03 * (math.log(goal) - low))
+    at = np.linspace(low, end, 80)
     points: dict[str, Any] = {x: np.exp(at)}
     if x == "C" and {"N", "D"} <= set(law.variables) and law.path is None:
         from allometry.laws.reach import best_size
@@ -100,6 +105,15 @@ def fit(law: Law, width: int = 720, *, paper: bool = False) -> Spec:
         layer(runs, "point", _DOT | {"color": _COLOUR}, x="x", y="loss", told="told"),
     ]
     losses = [*runs["loss"], *mid]
+    if goal is not None and plan is not None:
+        lower, upper = plan.loss.interval
+        mark = pd.DataFrame({"x": [goal], "y": [plan.loss.value], "lo": [lower], "hi": [upper]})
+        mark["told"] = f"the plan: loss {words.loss(plan.loss.value)}"
+        bar = {"color": _OTHER, "strokeWidth": 2, "clip": True}
+        dot = _DOT | {"color": _OTHER, "size": 90}
+        layers.append(layer(mark, "rule", bar, x="x", y="lo", y2="hi"))
+        layers.append(layer(mark, "point", dot, x="x", y="y", told="told"))
+        losses.append(plan.loss.value)
     xs = _log("x", [*runs["x"], *line["x"]], _write(x), _TITLES[x], 7)
     return _assembled(
         layers,
@@ -110,6 +124,17 @@ def fit(law: Law, width: int = 720, *, paper: bool = False) -> Spec:
         width // 2,
         paper,
     )
+
+
+def _goal(x: str, plan: Plan | None) -> float | None:
+    """Where the plan lies on the axis, if it does."""
+    if plan is None:
+        return None
+    if x == "C":
+        return plan.compute
+    amount = plan.N if x == "N" else plan.D if x == "D" else None
+    known = amount is not None and math.isfinite(amount.value)
+    return amount.value if known and amount is not None else None
 
 
 def residuals(law: Law, width: int = 344, *, paper: bool = False) -> Spec:
@@ -246,7 +271,7 @@ def planned(law: Law, plan: Plan, width: int = 344, *, paper: bool = False) -> S
 def charts(law: Law, plan: Plan | None = None) -> dict[str, Spec]:
     """All charts that the law and the plan allow, by name."""
     made: dict[str, Spec | None] = {
-        "fit": fit(law),
+        "fit": fit(law, plan=plan),
         "residuals": residuals(law),
         "isoflop": isoflop(law),
         "backtest": backtest(law),

@@ -5,6 +5,7 @@ from allometry._core.estimate import Estimate
 from allometry.laws import Plan
 from allometry.laws.allocate import Allocation
 from allometry.report import units, words
+from allometry.report.sentences import plural
 from allometry.report.tables import Cell, Head, Table
 
 
@@ -18,7 +19,7 @@ def table(plan: Plan, unit: str = "nats", token: str = "token") -> Table:
 
     rows = (
         row("N", plan.N, words.count, "parameters"),
-        row("D", plan.D, words.count, f"{token}s"),
+        row("D", plan.D, words.count, plural(token)),
         row("loss", plan.loss, words.loss, unit),
         *(row("", plan.loss and u.of(plan.loss), u.write, u.name) for u in units.others(unit)),
     )
@@ -28,6 +29,24 @@ def table(plan: Plan, unit: str = "nats", token: str = "token") -> Table:
         lost = f"{share} of the budget, for not knowing the best split better"
         rows = (*rows, (Cell("FLOPs lost"), Cell(lost)))
     return Table("Plan", heads, rows)
+
+
+def repeated(plan: Plan, unique: float | None, token: str, *, counted: bool) -> str:
+    """What a plan makes of limited data, in a sentence; nothing where there are enough.
+
+    Args:
+        plan: The plan.
+        unique: Distinct data there are.
+        token: What they are counted in.
+        counted: Whether the plan counts repeated data as worth less.
+    """
+    if unique is None or plan.D is None or plan.D.value <= unique:
+        return ""
+    passes = words.significant(plan.D.value / unique, 2)
+    start = f"The plan takes {passes} passes over the {words.many(unique, token, plural(token))} "
+    if counted:
+        return f"{start}there are; repeated ones are counted as worth less."
+    return f"{start}there are, and this law does not know what repeated data are worth."
 
 
 _APPROACHES = {

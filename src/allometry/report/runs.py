@@ -91,7 +91,8 @@ def table(runs: RunsLike) -> pd.DataFrame:
         values = frame[name] if name in frame else pd.Series(math.nan, index=frame.index)
         frame[name] = pd.to_numeric(values, errors="coerce").astype(float)
     for name in ("key", "family", "target", "shape", "status", "error"):
-        frame[name] = frame[name].fillna("").astype(str)
+        # A column that no run has a word in comes as numbers, which take no text.
+        frame[name] = frame[name].astype(object).where(frame[name].notna(), "").astype(str)
     if frame["C"].isna().all():
         # Runs of others often count no FLOPs: six per parameter and token is the usual stand-in.
         frame["C"] = frame["C_6ND"].fillna(6 * frame["N"] * frame["D"])

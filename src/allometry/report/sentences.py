@@ -86,7 +86,13 @@ def doubts(story: "Story") -> list[str]:
     """The notes of the story and of its families, which are named where there are several."""
     several = len(story.families) > 1
     own = [of_family(f, n) if several else n for f in story.families for n in f.notes]
-    return [*story.notes, *own]
+    refused = [
+        of_family(f, c.text) if several else c.text
+        for f in story.families
+        for c in f.claims
+        if not c.supported and c.text not in story.headline
+    ]
+    return list(dict.fromkeys([*story.notes, *own, *refused]))
 
 
 def trust(family: "Family", name_it: bool = False) -> str:

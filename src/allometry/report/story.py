@@ -139,8 +139,7 @@ def tell(
         sorted((best_of[n] for n in counts), key=lambda c: (c.target != own, c.loss.value))
     )
     given_to = max(trained, key=lambda n: int((done["family"] == n).sum()), default=None)
-    unit = str(said.get("unit") or "nats")
-    token = str(said.get("token") or unit.partition(" per ")[2] or "token")
+    unit, token = _units(said)
     targets = {best_of[n].target for n in trained}
     families = tuple(
         grow(
@@ -186,6 +185,18 @@ def tell(
         dimensions=_dimensions(said),
         entropy=families[0].entropy if families else None,
     )
+
+
+def measured_in(runs: RunsLike) -> tuple[str, str, float | None]:
+    """The unit of the loss, what data are counted in, and how much distinct data there are."""
+    said = about(runs).get("target") or {}
+    said = said if isinstance(said, dict) else {}
+    return *_units(said), _unique(said, table(runs))
+
+
+def _units(said: dict[str, Any]) -> tuple[str, str]:
+    unit = str(said.get("unit") or "nats")
+    return unit, str(said.get("token") or unit.partition(" per ")[2] or "token")
 
 
 def _answered(runs: RunsLike, frame: pd.DataFrame, said: dict[str, Any]) -> Story:

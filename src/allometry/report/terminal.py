@@ -12,6 +12,8 @@ from allometry.report.sentences import doubts, trust
 from allometry.report.story import Story, tell
 from allometry.report.tables import Cell, Table
 
+MOST_NOTES = 5
+"""Doubts shown on a terminal; the page has them all."""
 _STYLES = {"good": "green", "bad": "red", "more": "dim"}
 
 
@@ -103,7 +105,10 @@ def closing(story: Story) -> RenderableType:
         count = words.several(len(story.unfinished), "run")
         parts.append(Text(f"{count} did not finish and entered no fit.", style="red"))
     notes = doubts(story)
-    return Group(*parts, *_warned(tuple(notes)))
+    said = _warned(tuple(notes[:MOST_NOTES]))
+    if len(notes) > MOST_NOTES:
+        said.append(Text(f"and {len(notes) - MOST_NOTES} more in the report", style="dim"))
+    return Group(*parts, *said)
 
 
 def _warned(sentences: tuple[str, ...]) -> list[Text]:
