@@ -161,17 +161,18 @@ def claimed(folder: Path, *, dry_run: bool) -> Iterator[None]:
     if dry_run:
         yield
         return
-    fresh = not folder.exists()
+    fresh = [place for place in (folder, *folder.parents) if not place.exists()]
     make_folder(folder)
     with locked(folder):
         try:
             yield
         finally:
-            # What was refused leaves no folder behind.
+            # What was refused leaves no folder behind, nor one above it.
             if fresh and [path.name for path in folder.iterdir()] == ["lock"]:
                 with contextlib.suppress(OSError):
                     (folder / "lock").unlink()
-                    folder.rmdir()
+                    for place in fresh:
+                        place.rmdir()
 
 
 def carry_out(
