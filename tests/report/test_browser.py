@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from allometry.report import write
+from allometry.report import tell, write
+from tests.report.kinds import KINDS
 from tests.report.synthetic import synthetic_runs
 
 pytestmark = pytest.mark.browser
@@ -151,3 +152,33 @@ def test_it_prints(open_page):
     page.emulate_media(media="print")
     assert background(page) == "rgb(255, 255, 255)"
     assert page.locator(".scheme").is_hidden()
+
+
+APART = """() => {
+  const trouble = [];
+  for (const picture of document.querySelectorAll(".picture")) {
+    if (getComputedStyle(picture).display === "none") continue;
+    const frame = picture.querySelector("svg").getBoundingClientRect();
+    const boxes = [...picture.querySelectorAll(".role-legend-label text")]
+      .map((e) => [e.textContent, e.getBoundingClientRect()]);
+    for (const [name, a] of boxes) {
+      if (a.right > frame.right + 1 || a.bottom > frame.bottom + 1) trouble.push(`clips: ${name}`);
+      for (const [other, b] of boxes)
+        if (name < other && a.left < b.right - 1 && b.left < a.right - 1 &&
+            a.top < b.bottom - 2 && b.top < a.bottom - 2) trouble.push(`${name} on ${other}`);
+    }
+  }
+  return [document.querySelectorAll(".role-legend-label text").length, trouble];
+}"""
+
+
+@pytest.mark.parametrize("width", [1100, 420])
+def test_legends_neither_collide_nor_clip(browser, tmp_path, width):
+    runs = KINDS["dyck"]
+    path = write(tmp_path / "dyck.html", runs, story=tell(runs, bootstrap=20))
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(path.as_uri())
+    labels, trouble = page.evaluate(APART)
+    page.close()
+    assert labels > 20
+    assert trouble == []

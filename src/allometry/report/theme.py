@@ -151,11 +151,32 @@ def extent(values: Any, margin: float = 0.06) -> tuple[float, float]:
     return math.exp(lo - pad), math.exp(hi + pad)
 
 
+LETTER = 7.6
+"""Pixels that a letter of a legend takes at most; readers' fonts are wider than the drawer's."""
+
+
+def legend_grid(layers: list[Spec], width: int) -> tuple[int, int, int]:
+    """Columns and rows of a legend in which no two entries collide, and its longest label."""
+    labels: list[str] = []
+    for each in layers:
+        for channel in each.get("encoding", {}).values():
+            if not isinstance(channel, dict) or channel.get("legend", {}) is None:
+                continue
+            names = (channel.get("scale") or {}).get("domain") or []
+            if all(isinstance(name, str) for name in names):
+                labels = max(labels, [str(name) for name in names], key=len)
+    longest = max(map(len, labels), default=10)
+    columns = max(1, int((width - 20) // (LETTER * longest + 36)))
+    return columns, -(-len(labels) // columns), longest
+
+
 def styled(
     layers: list[Spec], title: str, width: int, height: int, *, paper: bool = False
 ) -> Spec:
     """The chart with the page's type, rules and margins; `title` names what the y axis shows."""
     muted, ink = LIGHT["muted"], LIGHT["ink"]
+    columns, rows, longest = legend_grid(layers, width)
+    height += 19 * max(0, rows - 2)
     quiet = {"labelColor": muted, "titleColor": muted, "titleFontWeight": "normal"}
     return {
         "layer": layers,
@@ -178,9 +199,10 @@ def styled(
                       "ticks": True, "tickColor": muted, "tickSize": 4},
             "legend": quiet | {
                 "labelColor": ink, "labelFontSize": 12, "titleFontSize": 12, "orient": "bottom",
-                "direction": "horizontal", "symbolStrokeWidth": 2, "columnPadding": 14,
-                "columns": max(1, width // (150 if width > 500 else 110)), "rowPadding": 3,
-                "labelLimit": 200, "offset": 10, "padding": 0,
+                "direction": "horizontal", "symbolStrokeWidth": 2,
+                "columnPadding": 14 + round(0.2 * LETTER * longest),
+                "columns": columns, "rowPadding": 3,
+                "labelLimit": width - 40, "offset": 10, "padding": 0,
             },
         },
     }  # fmt: skip
