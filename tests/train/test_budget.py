@@ -65,7 +65,7 @@ def test_a_grid_imports_neither_the_compiler_nor_pandas():
     """Each takes a second, which is a third of what a dry run may take."""
     code = (
         "import sys, json; from allometry.cli import app, grid; from allometry.study import jobs\n"
-        "rows = [grid.grid(jobs.study(job).grid()) for job in "
+        "rows = [grid.grid(jobs.study(job).rows()) for job in "
         "('embedded', 'ring', 'digits', 'universal', 'dyck', 'reversal', 'tasks')]\n"
         "heavy = ('torch._dynamo', 'pandas', 'sklearn', 'altair', 'ray')\n"
         "print(json.dumps([name for name in heavy if name in sys.modules]))"

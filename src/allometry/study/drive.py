@@ -124,6 +124,10 @@ def _after_death(
         return
     left = tuple(member.left.values())
     name = member.bundle.name
+    if not member.ready:
+        # It never began: its node was lost, perhaps, before anyone knew. `STILLBORN` bounds this.
+        waiting.appendleft(Bundle(name, left, member.bundle.how))
+        return
     tries[name] = tries.get(name, 0) + 1
     if tries[name] <= RETRIES:
         waiting.appendleft(Bundle(name, left, member.bundle.how))
