@@ -27,6 +27,7 @@ class Grammar:
         self._llguidance: Any = require_extra("llguidance", "grammar")
         require(len(tokens) > 0, "Grammar.tokens", "hold at least one", 0)
         self.V = len(tokens)
+        self._tokens = frozenset(tokens)
         self._tokenizer = self._llguidance.LLTokenizer(
             self._llguidance.TokenizerWrapper(_Tokens(tokens))
         )
@@ -41,7 +42,18 @@ class Grammar:
         return self._llguidance.LLMatcher(self._tokenizer, self._source, log_level=0)
 
     def allowed(self, state: Any) -> Bool[Tensor, " V"]:
-        """The tokens after which the text can still become one of the grammar."""
+        """The tokens after which the text can still become one of the grammar.
+
+        Raises:
+            InputError: The grammar goes on with something that no token is the beginning of.
+        """
+        forced: bytes = state.compute_ff_bytes()
+        if forced and not any(token and _meet(token, forced) for token in self._tokens):
+            text = forced.decode("utf-8", "replace")
+            raise InputError(
+                "grammar must keep to what the model's vocabulary can write; got one in which "
+                f"{text[:20]!r} must come next, which it can't."
+            )
         return self._bits(state)
 
     def _bits(self, state: Any) -> Tensor:
@@ -89,10 +101,25 @@ class _Tokens:
         self.eos_token_id = len(tokens)
         self.bos_token_id = None
         self.special_token_ids = [*absent, len(tokens)]
-        self._single = {t: i for i, t in enumerate(tokens) if len(t) == 1}
+        self._ids = {t: i for i, t in reversed(list(enumerate(tokens))) if t}
+        self._longest = max(map(len, tokens), default=0)
 
     def __call__(self, text: bytes) -> list[int]:
-        return [self._single.get(text[i : i + 1], 0) for i in range(len(text))]
+        """The longest token first; ends where no token fits."""
+        found, at = [], 0
+        while at < len(text):
+            lengths = range(min(self._longest, len(text) - at), 0, -1)
+            size = next((n for n in lengths if text[at : at + n] in self._ids), 0)
+            if not size:
+                break
+            found.append(self._ids[text[at : at + size]])
+            at += size
+        return found
+
+
+def _meet(token: bytes, forced: bytes) -> bool:
+    """Whether a token goes some way with the bytes that must come, or beyond them."""
+    return forced.startswith(token) or token.startswith(forced)
 
 
 def _line(problem: object) -> str:
