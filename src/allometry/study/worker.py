@@ -22,6 +22,7 @@ from typing import IO, Any, final
 import torch
 
 from allometry._core.errors import DivergedError
+from allometry._core.quiet import quiet
 from allometry._core.spec import Spec
 from allometry.study import endings
 from allometry.study.request import Place, Request, TrainingRequest
@@ -173,8 +174,9 @@ def main() -> None:
     orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
     threading.Thread(target=listen, args=(sys.stdin, worker, orders), daemon=True).start()
     worker.tell({"event": "ready"})
-    while "stop" not in (order := orders.get()):
-        worker.carry_out(order)
+    with quiet():
+        while "stop" not in (order := orders.get()):
+            worker.carry_out(order)
 
 
 def private_output() -> IO[str]:

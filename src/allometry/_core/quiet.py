@@ -1,0 +1,35 @@
+"""What libraries say to their programmers, kept from the people who use this one."""
+
+import contextlib
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from allometry._core.errors import AllometryWarning
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Show this package's own warnings as one line each, and those of libraries not at all.
+
+    `python -W` and `PYTHONWARNINGS` bring them all back.
+    """
+    if sys.warnoptions:
+        yield
+        return
+    before = logging.root.manager.disable
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("default", AllometryWarning)
+        warnings.showwarning = _show
+        logging.disable(max(before, logging.WARNING))
+        try:
+            yield
+        finally:
+            logging.disable(before)
+
+
+def _show(message: Warning | str, *_: Any, **__: Any) -> None:
+    sys.stderr.write(f"allometry: {' '.join(str(message).split())}\n")
