@@ -4,18 +4,30 @@ from typing import Annotated
 
 import typer
 
+from allometry.cli import quantities
 from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Runs, Where
 from allometry.cli.output import out, say, write_json
 
 
 def next_(
     runs: Runs,
-    budget: Annotated[float, typer.Option(help="FLOPs to spend on new runs.")],
+    budget: Annotated[
+        float,
+        typer.Option(parser=quantities.compute, help="FLOPs to spend on new runs, as 2EFLOP."),
+    ],
     compute: Annotated[
-        float | None, typer.Option(help="The run to predict: the plan for so many FLOPs.")
+        float | None,
+        typer.Option(
+            parser=quantities.compute, help="The run to predict: the plan for so many FLOPs."
+        ),
     ] = None,
-    size: Annotated[float | None, typer.Option(help="Or its parameters.")] = None,
-    tokens: Annotated[float | None, typer.Option(help="And its training tokens.")] = None,
+    size: Annotated[
+        float | None, typer.Option(parser=quantities.size, help="Or its parameters, as 7B.")
+    ] = None,
+    tokens: Annotated[
+        float | None,
+        typer.Option(parser=quantities.data, help="And its training tokens, as 300B."),
+    ] = None,
     form: Annotated[str, typer.Option(help="Which law; see `allometry list forms`.")] = "auto",
     n: NColumn = None,
     d: DColumn = None,
@@ -28,10 +40,14 @@ def next_(
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Which runs to do next, to narrow the answer most per FLOP."""
-    from allometry import laws
+    from allometry import InputError, laws
     from allometry.report.terminal import design_table
     from allometry.study.importers import load
 
+    if compute is None and (size is None or tokens is None):
+        raise InputError(
+            "next must be given the run to predict: --compute, or --size with --tokens."
+        )
     made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
     law = laws.fit(made.columns, form, seed=seed)
     design = laws.next_runs(law, budget, N=size, D=tokens, compute=compute, most=most)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from allometry.cli import quantities
 from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Report, Runs, Where
 from allometry.cli.output import out, say, write_json
 
@@ -16,16 +17,30 @@ OWN_SPLIT = (
 
 def plan(
     runs: Runs,
-    compute: Annotated[float | None, typer.Option(help="The budget in FLOPs.")] = None,
+    compute: Annotated[
+        float | None,
+        typer.Option(parser=quantities.compute, help="The budget, as 1e21 or 1ZFLOP."),
+    ] = None,
     reach: Annotated[float | None, typer.Option(help="Or: the loss to reach.")] = None,
-    size: Annotated[float | None, typer.Option(help="Fix the parameters.")] = None,
-    tokens: Annotated[float | None, typer.Option(help="Fix the training tokens.")] = None,
+    size: Annotated[
+        float | None, typer.Option(parser=quantities.size, help="Fix the parameters, as 7B.")
+    ] = None,
+    tokens: Annotated[
+        float | None,
+        typer.Option(parser=quantities.data, help="Fix the training tokens, as 300B."),
+    ] = None,
     unique_tokens: Annotated[
-        float | None, typer.Option(help="Unique tokens there are; more means repeating them.")
+        float | None,
+        typer.Option(
+            parser=quantities.data, help="Unique tokens there are; more means repeating them."
+        ),
     ] = None,
     inference_tokens: Annotated[
-        float, typer.Option(help="Tokens to generate, paid from the same budget.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            parser=quantities.data, help="Tokens to generate, paid from the same budget."
+        ),
+    ] = None,
     form: Annotated[str, typer.Option(help="Which law; see `allometry list forms`.")] = "auto",
     n: NColumn = None,
     d: DColumn = None,
@@ -48,6 +63,8 @@ def plan(
 
     if (compute is None) == (reach is None):
         raise InputError("plan must be given either --compute FLOPS or --reach LOSS.")
+    if size is not None and tokens is not None:
+        raise InputError("plan must be given --size or --tokens, not both: the other follows.")
     if reach is not None and not reach > 0:
         raise InputError(f"--reach must be a positive loss; got {reach:g}.")
     made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
@@ -62,7 +79,7 @@ def plan(
         N=size,
         D=tokens,
         unique=unique if both else unique_tokens,
-        inference_tokens=inference_tokens,
+        inference_tokens=inference_tokens or 0.0,
     )
     limited = repeated(planned, unique, token, counted=both)
     if limited:

@@ -10,6 +10,7 @@ import typer
 
 from allometry._core.errors import require, require_extra
 from allometry._core.files import inside, make_folder
+from allometry.cli import quantities
 from allometry.cli.output import duration, err, out, say, write_json
 
 if TYPE_CHECKING:
@@ -35,15 +36,22 @@ def run(
     folder: Annotated[
         Path | None, typer.Option("--folder", "-o", help="Where runs go; runs/JOB if not given.")
     ] = None,
-    smallest: Annotated[float, typer.Option(help="Parameters of the smallest model.")] = 1e3,
-    largest: Annotated[float, typer.Option(help="Parameters of the largest.")] = 3.4e5,
+    smallest: Annotated[
+        float, typer.Option(parser=quantities.size, help="Parameters of the smallest model.")
+    ] = 1e3,
+    largest: Annotated[
+        float, typer.Option(parser=quantities.size, help="Parameters of the largest, as 350K.")
+    ] = 3.4e5,
     rungs: Annotated[int, typer.Option(help="Sizes from smallest to largest.")] = 8,
     seeds: Annotated[
         int | None,
         typer.Option(help="Repetitions of each; 2 if not given, 16 for `degree`."),
     ] = None,
     tokens: Annotated[
-        list[float] | None, typer.Option(help="Training tokens; give it again for several.")
+        list[float] | None,
+        typer.Option(
+            parser=quantities.data, help="Training tokens, as 2M; give it again for several."
+        ),
     ] = None,
     vocabulary: Annotated[str, typer.Option(help="characters, bytes or bpe.")] = "characters",
     context: Annotated[int, typer.Option(help="Tokens a model sees.")] = 64,
@@ -70,7 +78,10 @@ def run(
         str | None, typer.Option(help="Time to spend, as 10min: decides the largest size.")
     ] = None,
     flops: Annotated[
-        float | None, typer.Option(help="Or: operations to spend on all trainings.")
+        float | None,
+        typer.Option(
+            parser=quantities.compute, help="Or: FLOPs to spend on all trainings, as 10TFLOP."
+        ),
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; one per core.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of each process.")] = None,
