@@ -36,6 +36,10 @@ LIKELY = {**RECIPES, "pixelcnn": pixelcnn}
 """Families with a likelihood (or a bound on it)."""
 
 
+FLOW = "flow"
+"""Stands for the flows that a density has where no family is named."""
+
+
 PLAYING: dict[str, Recipe] = {
     "gan": gan,
     "pacgan2": functools.partial(gan, pack=2),
@@ -83,9 +87,9 @@ def density_study(
 
     Args:
         target: Points, a table or images.
-        families: Of `LIKELY`; affine and spline couplings for points, splines for images, unless
-            told. Those of `COPYING` and of `PLAYING` are studies of other losses, see
-            `copy_study` and `game_study`.
+        families: Of `LIKELY`; affine and spline couplings for points, splines for images, where
+            none is named or `"flow"` is. Those of `COPYING` and of `PLAYING` are studies of other
+            losses, see `copy_study` and `game_study`.
         smallest: Parameters of the smallest flow.
         largest: Of the largest, 100,000 at most.
         rungs: Sizes, 6 at most.
@@ -99,14 +103,14 @@ def density_study(
         told = {"families": families, "seeds": seeds, "examples": examples}
         return game_study(target, **told, **sizes)  # pyright: ignore
     images = isinstance(target, Images)
-    chosen = list(families) or (
-        ["spline_coupling"] if images else ["affine_coupling", "spline_coupling"]
-    )
+    usual = ["spline_coupling"] if images else ["affine_coupling", "spline_coupling"]
+    named = [one for family in families for one in (usual if family == FLOW else [family])]
+    chosen = list(dict.fromkeys(named)) or usual
     for family in chosen:
         alone = family in COPYING or family in PLAYING
         require(not alone, "family", f"have the loss of {chosen[0]}", family, APART)
-        known = f"be one of {', '.join(LIKELY)}; or, with none of these, of {', '.join(COPYING)}"
-        known += f"; or of {', '.join(PLAYING)}"
+        known = f"be one of {FLOW}, {', '.join(LIKELY)}; or, with none of these, of "
+        known += f"{', '.join(COPYING)}; or of {', '.join(PLAYING)}"
         require(family in LIKELY, "family", known, family)
     # A pixel's CDF alone takes a number for each of its values: no flow of images is smaller.
     least = 4 * target.dim * (target.levels or 1) if images else smallest

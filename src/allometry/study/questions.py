@@ -51,6 +51,14 @@ QUESTIONS = {
 """By the name that `allometry run` knows them by."""
 
 
+_FAMILIES: dict[str, Any] = {"degree": STACKS, "rank": FORMS, "mixer": MIXERS}
+
+
+def families() -> dict[str, list[str]]:
+    """What the families of each question are called."""
+    return {name: list(known) for name, known in _FAMILIES.items()}
+
+
 def question_study(
     name: str,
     *,
@@ -67,7 +75,7 @@ def question_study(
         seeds: Trainings of each stack on each teacher, 16 unless told; a rank has none.
         points: Points seen in each training, one number; 192,000 unless told.
     """
-    known = {"degree": STACKS, "rank": FORMS, "mixer": MIXERS}[name]
+    known = _FAMILIES[name]
     for family in families:
         require(family in known, "family", f"be one of {', '.join(known)} for {name}", family)
     chosen = list(dict.fromkeys(families)) or list(known)
