@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from allometry._core.errors import require
+from allometry._core.files import replacing
 from allometry._core.reading import parse_json, read_text
+from allometry.cli import quantities
 from allometry.cli.output import out, say, write_json
 
 if TYPE_CHECKING:
     from allometry.study import Saved
+    from allometry.study.samples import Choice
 
 _COLOURS = ((1.0, "green"), (2.5, "yellow"), (4.5, "dark_orange"), (float("inf"), "red"))
 
@@ -19,8 +23,26 @@ def generate(
     model: Annotated[
         Path, typer.Argument(help="A model's .safetensors file, or a study's folder: its best.")
     ],
+    family: Annotated[
+        str | None, typer.Option(help="Of a study's folder: the best of this family.")
+    ] = None,
+    size: Annotated[
+        float | None,
+        typer.Option(
+            parser=quantities.size, help="Of a study's folder: the model nearest to this size."
+        ),
+    ] = None,
     prompt: Annotated[str, typer.Option(help="What to go on from.")] = "\n",
-    n: Annotated[int, typer.Option("--n", help="Tokens to generate.")] = 400,
+    n: Annotated[int, typer.Option("--n", help="Tokens, or samples, to generate.")] = 400,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Where samples of points or images go: a .npy file, or .png for a picture. "
+            "Default: samples.npy.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
     repetition: Annotated[
         float | None, typer.Option(help="Above 1: what was said becomes rarer.")
@@ -50,25 +72,36 @@ def generate(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print text and figures as JSON.")] = False,
 ) -> None:
-    """Generate text from a model, shown as it is drawn.
+    """Generate text, points or images from a model.
 
-    Strategies are applied in the order of the options above.
+    Text is shown as it is drawn; strategies are applied in the order of the options above. Points
+    and images are written to a file.
     """
     from allometry.report.units import aside
     from allometry.study import Generation, likeliest, load
+    from allometry.study.samples import choose
 
-    saved = load(model)
+    choice = choose(model, family=family, size=size)
+    if not choice.is_text:
+        _draw(choice, n, seed, output or Path("samples.npy"), json)
+        return
+    require(output is None, "output", "be left out with a model of text", str(output))
+    saved = load(choice.path)
+    who = _introduced(choice)
     if compare is not None:
         _compare(compare, saved, prompt, n, seed, json)
+        say(who)
         return
     if beam is not None:
         found = likeliest(saved, prompt, n=n, width=beam)
+        say(who)
         write_json(found) if json else out.print(found[0]["text"], markup=False, soft_wrap=True)
         return
     wanted = {"repetition": repetition, "temperature": None if temperature == 1 else temperature}
     wanted |= {"top_k": top_k, "top_p": top_p, "min_p": min_p, "typical": typical, "eta": eta}
     steps = _strategy(saved, wanted | {"mirostat": mirostat}, regex, lark, schema)
     going = Generation(saved, prompt, steps, n=n, seed=seed, stop=stop or ())
+    say(who)
     for piece in going:
         if not json:
             colour = next(c for edge, c in _COLOURS if piece.surprise < edge)
@@ -86,6 +119,41 @@ def generate(
             f"{f' ({more})' if more else ''} under the model, "
             f"{100 * figures['repetition']:.0f} % of 4-grams repeated."
         )
+
+
+def _introduced(choice: "Choice") -> str:
+    """Which model speaks."""
+    from allometry.report import words
+
+    name = words.family(choice.family) if choice.family else "Model"
+    if choice.N is None or choice.loss is None:
+        return f"{name} in {choice.path}"
+    which = f", of {choice.among} saved models" if choice.among > 1 else ""
+    unit = f" {choice.unit}" if choice.unit else ""
+    size = f"{words.count(choice.N)} parameters"
+    return f"{name}, {size}, loss {words.loss(choice.loss)}{unit}{which}: {choice.path.name}"
+
+
+def _draw(choice: "Choice", n: int, seed: int, path: Path, json: bool) -> None:
+    """Write samples of a model of points or images."""
+    import numpy as np
+
+    from allometry.report.sheet import write_sheet
+    from allometry.study.samples import draw
+
+    kinds = (".npy", ".png")
+    require(path.suffix in kinds, "output", "end in .npy or .png", str(path))
+    drawn = draw(choice, n, seed)
+    say(_introduced(choice))
+    if path.suffix == ".png":
+        write_sheet(path, drawn.values, drawn.levels)
+    else:
+        with replacing(path, "wb") as file:
+            np.save(file, drawn.values, allow_pickle=False)
+    if json:
+        write_json({"output": str(path), "shape": list(drawn.values.shape)})
+    shape = " x ".join(map(str, drawn.values.shape))
+    say(f"Samples: {path} ({shape})")
 
 
 def _compare(path: Path, saved: "Saved", prompt: str, n: int, seed: int, json: bool) -> None:
