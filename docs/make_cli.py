@@ -7,6 +7,7 @@ from typing import Any
 import typer
 
 from allometry.cli import app
+from allometry.cli.examples import EXAMPLES
 
 PAGE = Path(__file__).parent / "cli.md"
 HEAD = """# The command line
@@ -36,6 +37,8 @@ def _command(name: str, command: Any) -> str:
         text += [f"| `{a.upper()}` | {words} |" for a, words in arguments]
         text += [f"| `{o}` | {words} |" for o, words in options]
         text.append("")
+    lines = EXAMPLES[name]
+    text += ["```sh", *lines, "```", ""]
     return "\n".join(text)
 
 

@@ -10,8 +10,6 @@ import time
 
 import pytest
 
-from allometry.cli import main
-
 SMALL = [
     "--rungs",
     "4",
@@ -44,23 +42,6 @@ def allometry(*arguments, cwd):
     with start(*arguments, cwd=cwd) as process:
         out, err = process.communicate()
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
-
-
-@pytest.fixture
-def typed(monkeypatch, capsys):
-    """A command typed into this very process, for what needs no process of its own."""
-
-    def type_in(*arguments, cwd):
-        monkeypatch.chdir(cwd)
-        monkeypatch.setattr(sys, "argv", ["allometry", *map(str, arguments)])
-        # A module of a user's job file must not be found again by the next test.
-        monkeypatch.setattr(sys, "path", list(sys.path))
-        with pytest.raises(SystemExit) as left:
-            main()
-        told = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, left.value.code or 0, told.out, told.err)
-
-    return type_in
 
 
 def prose():
@@ -114,7 +95,8 @@ def test_running_again_repeats_nothing_and_says_the_same(studied):
             {"N", "D", "loss", "form", "warnings"},
         ),
         (("list", "recipes", "--json"), {"transformer", "ngram"}),
-        (("list", "targets", "--json"), {"Text"}),
+        (("list", "targets", "--json"), {"embedded", "moons"}),
+        (("list", "--json"), {"targets", "recipes", "measures", "forms", "constructions"}),
         (("list", "forms", "--json"), {"chinchilla", "power"}),
     ],
 )
@@ -250,7 +232,7 @@ WRONG = {
     "--executor slurm": "executor must be one of local, ray",
     "--executor ray:": "executor must be one of",
     "--executor local --workers 0": "workers must be at least 1; got 0",
-    "--executor torchrun --workers 0": "processes must be at least 1; got 0",
+    "--executor torchrun --workers 0": "--workers must be at least 1; got 0",
     "--device gpu": "device must be one of auto, cpu, cuda, mps; got 'gpu'",
     "--device cpu:7": "device must be auto or one of cpu",
     "--device cuda:x": "device must be",
@@ -264,9 +246,9 @@ WRONG = {
     "--budget -5min": "budget must be a duration such as 10min",
     "--budget 0min": "budget must be above 0 and finite; got 0",
     "--budget 1min --flops 1e12": "budget must be given either as time or as FLOPs; got 'both'",
-    "--flops 0": "flops must be above 0 and finite; got 0",
-    "--flops nan": "flops must be above 0 and finite; got nan",
-    "--flops inf": "flops must be above 0 and finite; got inf",
+    "--flops 0": "'--flops': it must be a positive number of FLOPs, as 1e21 or 1ZFLOP; got",
+    "--flops nan": "'--flops': it must be a positive number of FLOPs, as 1e21 or 1ZFLOP; got",
+    "--flops inf": "'--flops': it must be a positive number of FLOPs, as 1e21 or 1ZFLOP; got",
     "--flops 1": "budget must be at least",
 }
 """Options of `run` with what is said of them."""

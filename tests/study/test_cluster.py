@@ -230,7 +230,10 @@ def test_an_address_where_nobody_is_is_told_in_a_sentence(monkeypatch, capsys, t
     monkeypatch.setattr("signal.signal", lambda *_: None)
     for address, words in [
         ("127.0.0.1:1", "Can't reach Ray at 127.0.0.1:1: Connection refused."),
-        ("nonsense", "ray.address must be auto, HOST:PORT or ray://HOST:PORT; got 'nonsense'."),
+        (
+            "nonsense",
+            "--executor ray:ADDRESS must be auto, HOST:PORT or ray://HOST:PORT; got 'nonsense'.",
+        ),
     ]:
         line = ["allometry", "run", "embedded", "--executor", f"ray:{address}"]
         monkeypatch.setattr(sys, "argv", [*line, "-o", str(tmp_path / "none")])

@@ -10,6 +10,7 @@ import typer
 
 from allometry import __version__
 from allometry._core.errors import AllometryError
+from allometry._core.quiet import quiet
 from allometry.cli import (
     construct,
     demo,
@@ -22,8 +23,10 @@ from allometry.cli import (
     run,
     status,
 )
+from allometry.cli.examples import epilog
 from allometry.cli.next import next_
 from allometry.cli.output import complain
+from allometry.cli.wording import asked, plainly
 
 DEFECT = 70
 """Exit code of a failure that nobody foresaw (EX_SOFTWARE in sysexits.h)."""
@@ -47,7 +50,7 @@ def _version(wanted: bool) -> bool:
     return wanted
 
 
-@app.callback()
+@app.callback(epilog=epilog(""))
 def _options(
     version: Annotated[
         bool,
@@ -62,16 +65,16 @@ def _options(
     """
 
 
-app.command("demo")(demo.demo)
-app.command("run")(run.run)
-app.command("status")(status.status)
-app.command("report")(report.report)
-app.command("fit")(fit.fit)
-app.command("plan")(plan.plan)
-app.command("next")(next_)
-app.command("generate")(generate.generate)
-app.command("measure")(measure.measure)
-app.command("list")(listing.listing)
+app.command("demo", epilog=epilog("demo"))(demo.demo)
+app.command("run", epilog=epilog("run"))(run.run)
+app.command("status", epilog=epilog("status"))(status.status)
+app.command("report", epilog=epilog("report"))(report.report)
+app.command("fit", epilog=epilog("fit"))(fit.fit)
+app.command("plan", epilog=epilog("plan"))(plan.plan)
+app.command("next", epilog=epilog("next"))(next_)
+app.command("generate", epilog=epilog("generate"))(generate.generate)
+app.command("measure", epilog=epilog("measure"))(measure.measure)
+app.command("list", epilog=epilog("list"))(listing.listing)
 app.add_typer(construct.app, name="construct")
 
 
@@ -83,10 +86,15 @@ def main() -> None:
     """Run the command line; a mistake is one line on standard error and exit code 2."""
     signal.signal(signal.SIGTERM, _terminate)
     _escape_what_cannot_be_written()
+    with quiet():
+        _main()
+
+
+def _main() -> None:
     try:
         code = app(standalone_mode=False)
     except AllometryError as error:
-        complain(str(error))
+        complain(plainly(str(error), asked(typer.main.get_command(app), sys.argv[1:])))
         raise SystemExit(2) from None
     except _ClickException as error:
         raise SystemExit(_misused(error)) from None

@@ -5,11 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
+from allometry.cli.examples import epilog
 from allometry.cli.output import out, say, write_json
 
 app = typer.Typer(
     help="Build a network whose weights come from a proof, with its certificate.",
+    epilog=epilog("construct"),
     no_args_is_help=True,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -24,18 +27,29 @@ Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 Seconds = Annotated[float, typer.Option(help="How long to check it.")]
 
 
-@app.command("universal")
+@app.command("universal", epilog=epilog("construct universal"))
 def universal(
     function: Annotated[
         str,
-        typer.Argument(help="A name in targets.functions (mean, sort, ...) or FILE.py:function."),
+        typer.Argument(
+            help="mean, maximum, centred, pairwise_products, attention, ranks, sort, reverse, "
+            "running_mean, shift, or FILE.py:function."
+        ),
     ],
     d: Annotated[int, typer.Option("--d", help="Size of a token.")] = 1,
     n: Annotated[int, typer.Option("--n", help="Number of tokens.")] = 2,
-    delta: Annotated[float | None, typer.Option(help="Size of a cell.")] = None,
-    eps: Annotated[float | None, typer.Option(help="Wanted error, instead of delta.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Size of a cell, a power of 1/2. Default: 0.25.")
+    ] = None,
+    eps: Annotated[float | None, typer.Option(help="Wanted error, instead of --delta.")] = None,
     p: Annotated[float, typer.Option("--p", help="Exponent of the error.")] = 2.0,
-    positions: Annotated[bool, typer.Option("--positions", help="Add positions.")] = False,
+    positions: Annotated[
+        bool | None,
+        typer.Option(
+            "--positions/--no-positions",
+            help="Add a positional encoding. Default: where the named function needs one.",
+        ),
+    ] = None,
     compact: Annotated[bool, typer.Option("--compact", help="Two wide blocks.")] = False,
     save: Save = None,
     picture: Annotated[Path | None, typer.Option(help="Draw the output against f (SVG).")] = None,
@@ -44,8 +58,11 @@ def universal(
     """The transformer of the universality theorem for a function, and how near it comes."""
     from allometry import construct
     from allometry.construct.sequences import named
+    from allometry.targets.functions import ORDERED
 
     f = named(function)
+    delta = 0.25 if delta is None and eps is None else delta
+    positions = function in ORDERED if positions is None else positions
     made = (
         construct.compact(f, d, n, delta, eps=eps, p=p, positions=positions)
         if compact
@@ -63,7 +80,7 @@ def universal(
         say(f"Picture: {draw(picture, made)}")
 
 
-@app.command("dyck")
+@app.command("dyck", epilog=epilog("construct dyck"))
 def dyck(
     word: Annotated[str | None, typer.Argument(help="Brackets to judge, such as '([])'.")] = None,
     k: Annotated[int, typer.Option("--k", help="Types of brackets.")] = 2,
@@ -92,7 +109,7 @@ def dyck(
     _tell(made, answer, word or "", save, page, json)
 
 
-@app.command("turing")
+@app.command("turing", epilog=epilog("construct turing"))
 def turing(
     machine: Annotated[
         str, typer.Argument(help="A busy-beaver string such as 1RB1LB_1LA1RZ, or a file.")
@@ -117,7 +134,7 @@ def turing(
     _tell(made, answer, tape, save, page, json)
 
 
-@app.command("program")
+@app.command("program", epilog=epilog("construct program"))
 def program(
     name: Annotated[
         str, typer.Argument(help="A name in the library (sort, ...) or FILE.py:function.")

@@ -37,6 +37,11 @@ class Runs:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+        if self.folder.is_file():
+            raise InputError(
+                f"{folder} must be a study folder; got a file. For a table of runs: "
+                f"`allometry fit {folder} --report page.html`."
+            )
         if not self.folder.is_dir():
             raise InputError(f"{folder} must be a study folder; got no such folder.")
         if not said.there(self.folder):

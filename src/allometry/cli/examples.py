@@ -1,0 +1,56 @@
+"""Lines to copy, at the end of every command's help."""
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "": (
+        "allometry demo",
+        "allometry run notes.txt --budget 10min",
+        "allometry fit runs.csv --report page.html",
+        "allometry list",
+    ),
+    "demo": ("allometry demo", "allometry demo --dry-run"),
+    "run": (
+        "allometry run notes.txt --budget 10min",
+        "allometry run moons --family flow --family vae --largest 20K",
+        "allometry run embedded --tokens 2M --dry-run",
+    ),
+    "status": ("allometry status runs/notes", "allometry status runs/notes --watch"),
+    "report": ("allometry report runs/notes", "allometry report runs/notes -o page.html"),
+    "fit": (
+        "allometry fit runs.csv --form chinchilla",
+        "allometry fit runs.csv --n params --d tokens --loss val_loss --report page.html",
+    ),
+    "plan": (
+        "allometry plan runs.csv --compute 1ZFLOP",
+        "allometry plan runs.csv --compute 1e21 --size 7B",
+        "allometry plan runs.csv --reach 2.1",
+    ),
+    "next": ("allometry next runs.csv --budget 2EFLOP --size 7B --tokens 300B",),
+    "generate": (
+        "allometry generate runs/notes --prompt 'The ' --temperature 0.8",
+        "allometry generate runs/notes --family lstm --size 20K",
+        "allometry generate runs/digits --n 64 -o samples.png",
+    ),
+    "measure": (
+        "allometry measure test.npy samples.npy",
+        "allometry measure test.npy samples.npy --only precision --only recall",
+        "allometry measure --audit",
+    ),
+    "list": ("allometry list", "allometry list recipes"),
+    "construct": ("allometry construct dyck '([])'",),
+    "construct universal": (
+        "allometry construct universal mean",
+        "allometry construct universal sort --delta 0.125",
+    ),
+    "construct dyck": (
+        "allometry construct dyck '([])'",
+        "allometry construct dyck --k 3 --depth 4 --page steps.html",
+    ),
+    "construct turing": ("allometry construct turing 1RB1LB_1LA1RZ --steps 10",),
+    "construct program": ("allometry construct program sort bca",),
+}
+"""By command."""
+
+
+def epilog(command: str) -> str:
+    """The examples of a command, as its help shows them."""
+    return "Examples:\n\n" + "\n\n".join(f"`{line}`" for line in EXAMPLES[command])
