@@ -148,7 +148,7 @@ def bad(name, tmp_path):
     if name == "size":
         return ("run", "text.txt", "--smallest", "10"), "at least 200"
     if name == "ladder":
-        return ("run", "text.txt", "--rungs", "0"), "ladder.rungs must be at least 1"
+        return ("run", "text.txt", "--rungs", "0"), "--rungs must be at least 1"
     if name == "vocabulary":
         return ("run", "text.txt", "--vocabulary", "runes"), "runes"
     if name == "no study":
