@@ -82,6 +82,18 @@ class FakeRun(Request):
         return Outcome(columns | {"seconds": self.seconds}, curve, f"sample of {self.name}")
 
 
+@dataclass(frozen=True)
+class Deaf(FakeRun):
+    """A run that says nothing, and does not listen."""
+
+    def work(self) -> float:
+        return 0.1
+
+    def __call__(self, place: Place) -> Outcome:
+        time.sleep(self.seconds)
+        return super().__call__(place)
+
+
 def _starts(folder: Path, name: str) -> int:
     return len((folder / f"{name}.starts").read_text())
 

@@ -1,19 +1,36 @@
 """How long a step of a training takes here: a second of trying, in processes like the workers.
 
 As many probes run at once as there will be workers, since cores that share memory and power are
-slower together than one is alone.
+slower together than one is alone. They say what they found shape by shape, and are ended when the
+time for trying is up or one shape takes too long: nothing is interrupted from inside.
 """
 
+import contextlib
 import json
+import math
 import os
+import selectors
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 from allometry._core.cores import available_cores
 from allometry._core.spec import Spec
+
+LIMIT = 10.0
+"""Seconds of trying at most, with the imports that it takes."""
+
+PATIENCE = 4.0
+"""Seconds after which a shape is given up of which nothing is heard."""
+
+WORTH = 4.0
+"""Seconds that must be left for another process to be worth starting."""
+
+READY = "ready"
+"""What a process says when it begins to try."""
 
 
 @final
@@ -70,7 +87,9 @@ class Compiled:
     once: float
 
 
-def probe(shapes: Sequence[Sequence[Spec]], ways: Ways) -> list[Price | Whole | None]:
+def probe(
+    shapes: Sequence[Sequence[Spec]], ways: Ways, seconds: float = LIMIT
+) -> list[Price | Whole | None]:
     """The price of each shape, given by runs that differ in seed, rate or length.
 
     Of a shape that is no training the first run is tried and priced as a whole. `None` for what
@@ -80,9 +99,10 @@ def probe(shapes: Sequence[Sequence[Spec]], ways: Ways) -> list[Price | Whole | 
         shapes: Runs of each shape that might be packed; those of a family follow one another,
             smallest first.
         ways: How they will be carried out.
+        seconds: For all of it; what has not been tried by then is not.
     """
     found: list[Price | Whole | None] = []
-    for prices in _answers(shapes, ways):
+    for prices in _answers(shapes, ways, seconds):
         if not prices:
             found.append(None)
         elif "seconds" in prices[0]:
@@ -113,7 +133,9 @@ def probe_compiled(packs: Sequence[Sequence[Spec]], ways: Ways) -> list[Compiled
     shares = [list(range(i, len(packs), workers)) for i in range(workers)]
     asked = [[packs[i] for i in share] for share in shares]
     found: list[Compiled | None] = [None] * len(packs)
-    for share, prices in zip(shares, _ask(asked, ways, compiled=True), strict=True):
+    for share, prices in zip(
+        shares, _ask(asked, ways, compiled=True, seconds=math.inf), strict=True
+    ):
         for i, price in zip(share, prices, strict=True):
             found[i] = None if price is None else Compiled(**price)
     return found
@@ -125,45 +147,113 @@ def _mean(values: Iterable[float | None]) -> float:
     return sum(there) / len(there) if there else 0.0
 
 
-def _answers(shapes: Sequence[Sequence[Spec]], ways: Ways) -> list[list[dict[str, Any]]]:
+def _answers(
+    shapes: Sequence[Sequence[Spec]], ways: Ways, seconds: float
+) -> list[list[dict[str, Any]]]:
     """What several processes at once say of each shape."""
     # A cluster may have room for more than this machine has.
     number = min(ways.workers, 2 * available_cores())
-    answers = [a for a in _ask([shapes] * number, ways, compiled=False) if a]
+    answers = [a for a in _ask([shapes] * number, ways, compiled=False, seconds=seconds) if a]
     columns = ([a[i] for a in answers] for i in range(len(shapes)))
     return [[found for found in column if found is not None] for column in columns]
 
 
 def _ask(
-    asked: Sequence[Sequence[Sequence[Spec]]], ways: Ways, *, compiled: bool
+    asked: Sequence[Sequence[Sequence[Spec]]], ways: Ways, *, compiled: bool, seconds: float
 ) -> list[list[dict[str, Any] | None]]:
-    """What processes that work at once say of the shapes that each is given."""
-    environment = os.environ | {
-        "OMP_NUM_THREADS": str(ways.threads),
-        "MKL_NUM_THREADS": str(ways.threads),
-        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-    }
-    processes = [
-        subprocess.Popen(
+    """What processes that work at once say of the shapes that each is given, in so long."""
+    until = time.monotonic() + seconds
+    probes = [_Probe(shapes, ways, compiled) for shapes in asked]
+    with selectors.DefaultSelector() as selector:
+        for probe in probes:
+            probe.start(selector)
+        try:
+            while selector.get_map() and time.monotonic() < until:
+                for selected, _ in selector.select(min(0.2, max(0.0, until - time.monotonic()))):
+                    selected.data.read(selector)
+                for probe in probes:
+                    if not compiled and probe.stuck():
+                        probe.skip(selector, again=until - time.monotonic() > WORTH)
+        finally:
+            for probe in probes:
+                probe.end(selector)
+    return [probe.found for probe in probes]
+
+
+@final
+class _Probe:
+    """A process that tries shapes, and what it has said of them."""
+
+    def __init__(self, shapes: Sequence[Sequence[Spec]], ways: Ways, compiled: bool) -> None:
+        self.shapes, self.ways, self.compiled = shapes, ways, compiled
+        self.found: list[dict[str, Any] | None] = []
+        self.process: subprocess.Popen[bytes] | None = None
+        self.buffer, self.heard = b"", 0.0
+
+    def start(self, selector: selectors.BaseSelector) -> None:
+        """Try all shapes that nothing has been said of."""
+        environment = os.environ | {
+            "OMP_NUM_THREADS": str(self.ways.threads),
+            "MKL_NUM_THREADS": str(self.ways.threads),
+            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        }
+        self.process = subprocess.Popen(
             [sys.executable, "-m", "allometry.study.prober"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
         )
-        for _ in asked
-    ]
-    for process, shapes in zip(processes, asked, strict=True):
-        plain = [[spec.to_dict() for spec in specs] for specs in shapes]
-        families = [str(specs[0]().columns["family"]) for specs in shapes]
-        assert process.stdin is not None
-        about = {"shapes": plain, "families": families, "compiled": compiled}
-        about |= {"precision": ways.precision}
-        process.stdin.write(json.dumps(about).encode())
-        process.stdin.close()
-    answers = []
-    for process, shapes in zip(processes, asked, strict=True):
-        assert process.stdout is not None
-        said = process.stdout.read()
-        process.stdout.close()
-        answers.append(json.loads(said) if process.wait() == 0 else [None] * len(shapes))
-    return answers
+        left = self.shapes[len(self.found) :]
+        about = {
+            "shapes": [[spec.to_dict() for spec in specs] for specs in left],
+            "families": [str(specs[0]().columns["family"]) for specs in left],
+            "compiled": self.compiled,
+            "precision": self.ways.precision,
+        }
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(about).encode())
+            self.process.stdin.close()
+        self.buffer, self.heard = b"", 0.0
+        selector.register(self.process.stdout, selectors.EVENT_READ, self)
+
+    def read(self, selector: selectors.BaseSelector) -> None:
+        """Take in what it says."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        data = os.read(self.process.stdout.fileno(), 1 << 16)
+        *lines, self.buffer = (self.buffer + data).split(b"\n")
+        for line in lines:
+            self.heard = time.monotonic()
+            said = json.loads(line)
+            if said != READY:
+                self.found.append(said)
+        if not data:
+            self.end(selector)
+
+    def stuck(self) -> bool:
+        """Whether it has been at one shape for too long."""
+        at = self.process is not None and self.heard > 0
+        return at and time.monotonic() - self.heard > PATIENCE
+
+    def skip(self, selector: selectors.BaseSelector, *, again: bool) -> None:
+        """Give the shape up that it is at, and go on with the next where there is time for it."""
+        self.end(selector, fill=False)
+        self.found.append(None)
+        if again and len(self.found) < len(self.shapes):
+            self.start(selector)
+        else:
+            self.end(selector)
+
+    def end(self, selector: selectors.BaseSelector, *, fill: bool = True) -> None:
+        """No more of it; of what it has not come to nothing is known."""
+        process, self.process = self.process, None
+        if process is not None:
+            assert process.stdout is not None
+            selector.unregister(process.stdout)
+            process.stdout.close()
+            process.kill()
+            process.wait()
+        if fill:
+            self.found += [None] * (len(self.shapes) - len(self.found))

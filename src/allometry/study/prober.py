@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from allometry._core.spec import Spec
+from allometry.study.probe import READY
 from allometry.study.request import Place, TrainingRequest
 from allometry.study.trial import nowhere, whole
 from allometry.train.abreast import quickest
@@ -140,7 +141,18 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whoever prints must not speak into the answer
     asked = json.loads(sys.stdin.read())
-    answers: list[dict[str, Any] | None] = []
+
+    def say(answer: Any) -> None:
+        output.write(json.dumps(answer) + "\n")
+        output.flush()
+
+    # All that is imported, which any optimiser does to torch's compiler, is not the first shape's.
+    import torch._dynamo
+
+    for specs in asked["shapes"]:
+        with contextlib.suppress(Exception):
+            Spec.from_dict(specs[0], trusted=True)()
+    say(READY)
     precision, family, cheapest = asked["precision"], None, 0.0
     middle = _middle(asked["families"])
     for i, (specs, name) in enumerate(zip(asked["shapes"], asked["families"], strict=True)):
@@ -159,8 +171,7 @@ def main() -> None:
         except Exception as error:
             print(f"allometry: could not try {specs[0]['spec']}: {error}", file=sys.stderr)  # noqa: T201
             found = None
-        answers.append(found)
-    json.dump(answers, output)
+        say(found)
     output.close()
 
 

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,9 +16,10 @@ import numpy as np
 from allometry._core.errors import StorageError
 from allometry._core.files import inside, is_key, is_there, read_json, replacing
 from allometry._core.spec import Spec
+from allometry.study.costs import load
 from allometry.study.fixed import fixed
 from allometry.study.prices import LARGEST_PACK, find
-from allometry.study.probe import Price, Ways, probe, probe_compiled
+from allometry.study.probe import LIMIT, Price, Ways, probe, probe_compiled
 from allometry.study.request import Request, TrainingRequest
 from allometry.study.tasks import Bundle, How, Task, alone
 from allometry.train.schedule import branch_step, log_spaced
@@ -195,7 +197,7 @@ def choose(
     for task in tasks:
         if isinstance(requests[task.key], TrainingRequest):
             shapes.setdefault(_shape(task.spec, requests[task.key]), []).append(task)
-    ways = Ways(workers, threads, precision)
+    ways, until = Ways(workers, threads, precision), time.monotonic() + LIMIT
     rest = [task for task in tasks if not isinstance(requests[task.key], TrainingRequest)]
     few = dataclasses.replace(ways, workers=min(workers, len(tasks)))
     prices, seconds = find(shapes, rest, requests, lambda asked: probe(asked, few))
@@ -209,14 +211,15 @@ def choose(
     found = _compile(found, ways, tell) if together else found
     if together and sum(len(bundle.tasks) for bundle in found) == len(tasks):
         # Runs that are no trainings would wait for threads that a long training has taken.
-        found = _spread(found, ways)
+        found = _spread(found, ways, until)
     there = {task.key for bundle in found for task in bundle.tasks}
-    guessed = sum(task.work for task in tasks if task.key in there)
-    tried = sum(task.work for option in options for bundle in option[0] for task in bundle.tasks)
-    pace = tried / guessed if guessed else 1.0
-    # What could not be tried is taken to be as far from its own guess as the trainings are.
     left = [task for task in tasks if task.key not in there]
-    return found + [alone(Task(t.spec, seconds.get(t.key, t.work * pace))) for t in left]
+    if all(task.key in seconds for task in left):
+        return found + [alone(Task(t.spec, seconds[t.key])) for t in left]
+    # What could not be tried takes what runs like it have taken here.
+    costs = load(workers, threads)
+    guessed = {task.key: costs.seconds(alone(task)) for task in left}
+    return found + [alone(Task(t.spec, seconds.get(t.key, guessed[t.key]))) for t in left]
 
 
 def _compile(found: list[Bundle], ways: Ways, tell: Callable[[str], None] | None) -> list[Bundle]:
@@ -256,14 +259,15 @@ def _rows_of(name: str) -> int:
     return json.loads(name)[0]
 
 
-def _spread(found: list[Bundle], ways: Ways) -> list[Bundle]:
+def _spread(found: list[Bundle], ways: Ways, until: float) -> list[Bundle]:
     """Give more threads to each where there are fewer bundles than workers, if that helps."""
     more = ways.workers * ways.threads // max(1, len(found))
-    if not found or more <= ways.threads:
+    left = (until - time.monotonic()) / 2
+    if not found or more <= ways.threads or left <= 0:
         return found
     asked = [[bundle.tasks[0].spec] for bundle in found]
     each = [Ways(len(found), n, ways.precision) for n in (ways.threads, more)]
-    few, many = (probe(asked, way) for way in each)
+    few, many = (probe(asked, way, left) for way in each)
     made = []
     for bundle, slow, quick in zip(found, few, many, strict=True):
         share = 1.0

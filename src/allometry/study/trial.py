@@ -2,12 +2,11 @@
 
 Such a run tells its progress and can be stopped, and mostly has a number of steps: what a step
 takes is seen in the run itself, and all the rest (making, measuring, finishing) in one that is cut
-to a few steps.
+to a few steps. One that says nothing is waited for: `probe` ends the process that tries it.
 """
 
 import contextlib
 import dataclasses
-import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,16 +20,8 @@ from allometry.train.loop import Progress, Stopped
 LOOK = 1.0
 """Seconds for which a run is looked at once it makes progress."""
 
-PATIENCE = 8.0
-"""Seconds after which a run that tells nothing is given up."""
-
 FEW = 40
 """Steps of the run that is carried out to its end."""
-
-
-@final
-class _Enough(Exception):  # noqa: N818 - not an error: it was to be expected
-    """A run took longer than anyone cares to wait."""
 
 
 @final
@@ -83,9 +74,9 @@ def whole(request: Request) -> float | None:
 
 def _tried(request: Request) -> _Watched:
     """The run, until it ends or has been looked at for long enough."""
-    with nowhere() as folder, _alarm():
+    with nowhere() as folder:
         seen = _Watched()
-        with contextlib.suppress(Stopped, _Enough):
+        with contextlib.suppress(Stopped):
             request(Place("trial", folder, seen.watch, seen.enough))
             seen.seconds = time.perf_counter() - seen.started
     return seen
@@ -107,22 +98,3 @@ def nowhere() -> Iterator[Path]:
         for part in ("weights", "checkpoints"):
             (Path(name) / part).mkdir()
         yield Path(name)
-
-
-@contextlib.contextmanager
-def _alarm() -> Iterator[None]:
-    """Gives up what takes too long, where the system can ring."""
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def ring(*_: Any) -> None:
-        raise _Enough
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
