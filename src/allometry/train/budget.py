@@ -1,5 +1,6 @@
 """What a run costs: parameters N, data D, compute C."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
@@ -75,6 +76,8 @@ class Flops(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.total = 0.0
+        self.whole: set[Any] = {torch.ops.prim.device.default}
+        """Operators that stand for no others."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -86,11 +89,12 @@ class Flops(TorchDispatchMode):
         """Carry an operator out, or the operators that it stands for, and count."""
         kwargs = kwargs or {}
         formula = flop_registry.get(func._overloadpacket)
-        if formula is None and func is not torch.ops.prim.device.default:
+        if formula is None and func not in self.whole:
             with self:
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
                 return parts
+            self.whole.add(func)
         out = func(*args, **kwargs)
         if formula is not None:
             self.total += formula(*args, **kwargs, out_val=out)
@@ -118,10 +122,10 @@ def count_cost(
     threads = torch.get_num_threads()
     # What is drawn here must not change what a run draws later.
     with torch.random.fork_rng(devices=[]):
-        where = "cpu" if about <= SMALL else "meta"
+        where = contextlib.nullcontext() if about <= SMALL else torch.device("meta")
         try:
             torch.set_num_threads(1)  # a batch of one: several would wait for one another
-            with torch.device(where), sdpa_kernel(SDPBackend.MATH):
+            with where, sdpa_kernel(SDPBackend.MATH):
                 model = make()
                 with Flops() as counter:
                     loss(model).backward()

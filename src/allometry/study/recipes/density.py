@@ -335,13 +335,33 @@ def _size(family: str, shape: tuple[int, ...], levels: int | None, layers: int, 
 
 def nearest_width(size: Callable[[int], int], N: float, most: int = 4096) -> int:
     """The width, from 1 to `most`, whose size is nearest to `N` in ratio; sizes must grow."""
-    low, high = 1, 1
-    while size(high) < N and high < most:
-        low, high = high, min(2 * high, most)
+    if most < 2 or size(1) >= N:
+        return 1
+    # Sizes are nearly a parabola in the width: begin where it says, for every size is a model.
+    low = min(max(1, round(_parabola(size, N, most))), most)
+    step = 1
+    while low > 1 and size(low) >= N:
+        low, step = max(1, low - step), 2 * step
+    high, step = low, 1
+    while high < most and size(high) < N:
+        low, high, step = high, min(high + step, most), 2 * step
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if size(middle) < N else (low, middle)
     return min((low, high), key=lambda w: abs(math.log(size(w) / N)))
+
+
+def _parabola(size: Callable[[int], int], N: float, most: int) -> float:
+    """The width at which the parabola through three sizes reaches `N`."""
+    if most < 4:
+        return 1.0
+    one, two, four = (size(w) for w in (1, 2, 4))
+    a = ((four - two) / 2 - (two - one)) / 3
+    b = two - one - 3 * a
+    c = one - a - b
+    if a <= 0:
+        return (N - c) / b if b > 0 else 1.0
+    return (-b + math.sqrt(max(0.0, b * b - 4 * a * (c - N)))) / (2 * a)
 
 
 def requests(
