@@ -249,7 +249,7 @@ WRONG = {
     "--flops 0": "'--flops': it must be a positive number of FLOPs, as 1e21 or 1ZFLOP; got",
     "--flops nan": "'--flops': it must be a positive number of FLOPs, as 1e21 or 1ZFLOP; got",
     "--flops inf": "'--flops': it must be a positive number of FLOPs, as 1e21 or 1ZFLOP; got",
-    "--flops 1": "budget must be at least",
+    "--flops 1": "flops must be at least",
 }
 """Options of `run` with what is said of them."""
 

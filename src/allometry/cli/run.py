@@ -2,7 +2,9 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +16,8 @@ from allometry.cli import quantities
 from allometry.cli.output import duration, err, out, say, write_json
 
 if TYPE_CHECKING:
-    from allometry.study import Executor, Study
+    from allometry.study import Bundle, Executor, Runs, Study
+    from allometry.study.budgeted import Budgeted
 
 REPORT = 5.0
 """Seconds that laws, their intervals and the page take after the last run."""
@@ -75,7 +78,10 @@ def run(
         ),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="Time to spend, as 10min: decides the largest size.")
+        str | None,
+        typer.Option(
+            help="Time to spend from now to the report, as 10min: decides the largest size."
+        ),
     ] = None,
     flops: Annotated[
         float | None,
@@ -119,6 +125,7 @@ def run(
     """
     from allometry.report import words
     from allometry.study import jobs, named, recipes
+    from allometry.study.budgeted import budgeted
     from allometry.study.within import seconds_of, within
     from allometry.train import On
 
@@ -141,23 +148,27 @@ def run(
     for note in getattr(study.target, "notes", ()):
         say(note)
     folder = folder or Path("runs") / study.target.name
+    kept = None
+    if budget is not None:
+        require(flops is None, "budget", "be given either as time or as FLOPs", "both")
+        same = "be given as --flops with --deterministic"
+        fix = "How much fits into a time depends on the machine."
+        require(not deterministic, "budget", same, budget, fix)
+        kept = budgeted(study, folder, seconds_of(budget), place)
+        study = kept.study
+    if flops is not None:
+        study = within(study, operations=flops)
+    if budget is not None or flops is not None:
+        token = str(study.target.describe().get("token") or "token")
+        most = words.many(study.tokens[-1], token)
+        say(f"The budget allows {_range(study)}, {most} at most.")
     with claimed(folder, dry_run=dry_run):
-        if budget is not None or flops is not None:
-            same = "be given as --flops with --deterministic"
-            fix = "How much fits into a time depends on the machine."
-            require(budget is None or not deterministic, "budget", same, budget, fix)
-            seconds = None if budget is None else seconds_of(budget)
-            most = {"operations": flops, "seconds": seconds}
-            study = within(study, **most, workers=workers, threads=threads, precision=on.packed)
-            sizes = f"{words.count(study.ladder[0])} to {words.count(study.ladder[-1])} parameters"
-            token = str(study.target.describe().get("token") or "token")
-            most_data = words.many(study.tokens[-1], token)
-            say(f"The budget allows {sizes}, {most_data} at most.")
         if rates and not dry_run:
             least = words.count(study.ladder[0])
             say(f"Trying {len(rates)} learning rates at {least} parameters ...")
             study = recipes.carried(study, inside(folder, "rates"), rates, executor=place)
-        carry_out(study, folder, place, dry_run=dry_run, json=json, tensorboard=tensorboard)
+        shown = {"dry_run": dry_run, "json": json, "tensorboard": tensorboard}
+        carry_out(study, folder, place, **shown, kept=kept)
 
 
 @contextlib.contextmanager
@@ -186,6 +197,16 @@ def claimed(folder: Path, *, dry_run: bool) -> Iterator[None]:
                         place.rmdir()
 
 
+def _range(study: "Study") -> str:
+    from allometry.report import words
+
+    sizes = len(dict.fromkeys(study.ladder))
+    low, high = words.count(study.ladder[0]), words.count(study.ladder[-1])
+    if sizes == 1:
+        return f"1 size of {words.many(study.ladder[0], 'parameter')}"
+    return f"{sizes} sizes from {low} to {high} parameters"
+
+
 def carry_out(
     study: "Study",
     folder: Path,
@@ -194,28 +215,43 @@ def carry_out(
     dry_run: bool,
     json: bool,
     tensorboard: bool = False,
+    kept: "Budgeted | None" = None,
 ) -> None:
     """Run a study with progress, write its report, print its answer.
 
     The caller has claimed the folder.
     """
-    from allometry import report
-    from allometry.cli.answer import plain
-    from allometry.cli.progress import StudyProgress, both
-    from allometry.report.terminal import closing
-    from allometry.study import Board
-
     if dry_run:
-        _print_grid(study.rows(), executor.workers, json)
+        _print_grid(study, folder, executor, json, kept)
         return
     if tensorboard:
         require_extra("tensorboard", "tensorboard")
     study.tasks(folder)  # refuses what can't be done, before there is a folder
     make_folder(folder)
+    runs = _runs(study, folder, executor, tensorboard, kept)
+    _report(folder, runs, json, executor, kept)
+
+
+def _runs(
+    study: "Study", folder: Path, executor: "Executor", tensorboard: bool, kept: "Budgeted | None"
+) -> "Runs":
+    from allometry.cli.progress import StudyProgress, both
+    from allometry.study import Board, Runs
+
     board = Board(inside(folder, "tensorboard")) if tensorboard else None
-    schedule, tasks = None, study.tasks(folder)
-    when = ""
-    if executor.packs:
+    schedule, tasks, when = None, study.tasks(folder), ""
+    if kept is not None:
+        kept.study = study
+        if kept.spent:
+            say(f"The budget is spent: {duration(kept.before)}. A larger one goes on from here.")
+            return Runs(folder)
+        schedule = kept.schedule(folder)
+        whole = kept.expected(folder)
+        assert kept.queue is not None
+        tasks = [task for bundle in kept.queue for task in bundle.tasks]
+        when = f": about {duration(whole)} with the report"
+        kept.save(folder)
+    elif executor.packs:
         sizes = {"workers": executor.workers, "threads": executor.threads}
         precision = executor.on.packed
         # On a terminal alone, and gone when it is done: no screen should stand still for a minute.
@@ -232,10 +268,28 @@ def carry_out(
         watching = StudyProgress(tasks, executor.workers)
         with contextlib.redirect_stdout(sys.stderr), watching as progress:
             watch = progress if board is None else both(progress, board)
-            runs = study.run(folder, executor, watch=watch, schedule=schedule, held=True)
+            if kept is not None:
+                watch = both(watch, kept.watch(folder))
+            how = {"schedule": schedule, "allot": None if kept is None else kept.allot}
+            return study.run(folder, executor, watch=watch, held=True, **how)
     except KeyboardInterrupt:
         say("Stopped. The same command goes on from here.")
         raise typer.Exit(130) from None
+    finally:
+        if kept is not None:
+            kept.save(folder)
+            if kept.queue is not None and kept.queue.dropped:
+                say(left_out(kept.queue.dropped))
+
+
+def _report(
+    folder: Path, runs: "Runs", json: bool, executor: "Executor", kept: "Budgeted | None"
+) -> None:
+    from allometry import report
+    from allometry.cli.answer import plain
+    from allometry.report.terminal import closing
+
+    started = time.process_time()
     story = report.tell(runs)
     path = report.write(folder / "report.html", runs, story=story)
     if json:
@@ -243,18 +297,48 @@ def carry_out(
     else:
         out.print(closing(story))
     say(f"Report: {path}")
-    failed = int((runs.frame()["status"] != "done").sum())
+    frame = runs.frame()
+    if kept is not None:
+        kept.costs.learn_report(len(kept.study.specs()), time.process_time() - started)
+        kept.costs.save(executor.workers, executor.threads)
+        kept.save(folder)
+    failed = int((frame["status"] != "done").sum())
     if failed:
         say(f"{failed} runs failed or diverged; the report says why.")
         raise typer.Exit(1)
 
 
-def _print_grid(rows: list[dict[str, object]], workers: int, json: bool) -> None:
-    from allometry.cli.grid import grid
+def left_out(bundles: "Sequence[Bundle]") -> str:
+    """Which runs were left out to keep to a budget, in a sentence."""
+    requests = [task.spec() for bundle in bundles for task in bundle.tasks]
+    names = Counter(f"{r.columns['family']} {r.columns['shape']}" for r in requests)
+    some = [f"{name} ({number})" for name, number in names.most_common(4)]
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    runs = "1 run" if len(requests) == 1 else f"{len(requests)} runs"
+    return f"Left out to keep to the budget: {runs}, {', '.join(some)}{more}."
 
+
+def _print_grid(
+    study: "Study", folder: Path, executor: "Executor", json: bool, kept: "Budgeted | None"
+) -> None:
+    from allometry.cli.grid import grid
+    from allometry.study import costs as known
+    from allometry.study.tasks import Task, alone
+    from allometry.study.within import START, span
+
+    workers = executor.workers
+    costs = kept.costs if kept is not None else known.load(workers, executor.threads)
+    rows = study.rows()
+    specs = {spec.key: spec for spec in study.specs()}
+    for row in rows:
+        row["seconds"] = costs.seconds(alone(Task(specs[row["key"]], row["seconds"])))
     if json:
         write_json(rows)
         return
     out.print(grid(rows))
-    seconds = sum(float(str(row["seconds"])) for row in rows) / workers
-    say(f"{len(rows)} runs, about {duration(seconds)} with {workers} workers.")
+    whole = span(study, costs, workers, packs=executor.packs) + START + costs.report(len(rows))
+    if kept is not None:
+        whole = min(whole, max(kept.seconds - kept.before, 0.0))
+    runs = "1 run" if len(rows) == 1 else f"{len(rows)} runs"
+    crew = "1 worker" if workers == 1 else f"{workers} workers"
+    say(f"{runs}, about {duration(whole)} with {crew} and the report.")

@@ -323,7 +323,7 @@ class _Actors(Crew):
         self.gone = []
         if messages:
             return messages
-        ready, _ = self.ray.wait(list(self.asked), num_returns=1)
+        ready, _ = self.ray.wait(list(self.asked), num_returns=1, timeout=self.patience)
         more, _ = self.ray.wait(list(self.asked), num_returns=len(self.asked), timeout=0)
         for reference in dict.fromkeys([*ready, *more]):
             index = self.asked.pop(reference)

@@ -45,6 +45,8 @@ class Crew(ABC):
     def __init__(self, threads: int, on: On | None = None) -> None:
         self.threads, self.on = threads, on or On()
         self.members: dict[int, Member] = {}
+        self.patience: float | None = None
+        """Seconds after which `wait` comes back though nothing has been said; never if `None`."""
 
     def threads_of(self, bundle: Bundle) -> int:
         """How many threads a bundle runs on."""

@@ -4,7 +4,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Protocol, final, runtime_checkable
 
 from allometry._core.errors import WorkerError
 from allometry.study.crew import Crew, Member
@@ -47,10 +47,12 @@ def drive(
     """
     tries: dict[str, int] = {}
     stillborn = 0
+    if isinstance(waiting, Timed):
+        crew.patience = waiting.patience
     try:
         for index in range(min(workers, len(waiting))):
             crew.start(index)
-        while crew.members:
+        while crew.members and not _over(waiting):
             for index, message in crew.wait():
                 member = crew.members[index]
                 member.ready = member.ready or message is not None
@@ -67,6 +69,22 @@ def drive(
             yield from _hand_out(crew, waiting, slots)
     finally:
         crew.close()
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """Bundles that wait for so long only: see `allotted`."""
+
+    patience: float
+    """Seconds between two looks at the clock."""
+
+    def over(self) -> bool:
+        """Whether the time is up, so that what is still at work is to be stopped."""
+        ...
+
+
+def _over(waiting: deque[Bundle]) -> bool:
+    return isinstance(waiting, Timed) and waiting.over()
 
 
 def _told(

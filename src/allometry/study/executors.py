@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import final
+from typing import cast, final
 
 from allometry._core.cores import available_cores
 from allometry._core.errors import require
@@ -92,6 +92,8 @@ class local(Executor):  # noqa: N801 - reads as `executor=local()`
 
 
 def longest_first(tasks: Iterable[Task | Bundle]) -> deque[Bundle]:
-    """Bundles in the order in which they should be begun."""
+    """Bundles in the order in which they should be begun; a queue has its own already."""
+    if isinstance(tasks, deque):
+        return cast("deque[Bundle]", tasks)
     bundles = [alone(task) if isinstance(task, Task) else task for task in tasks]
     return deque(sorted(bundles, key=lambda bundle: -bundle.work))

@@ -7,6 +7,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -122,7 +123,7 @@ class Pool(Crew):
     def wait(self) -> list[tuple[int, dict[str, Any] | None]]:
         """Messages that have come, each with its worker; `None` for a worker that has ended."""
         messages: list[tuple[int, dict[str, Any] | None]] = []
-        for selected, _ in self.selector.select():
+        for selected, _ in self.selector.select(self.patience):
             line = self.lines[selected.data]
             data = os.read(selected.fd, 1 << 16)
             messages += [(selected.data, message) for message in line.take(data)]
@@ -152,10 +153,11 @@ class Pool(Crew):
         """Ask every worker to checkpoint and leave; end those that do not in time."""
         for index in self.members:
             self.hang_up(index)
+        until = time.monotonic() + grace
         for index in list(self.members):
             process = self.lines[index].process
             try:
-                process.wait(grace)
+                process.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
             self.remove(index)

@@ -14,6 +14,7 @@ from allometry._core.errors import AllometryError, InputError, StorageError, req
 from allometry._core.files import inside, make_folder
 from allometry._core.spec import Spec
 from allometry.study import about as said
+from allometry.study.allotted import Allotted
 from allometry.study.endings import failed, plain
 from allometry.study.executors import Event, Executor, local
 from allometry.study.fixed import fixed
@@ -24,7 +25,7 @@ from allometry.study.lock import locked
 from allometry.study.request import Request, Target
 from allometry.study.runs import Runs, write_curve
 from allometry.study.schedule import Schedule, bundles, schedule
-from allometry.study.tasks import Task
+from allometry.study.tasks import Bundle, Task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,6 +174,7 @@ class Study:
         watch: Callable[[Event], None] | None = None,
         schedule: Schedule | None = None,
         held: bool = False,
+        allot: Callable[[Sequence[Bundle]], Allotted] | None = None,
     ) -> Runs:
         """Carry out what is not yet in the folder's journal; give back all its runs.
 
@@ -188,6 +190,8 @@ class Study:
                 each run by itself where it has none. Of a deterministic executor's runs it tells
                 the seconds alone; see `fixed`.
             held: Whether the caller holds the folder's lock already (see `lock.locked`).
+            allot: Keeps it to a time; see `budgeted`. What is left out is not on the folder's
+                list of runs afterwards, and what was taken in is.
 
         Raises:
             StorageError: The folder can't be written, or the disk is full.
@@ -206,17 +210,24 @@ class Study:
             if executor.on.deterministic:
                 chosen = fixed(known(self.specs(), folder), [t for b in chosen for t in b.tasks])
             left = {task.key: bundle for bundle in chosen for task in bundle.tasks}
-            for event in executor(chosen, folder):
+            queue = None if allot is None else allot(chosen)
+            for event in executor(chosen if queue is None else queue, folder):
                 if event.kind == "done":
                     event = _record(folder, journal, event)
                 elif event.kind == "failed" and event.data["status"] == "storage":
                     raise StorageError(event.data["error"])
                 if event.kind == "failed":
                     journal.append(_failure(event))
+                if queue is not None:
+                    left = left | queue.extra_runs()
+                    queue.told(event)
                 if event.kind in ("done", "failed"):
                     clear(folder, left.pop(event.task.key), left)
                 if watch is not None:
                     watch(event)
+            if queue is not None:
+                said.write(folder, said.read(folder) | {"runs": list(journal.latest())})
+                return Runs(folder)
             for task in [task for bundle in chosen for task in bundle.tasks if task.key in left]:
                 journal.append(_failure(Event("failed", task, 0, UNENDED)))
         return Runs(folder)

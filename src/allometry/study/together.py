@@ -1,6 +1,7 @@
 """One model in several processes, by torchrun."""
 
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import final
@@ -69,10 +70,12 @@ class torchrun(Executor):  # noqa: N801 - reads as `executor=torchrun()`
 
     def __call__(self, tasks: Iterable[Task | Bundle], folder: Path) -> Iterator[Event]:
         """Longest first."""
-        runs = [t for b in tasks for t in ([b] if isinstance(b, Task) else b.tasks)]
+        runs = [] if isinstance(tasks, deque) else list(tasks)
+        runs = [t for b in runs for t in ([b] if isinstance(b, Task) else b.tasks)]
         module = "torch.distributed.run" if self.options else "allometry.study.meeting"
         command = (sys.executable, "-m", module, *self.options)
         command += (f"--nproc-per-node={self.processes}", "-m", "allometry.study.rank")
         command += ("--shard",) if self.shard else ()
         pool = Pool(folder, self._threads, self.on, command)
-        yield from drive(pool, longest_first(alone(task) for task in runs), 1)
+        waiting = tasks if isinstance(tasks, deque) else [alone(task) for task in runs]
+        yield from drive(pool, longest_first(waiting), 1)

@@ -71,14 +71,15 @@ class Worker:
 
     def carry_out(self, order: dict[str, Any]) -> None:
         """Tell how each run of one order ended, whatever it gives back or raises."""
-        started = time.monotonic()
+        started, before = time.monotonic(), time.process_time()
         local = int(os.environ.get("LOCAL_RANK") or order["index"])
         left = {run["key"]: run["spec"] for run in order["runs"]}
         folder = Path(order["folder"])
         packing = packed_as(order)
 
         def ended(key: str, event: dict[str, Any]) -> None:
-            self.tell(event | {"key": key, "packing": packing})
+            cpu = time.process_time() - before
+            self.tell(event | {"key": key, "packing": packing, "cpu": cpu})
             del left[key]
 
         try:
