@@ -12,6 +12,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from scipy import sparse
 
 from allometry.measure import (
     classify,
@@ -31,6 +32,7 @@ from allometry.measure import (
     transport,
     twosample,
 )
+from allometry.measure.ties import Neighbours
 
 FRESH = 20_000
 
@@ -331,7 +333,11 @@ def surprise(rng):
 
 
 ONE, TWO = rows(FIXED, 40), rows(FIXED, 40, 0.1)
-NEIGHBOURS = np.random.default_rng(7).integers(80, size=80)
+NEIGHBOURS = Neighbours(
+    np.arange(80),
+    np.ones(80, dtype=int),
+    sparse.csr_array(np.eye(80)[np.random.default_rng(7).integers(80, size=80)]),
+)
 
 
 @cache

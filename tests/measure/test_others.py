@@ -30,7 +30,9 @@ def test_retrieval():
     assert retrieval_distance(x, y).value == pytest.approx(gaps.mean())
     assert retrieval_win_rate(x, y, far).lo > 0.9
     assert retrieval_win_rate(x, y, y).value == 0.5
-    assert retrieval_p_value(x, y, far).value < 1e-10
+    assert retrieval_p_value(x, y, far).value == 0.001  # none of 999 permutations
+    with pytest.raises(InputError, match="permutations must be at least 19"):
+        retrieval_p_value(x, y, far, permutations=9)
 
 
 def test_a_linear_generator_leaves_the_residual_of_the_projection():

@@ -13,6 +13,7 @@ from torch import Tensor
 
 BLOCK = 2048
 Kernel = Callable[[Tensor, Tensor], Tensor]
+_COARSE = 16
 
 
 def spans(n: int, size: int = BLOCK) -> Iterator[slice]:
@@ -33,10 +34,21 @@ def squared_distances(a: Float[Tensor, "n d"], b: Float[Tensor, "m d"]) -> Float
     return out.add_((a * a).sum(1)[:, None]).clamp_(min=0)
 
 
+def differences(a: Float[Tensor, "n d"], b: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+    r"""$\|a_i - b_j\|$ in float64 from differences: slower than a product, but exact near 0."""
+    mode = "donot_use_mm_for_euclid_dist"
+    return torch.cdist(a.double(), b.double(), compute_mode=mode)
+
+
 def nearest(
     x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], k: int = 1, *, itself: bool = False
 ) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
     """Distances and indices of the k rows of y nearest to each row of x.
+
+    Candidates come from one product of centred matrices, distances from the differences of the
+    rows as given. Where the product's rounding error could matter, because rows lie far closer
+    together than they lie from the mean, all distances are taken from differences. Of rows at
+    equal distance any may be named: where that matters, see `ties.py`.
 
     Args:
         x: Whose neighbours.
@@ -44,22 +56,39 @@ def nearest(
         k: How many.
         itself: x and y are one set, and a row is not its own neighbour.
     """
-    x, y = centred(x, y)
-    columns = y.T.contiguous()
-    norms = (y * y).sum(1)
-    distances, indices = [], []
-    for rows in spans(len(x), max(1, BLOCK * BLOCK // max(1, len(y)))):
-        a = x[rows]
-        block = torch.addmm(norms[None, :], a, columns, alpha=-2)
-        if itself:
-            block[torch.arange(len(a)), torch.arange(rows.start, rows.stop)] = torch.inf
-        if k == 1:
-            values, where = block.min(1, keepdim=True)
-        else:
-            values, where = block.topk(k, dim=1, largest=False)
-        distances.append((values + (a * a).sum(1)[:, None]).clamp_(min=0).sqrt_())
-        indices.append(where)
-    return torch.cat(distances), torch.cat(indices)
+    a, b = centred(x, y)
+    # In few dimensions neighbours are close and float32's product is too coarse to order them.
+    a, b = (a, b) if a.shape[1] > _COARSE else (a.double(), b.double())
+    columns, norms = b.T.contiguous(), (b * b).sum(1)
+    chosen = []
+    for rows in spans(len(a), max(1, BLOCK * BLOCK // max(1, len(b)))):
+        block = torch.addmm(norms[None, :], a[rows], columns, alpha=-2)
+        chosen.append(_least(block, rows, k, itself)[1])
+    index = torch.cat(chosen)
+    distance = torch.cat(
+        [(x[i, None] - y[index[i]]).double().norm(dim=2) for i in spans(len(x), BLOCK)]
+    )
+    distance, order = distance.sort(1)
+    index = index.gather(1, order)
+    eps = torch.finfo(a.dtype).eps
+    error = 16 * eps * ((a * a).sum(1).double() + distance[:, -1] ** 2)
+    margin = 1e5 if a.dtype == torch.float64 else 1e3
+    doubtful = (distance[:, -1] ** 2 <= margin * error).nonzero()[:, 0]
+    for some in doubtful.split(max(1, BLOCK * BLOCK // len(y))):
+        distance[some], index[some] = _least(differences(x[some], y), some, k, itself)
+    return distance.to(x.dtype), index
+
+
+def _least(
+    block: Float[Tensor, "n m"], rows: slice | Int[Tensor, " n"], k: int, itself: bool
+) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
+    """The k least of each row and where they are; `rows` says which rows they are."""
+    if itself:
+        own = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        block[torch.arange(len(block)), own] = torch.inf
+    if k == 1:
+        return block.min(1, keepdim=True)
+    return block.topk(k, dim=1, largest=False)
 
 
 @final

@@ -12,12 +12,11 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy.optimize import brentq
-from scipy.special import logsumexp
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry.measure import interval
+from allometry.measure.threads import one_thread
 
 Channel = Float[ndarray, "a theta"]
 
@@ -31,7 +30,7 @@ class Maker:
         novelty: $I(A; \Theta)$ in nats, the mean surprise.
         quality: $E[q(A)]$.
         law: p(a).
-        gap: Novelty that may still be missing: the distance of Blahut's two bounds.
+        gap: Novelty that may still be missing: the distance of the bounds.
     """
 
     novelty: float
@@ -80,90 +79,177 @@ def best_maker(
     price: float = 0.0,
     *,
     tolerance: float = 1e-8,
-    rounds: int = 20_000,
 ) -> Maker:
-    r"""The maximiser of $I(A;\Theta) + s\,E[q(A)]$ by Blahut and Arimoto's iteration.
+    r"""The maximiser of $I(A;\Theta) + s\,E[q(A)]$.
 
-    $p(a) \leftarrow p(a)\,e^{D(p(\cdot|a)\|p(\cdot)) + s q(a)} / \text{sum}$, until the largest
-    exponent and its mean are within `tolerance` nats, which bounds what is missing.
+    Args:
+        channel: $p(\theta|a)$, a row for each artefact.
+        quality: q(a).
+        price: s.
+        tolerance: Largest gap of the bounds, in nats.
 
-    References: `blahut1972` Theorem 8; `varshney2019`.
+    References: `blahut1972` Theorem 8 for the bounds; `varshney2019`.
     """
-    p = _rows(channel, "channel")
-    q = np.asarray(quality, dtype=np.float64)
-    require(q.shape == (len(p),), "quality", f"have {len(p)} entries", q.shape)
+    p, q = _checked(channel, quality)
     require(math.isfinite(price), "price", "be finite", price)
-    log_law, pace = np.full(len(p), -math.log(len(p))), 1.0
-    gains, gap, value = _gains(p, q, price, log_law)
-    for _ in range(rounds):
-        if gap <= tolerance:
-            break
-        ahead = log_law + pace * gains
-        ahead -= logsumexp(ahead)
-        tried = _gains(p, q, price, ahead)
-        # Steps longer than Blahut's are kept as long as they lead up; his own always do.
-        if tried[2] >= value or pace == 1.0:
-            log_law, (gains, gap, value), pace = ahead, tried, 1.5 * pace
-        else:
-            pace = max(1.0, pace / 4)
-    law = np.exp(log_law)
-    novelty = float(law @ _surprises(p, law @ p))
-    return Maker(novelty, float(law @ q), law, gap)
-
-
-def _gains(
-    p: Channel, q: Float[ndarray, " a"], price: float, log_law: Float[ndarray, " a"]
-) -> tuple[Float[ndarray, " a"], float, float]:
-    """What each artefact is worth, the gap of the bounds, and the lower one."""
-    law = np.exp(log_law)
-    # A law that has all but left an artefact out must not divide by 0 where only that one leads.
-    gains = _surprises(p, (law + 1e-300) @ p) + price * q
-    value = float(law @ gains)
-    return gains, float(gains.max()) - value, value
+    return _maximum(p, q, price, None, tolerance)
 
 
 def creativity(
-    channel: Channel, quality: Float[ndarray, " a"], least: float, *, tolerance: float = 1e-7
+    channel: Channel, quality: Float[ndarray, " a"], least: float, *, tolerance: float = 1e-8
 ) -> Maker:
     r"""$S(Q) = \max I(A;\Theta)$ subject to $E[q(A)] \ge Q$: a capacity-cost function.
 
-    S is concave and falls as Q rises; Q above the best artefact's quality is refused. The price of
-    quality at which the constraint holds is found by Brent's method.
+    S is concave and falls as Q rises; Q above the best artefact's quality is refused. The concave
+    programme is solved as such, not by a search for the price of quality: where S has a straight
+    piece, all of it has one price, whose maximiser lies at one of its ends. The gap is that to
+    $\min_{s \ge 0} \max_a D(p(\cdot|a)\|p(\cdot)) + s(q(a) - Q)$, which no maker can exceed.
 
     Args:
         channel: $p(\theta|a)$, a row for each artefact.
         quality: q(a).
         least: Q.
-        tolerance: Of E[q] about Q.
+        tolerance: Largest gap of the bounds, in nats.
 
-    References: `varshney2019`; `blahut1972`.
+    References: `varshney2019`; `blahut1972` Theorem 8 for the bounds; `boyd2004` chapter 11 for
+    the interior point method.
     """
-    q = np.asarray(quality, dtype=np.float64)
+    p, q = _checked(channel, quality)
     require(bool(least <= q.max()), "creativity.least", f"be at most {q.max():g}, the best", least)
-    free = best_maker(channel, q)
-    if free.quality >= least:
-        return free
-    scale = float(q.max() - q.min())
-    if least >= q.max() - tolerance * scale:
-        best = np.flatnonzero(q >= q.max() - 1e-12 * scale)
-        among = best_maker(np.asarray(channel)[best], q[best])
+    span = float(q.max() - q.min())
+    if least <= q.min():
+        return _maximum(p, q, 0.0, None, tolerance)
+    # So near to the best only the best will do; rounding decides what is so near.
+    best = np.flatnonzero(q >= q.max() - 1e-13 * span)
+    if least > q.max() - 1e-12 * span:
+        among = _maximum(p[best], q[best], 0.0, None, tolerance)
         law = np.zeros(len(q))
         law[best] = among.law
         return Maker(among.novelty, float(law @ q), law, among.gap)
-    high = 1 / scale
-    while best_maker(channel, q, high).quality < least:
-        high *= 2
+    return _maximum(p, q, 0.0, least, tolerance)
 
-    def short(price: float) -> float:
-        return best_maker(channel, q, price).quality - least
 
-    price = float(brentq(short, 0.0, high, xtol=tolerance * high, rtol=1e-12))
-    found = best_maker(channel, q, price)
-    # The root is met from either side: a last nudge puts the quality where it was asked for.
-    while found.quality < least - tolerance * scale:
-        price *= 1 + 1e-6
-        found = best_maker(channel, q, price)
-    return found
+def _checked(channel: Channel, quality: Float[ndarray, " a"]) -> tuple[Channel, ndarray]:
+    p = _rows(channel, "channel")
+    q = np.asarray(quality, dtype=np.float64)
+    require(q.shape == (len(p),), "quality", f"have {len(p)} entries", q.shape)
+    require(bool(np.isfinite(q).all()), "quality", "be finite", "nan or inf")
+    return p[:, p.max(0) > 0], q
+
+
+def _maximum(
+    p: Channel, q: Float[ndarray, " a"], price: float, least: float | None, tolerance: float
+) -> Maker:
+    """The best law by a barrier method: Newton's steps for a falling weight of the barrier."""
+    span = float(q.max() - q.min()) or 1.0
+    # The unit of quality is its range and its origin the worst: payoffs in any unit are one case.
+    scaled = (q - q.min()) / span
+    problem = _Problem(
+        p, scaled, price * span, None if least is None else (least - q.min()) / span
+    )
+    law = problem.start()
+    weight, best = 1.0, Maker(0.0, 0.0, law, math.inf)
+    with one_thread(len(q) < 400):
+        while weight > 1e-15:
+            law = problem.centred(law, weight)
+            gap = problem.gap(law)
+            if gap < best.gap:
+                novelty = float(law @ problem.surprises(law))
+                best = Maker(novelty, float(law @ q), law, gap)
+            if gap <= tolerance:
+                break
+            weight /= 5
+    return best
+
+
+@final
+@dataclass(frozen=True)
+class _Problem:
+    """Minimise minus novelty minus price times quality, over laws of quality above `least`."""
+
+    p: Channel
+    q: Float[ndarray, " a"]
+    price: float
+    least: float | None
+
+    def start(self) -> Float[ndarray, " a"]:
+        """A law that makes everything and is good enough."""
+        even = np.full(len(self.q), 1 / len(self.q))
+        if self.least is None or even @ self.q > (1 + self.least) / 2:
+            return even
+        best = self.q >= 1.0
+        wanted, there = (1 + self.least) / 2, float(even @ self.q)
+        share = (wanted - there) / (1 - there)
+        return (1 - share) * even + share * best / best.sum()
+
+    def surprises(self, law: Float[ndarray, " a"]) -> Float[ndarray, " a"]:
+        return _surprises(self.p, law @ self.p)
+
+    def value(self, law: Float[ndarray, " a"], weight: float) -> float:
+        """What is minimised: the aim and the barrier; infinite outside."""
+        spare = 1.0 if self.least is None else float(law @ self.q) - self.least
+        if law.min() <= 0 or spare <= 0:
+            return math.inf
+        aim = float(law @ (self.surprises(law) + self.price * self.q))
+        return -aim - weight * float(np.log(law).sum() + math.log(spare))
+
+    def centred(self, law: Float[ndarray, " a"], weight: float) -> Float[ndarray, " a"]:
+        """The minimiser, by Newton's method in units of the law itself, with halved steps."""
+        current = self.value(law, weight)
+        for _ in range(50):
+            step, decrement = self._step(law, weight)
+            if decrement < 1e-3 * weight:
+                break
+            pace = min(1.0, 0.99 / max(1e-300, float(-(step / law).min())))
+            while True:
+                ahead = law + pace * step
+                tried = self.value(ahead / ahead.sum(), weight)
+                if tried <= current - 0.1 * pace * decrement or pace < 1e-10:
+                    break
+                pace /= 2
+            if not tried < current:
+                break  # no descent is left within rounding
+            law, current = ahead / ahead.sum(), tried
+        return law
+
+    def _step(self, law: Float[ndarray, " a"], weight: float) -> tuple[ndarray, float]:
+        """Newton's step on the plane of laws, and how much it should gain, twice."""
+        belief = law @ self.p
+        half = law[:, None] * self.p / np.sqrt(belief)
+        hessian = half @ half.T + weight * np.eye(len(law))
+        slope = -law * (self.surprises(law) + self.price * self.q) - weight
+        if self.least is not None:
+            spare = float(law @ self.q) - self.least
+            hessian += weight * np.outer(law * self.q, law * self.q) / spare**2
+            slope = slope - weight * law * self.q / spare
+        # The sum of the law stays: one multiplier.
+        solved = np.linalg.solve(hessian, np.stack([slope, law], 1))
+        along = solved[:, 0] - (law @ solved[:, 0]) / (law @ solved[:, 1]) * solved[:, 1]
+        return -law * along, float(slope @ along)
+
+    def gap(self, law: Float[ndarray, " a"]) -> float:
+        """What a better law could gain at most: a bound from duality."""
+        worth = self.surprises(law) + self.price * self.q
+        value = float(law @ worth)
+        if self.least is None:
+            return float(worth.max()) - value
+        return _lowest_top(worth, self.q - self.least) - value
+
+
+def _lowest_top(height: Float[ndarray, " a"], slope: Float[ndarray, " a"]) -> float:
+    r"""$\min_{s \ge 0} \max_a h_a + s g_a$, where some slope is positive: by halving."""
+    low, high = 0.0, 1.0
+
+    def rises(s: float) -> bool:
+        return bool(slope[int(np.argmax(height + s * slope))] >= 0)
+
+    while not rises(high):
+        low, high = high, 2 * high
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rises(middle) else (middle, high)
+    # Every price is a bound, so that the halving's own error can't make the gap too small.
+    return min(float((height + s * slope).max()) for s in (0.0, low, high))
 
 
 def creativity_frontier(

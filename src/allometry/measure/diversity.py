@@ -14,7 +14,14 @@ from torch import Tensor
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry.measure import interval
-from allometry.measure.blocks import BLOCK, Kernel, nearest, spans, squared_distances
+from allometry.measure.blocks import (
+    BLOCK,
+    Kernel,
+    differences,
+    nearest,
+    spans,
+    squared_distances,
+)
 from allometry.measure.inputs import (
     Array,
     Map,
@@ -27,6 +34,10 @@ from allometry.measure.inputs import (
     tensor,
     whole_seed,
 )
+from allometry.measure.ties import slack
+
+FEWER = "instead of the"
+"""In the words of a measure that was taken with less than was asked for."""
 
 
 def birthday_support(
@@ -59,7 +70,9 @@ def birthday_support(
     x, y = pair(real, samples, features=features)
     if tolerance is None:
         own = nearest(subset(x, 5000, generator(None)), x, 2)[0][:, 1]
-        tolerance = float(own.median()) / 10
+        middle = float(own.median())
+        # Where most rows have an equal, only equal ones are the same.
+        tolerance = middle / 10 if middle > slack(x) else 0.0
     require(tolerance >= 0, "birthday_support.tolerance", "not be negative", tolerance)
     counts = _coincidences(y.double(), tolerance)
     n = len(y)
@@ -85,10 +98,14 @@ def _coincidences(y: Float[Tensor, "n d"], tolerance: float) -> Float[Tensor, " 
     if tolerance == 0:
         _, inverse, counts = torch.unique(y, dim=0, return_inverse=True, return_counts=True)
         return (counts[inverse] - 1).double()
-    y = y - y.mean(0)
+    a, reach = y - y.mean(0), tolerance + slack(y)
+    # The product of matrices is too coarse for a tolerance far below the size of the rows.
+    error = 16 * torch.finfo(a.dtype).eps * float((a * a).sum(1).max())
+    coarse = reach**2 <= 1e5 * error
     out = torch.zeros(len(y), dtype=torch.float64)
     for i in spans(len(y), max(1, BLOCK * BLOCK // len(y))):
-        out[i] = (squared_distances(y[i], y) <= tolerance**2).sum(1).double() - 1
+        near = differences(y[i], y) if coarse else squared_distances(a[i], a).sqrt_()
+        out[i] = (near <= reach).sum(1).double() - 1
     return out.clamp(min=0)
 
 
@@ -166,12 +183,13 @@ def different_bins(
     """Share of bins in which samples and data have significantly different proportions (NDB/K).
 
     Bins are the k-means cells of one half of the real rows; the other half is counted, so that
-    equal laws give about `level` of the bins.
+    equal distributions give about `level` of the bins. A bin needs 10 rows of that half, and there
+    are no more bins than distinct rows: where K is lowered for that, `method` says so.
 
     Args:
         real: The data.
         samples: The model's.
-        bins: K; fewer where a bin would have less than 10 rows.
+        bins: K.
         level: Of the test in each bin.
         features: A map to features.
         rng: Draws halves and centres.
@@ -185,6 +203,7 @@ def different_bins(
     require_spread(x, "real")
     rng = generator(rng)
     first, second = halves(x, rng)
+    asked = bins
     bins = max(2, min(bins, len(second) // 10, len(torch.unique(first, dim=0))))
     model: Any = MiniBatchKMeans(
         bins, n_init="auto", random_state=whole_seed(rng), batch_size=1024
@@ -197,5 +216,7 @@ def different_bins(
     se = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
     gap = np.abs(a / n - b / m)
     different = gap > stats.norm.ppf(1 - level / 2) * np.where(se > 0, se, np.inf)
-    words = f"of {bins} bins; {level:g} expected for equal laws; no interval: tests are dependent"
+    count = f"{bins} bins" if bins == asked else f"{bins} bins {FEWER} {asked} asked for"
+    chance = f"{level:g} expected for equal distributions"
+    words = f"of {count}; {chance}; no interval: tests are dependent"
     return Estimate(float(different.mean()), n=n + m, method=words)

@@ -13,7 +13,9 @@ from torch import Tensor
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry.measure import interval
+from allometry.measure.blocks import differences, nearest
 from allometry.measure.inputs import Array, as_tensor, pair
+from allometry.measure.ties import slack
 
 
 def mode_recovery(
@@ -45,8 +47,8 @@ def nearest_modes(
     """The mode that each sample lies nearest to, and whether it is of high quality."""
     y, centres = pair(samples, means, rows=1)
     require(sd > 0, "mode_recovery.sd", "be positive", sd)
-    distance, near = torch.cdist(y.double(), centres.double()).min(1)
-    return near, distance <= within * sd
+    distance, near = differences(y, centres).min(1)
+    return near, distance <= within * sd + slack(y, centres)
 
 
 def nearest_classes(
@@ -70,9 +72,9 @@ def nearest_classes(
     other, _ = pair(held_out, known, rows=1)
     classes = as_tensor(labels).reshape(-1).long()
     require(len(classes) == len(rows), "labels", f"be {len(rows)}, one a row", len(classes))
-    reach = torch.cdist(other.double(), rows.double()).min(1).values.quantile(share)
-    distance, near = torch.cdist(y.double(), rows.double()).min(1)
-    return classes[near], distance <= reach
+    reach = nearest(other.double(), rows.double())[0][:, 0].quantile(share)
+    distance, near = nearest(y.double(), rows.double())
+    return classes[near[:, 0]], distance[:, 0] <= reach + slack(y, rows)
 
 
 def recovery(

@@ -15,8 +15,9 @@ from torch import Tensor
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry.measure import interval
-from allometry.measure.blocks import BLOCK, centred, nearest, spans
+from allometry.measure.blocks import BLOCK, centred, differences, nearest, spans
 from allometry.measure.inputs import Array, Map, pair, require_spread
+from allometry.measure.ties import merged, slack
 
 
 def prdc(
@@ -25,10 +26,14 @@ def prdc(
     r"""Precision, recall, density and coverage in one pass over the pairs.
 
     Precision is the share of samples within $r_i$ of some $x_i$; recall the share of real rows
-    within $s_j$ of some $y_j$; density the mean over samples of $\#\{i: \|x_i-y_j\| < r_i\}/k$;
+    within $s_j$ of some $y_j$; density the mean over samples of $\#\{i: \|x_i-y_j\| \le r_i\}/k$;
     coverage the share of real rows with a sample within $r_i$. Intervals are about the rows that
     are counted, given the other set; coverage's is wider than a share's, since real rows
     set one another's radii.
+
+    Balls include their surface: on discrete data a radius is often 0, and equal distributions
+    would have no precision. More than k real rows may then lie in a ball. For density, a sample on
+    the surface counts for the chance that it would be inside if ties were broken at random.
 
     Args:
         real: The data.
@@ -36,25 +41,49 @@ def prdc(
         k: Which neighbour sets the radius of a ball.
         features: A map to features.
 
-    References: `kynkaanniemi2019` for precision and recall; `naeem2020` for density and coverage.
+    References: `kynkaanniemi2019` Eq. (2) for precision and recall; `naeem2020` for density and
+    coverage.
     """
     x, y = pair(real, samples, features=features)
     fewest = min(len(x), len(y))
     require(1 <= k < fewest, "prdc.k", f"lie between 1 and {fewest - 1}", k)
     require_spread(x, "real")
-    # Squared radii, compared with squared distances: no root is taken for any pair.
     radii, neighbours = nearest(x, x, min(2 * k + 2, len(x) - 1), itself=True)
-    r2 = radii[:, k - 1] ** 2
-    s2 = nearest(y, y, k, itself=True)[0][:, -1] ** 2
-    x, y = centred(x, y)
-    inside, recalled, closest = _memberships(x, y, r2, s2)
+    s = nearest(y, y, k, itself=True)[0][:, -1]
+    edge = slack(x, y)
+    weights = _surface(x, radii, k, edge)
+    inside, recalled, closest = _memberships(x, y, radii[:, k - 1], s, weights, edge)
     words = f"k = {k}; given the {{}} balls"
     return {
         "precision": interval.proportion(int((inside > 0).sum()), len(y), words.format("real")),
         "recall": interval.proportion(int(recalled.sum()), len(x), words.format("samples'")),
         "density": interval.mean(inside / k, words.format("real")),
-        "coverage": _covered(closest, radii**2, neighbours, k),
+        "coverage": _covered(closest, radii + edge, neighbours, k),
     }
+
+
+def _surface(
+    x: Float[Tensor, "n d"], radii: Float[Tensor, "n j"], k: int, edge: float
+) -> Float[Tensor, " n"]:
+    """What a sample on the surface of each ball counts for.
+
+    It is the chance to be among the k nearest if equal distances were put in order at random; 1
+    where no two are equal.
+    """
+    r = radii[:, k - 1]
+    on = ((radii - r[:, None]).abs() <= edge).sum(1)
+    below = (radii < r[:, None] - edge).sum(1)
+    # Where the last neighbour that was looked up still lies on the surface, there may be more.
+    more = ((radii[:, -1] <= r + edge) & (radii.shape[1] < len(x) - 1)).nonzero()[:, 0]
+    for some in more.split(max(1, BLOCK * BLOCK // len(x))):
+        far = differences(x[some], x)
+        far[torch.arange(len(some)), some] = torch.inf
+        on[some] = ((far - r[some, None]).abs() <= edge).sum(1)
+        below[some] = (far < r[some, None] - edge).sum(1)
+    weights = (k - below).double() / (on + 1)
+    # Continuous data in float32 have a few chance ties; no sample lies on the other surfaces.
+    few = float((on > 1).double().mean()) < 0.01
+    return torch.where(on == 1, 1.0, weights) if few else weights
 
 
 def _covered(
@@ -73,9 +102,9 @@ def _covered(
         kept[:] = True
         kept[torch.randperm(n, generator=rng)[:left]] = False
         place = (kept[neighbours].cumsum(1) < k).sum(1, keepdim=True).clamp(max=j - 1)
-        found.append(float((closest < radii.gather(1, place)[:, 0])[kept].double().mean()))
+        found.append(float((closest <= radii.gather(1, place)[:, 0])[kept].double().mean()))
     variance = (n - left) / left * float(np.var(found, ddof=1))
-    p = float((closest < radii[:, k - 1]).double().mean())
+    p = float((closest <= radii[:, k - 1]).double().mean())
     # Rows count for as many independent ones as have this variance.
     rows = p * (1 - p) / variance if variance > 0 and 0 < p < 1 else n
     words = f"k = {k}; given the samples; 60 times a fifth left out"
@@ -83,19 +112,42 @@ def _covered(
 
 
 def _memberships(
-    x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], r2: Tensor, s2: Tensor
+    x: Float[Tensor, "n d"],
+    y: Float[Tensor, "m d"],
+    r: Float[Tensor, " n"],
+    s: Float[Tensor, " m"],
+    weights: Float[Tensor, " n"],
+    edge: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    columns, norms = y.T.contiguous(), (y * y).sum(1)
+    """How many real balls hold each sample; recalled real rows; distance to the nearest sample.
+
+    Squares from one product of matrices are compared with squares, and no root is taken, but where
+    rounding could matter: for tiny balls, and for balls that have rows on their surface.
+    """
+    a, b = centred(x, y)
+    columns, norms, own = b.T.contiguous(), (b * b).sum(1), (a * a).sum(1)
+    largest = float(torch.cat([own, norms]).max())
+    margin = 1e5 if x.dtype == torch.float64 else 1e3
+    tiny = math.sqrt(margin * 16 * torch.finfo(x.dtype).eps * largest)
+    careful, careful_s = (weights < 1) | (r <= tiny), s <= tiny
+    r2 = torch.where(careful, -1.0, (r + edge) ** 2).to(x.dtype)
+    s2 = torch.where(careful_s, -1.0, (s + edge) ** 2).to(x.dtype)
     inside = torch.zeros(len(y), dtype=torch.float64)
     recalled = torch.zeros(len(x), dtype=torch.bool)
-    closest = torch.empty(len(x), dtype=x.dtype)
-    for i in spans(len(x), max(1, BLOCK * BLOCK // len(y))):
-        a = x[i]
-        squared = torch.addmm(norms[None, :], a, columns, alpha=-2).add_((a * a).sum(1)[:, None])
-        within = squared < r2[i, None]
-        inside += within.sum(0)
-        closest[i] = squared.amin(1)
-        recalled[i] = (squared < s2).any(1)
+    closest = torch.empty(len(x), dtype=torch.float64)
+    step = max(1, BLOCK * BLOCK // len(y))
+    for i in spans(len(x), step):
+        block = torch.addmm(norms[None, :], a[i], columns, alpha=-2).add_(own[i, None])
+        inside += (block <= r2[i, None]).sum(0)
+        recalled[i] = (block <= s2).any(1)
+        closest[i] = block.amin(1).double().clamp(min=0).sqrt()
+    for i in careful.nonzero()[:, 0].split(step):
+        far = differences(x[i], y)
+        within, below = far <= r[i, None] + edge, far < r[i, None] - edge
+        inside += below.sum(0) + weights[i] @ (within & ~below).double()
+        closest[i] = far.amin(1)
+    for j in careful_s.nonzero()[:, 0].split(max(1, BLOCK * BLOCK // len(x))):
+        recalled |= (differences(x, y[j]) <= s[j] + edge).any(1)
     return inside, recalled, closest
 
 
@@ -116,7 +168,7 @@ def recall(real: Array, samples: Array, *, k: int = 5, features: Map | None = No
 
 
 def density(real: Array, samples: Array, *, k: int = 5, features: Map | None = None) -> Estimate:
-    """Mean number of real balls around a sample, over k; see `prdc`. Expected 1 for equal laws.
+    """Mean number of real balls around a sample, over k; see `prdc`. 1 for equal distributions.
 
     References: `naeem2020`.
     """
@@ -135,15 +187,22 @@ def authenticity(training: Array, samples: Array, *, features: Map | None = None
     """Share of samples that are no copies of training rows.
 
     A sample is a copy where it is nearer to its nearest training row than that row's own nearest
-    training neighbour is.
+    training neighbour is. Of several training rows that are equally near, the share counts.
 
     References: `alaa2022`
     """
     x, y = pair(training, samples, features=features)
-    own = nearest(x, x, itself=True)[0][:, 0]
-    distance, index = nearest(y, x)
-    authentic = distance[:, 0] >= own[index[:, 0]]
-    return interval.proportion(int(authentic.sum()), len(y), "given the training set")
+    edge, k = slack(x, y), min(2, len(x))
+    own = nearest(x, x, itself=True)[0][:, 0].double()
+    distance, index = nearest(y, x, k)
+    first = distance[:, 0].double()
+    authentic = (first >= own[index[:, 0]] - edge).double()
+    tied = (distance[:, -1] <= first + edge).nonzero()[:, 0] if k > 1 else index[:0, 0]
+    for some in tied.split(max(1, BLOCK * BLOCK // len(x))):
+        near = differences(y[some], x) <= first[some, None] + edge
+        fresh = near & (first[some, None] >= own - edge)
+        authentic[some] = fresh.sum(1).double() / near.sum(1)
+    return interval.proportion(float(authentic.sum()), len(y), "given the training set")
 
 
 def copying(
@@ -158,9 +217,9 @@ def copying(
     """
     x, y = pair(training, samples, features=features)
     _, z = pair(training, heldout, features=features)
-    near = nearest(y, x)[0][:, 0].double().numpy()
-    far = nearest(z, x)[0][:, 0].double().numpy()
-    return _win_probability(-near, -far)
+    both = torch.cat([nearest(y, x)[0][:, 0], nearest(z, x)[0][:, 0]])
+    distances = merged(both, slack(x, y, z)).numpy()
+    return _win_probability(-distances[: len(y)], -distances[len(y) :])
 
 
 def _win_probability(a: np.ndarray, b: np.ndarray) -> Estimate:

@@ -26,6 +26,7 @@ from allometry.measure.inputs import (
     subset,
     whole_seed,
 )
+from allometry.measure.ties import slack
 
 
 def parzen_log_density(
@@ -47,8 +48,9 @@ def parzen_bandwidth(validation: Float[Tensor, "n d"], windows: Float[Tensor, "m
     v, w = centred(validation[:300].double(), windows[:10_000].double())
     squared = squared_distances(v, w)
     d = v.shape[1]
-    start = math.sqrt(float(squared.min(1).values.median()) / d)
-    start = start or math.sqrt(float(squared.mean()) / d)
+    # Rows that coincide give no scale to start from; their distance is 0 but for rounding.
+    least = float(nearest(v, w)[0].median())
+    start = (least if least > slack(v, w) else math.sqrt(float(squared.mean()))) / math.sqrt(d)
     require(start > 0, "samples", "vary", f"{len(w)} equal rows", "Give a bandwidth.")
 
     def loss(log_h: float) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from allometry._core.errors import require, require_extra
 from allometry._core.estimate import Estimate
-from allometry.measure.blocks import squared_distances
+from allometry.measure.blocks import differences
 from allometry.measure.inputs import Array, Map, generator, pair, subset
 
 
@@ -39,12 +39,15 @@ def relative_living_times(
     found = np.zeros((repeats, holes))
     for r in range(repeats):
         marks = subset(rows, landmarks, rng)
-        squared = squared_distances(rows - marks.mean(0), marks - marks.mean(0)).numpy()
-        most = gamma * math.sqrt(float(squared_distances(marks, marks).max()))
+        far = differences(rows, marks).numpy()
+        most = gamma * float(differences(marks, marks).max())
+        if most == 0:  # equal landmarks have no loops at any scale
+            found[r, 0] = 1.0
+            continue
         # A witness speaks for simplices of its few nearest landmarks; eight are enough for loops.
-        near = np.argsort(squared, axis=1)[:, :8]
+        near = np.argsort(far, axis=1, kind="stable")[:, :8]
         table = [
-            list(zip(line.tolist(), np.sqrt(squared[i, line]).tolist(), strict=True))
+            list(zip(line.tolist(), far[i, line].tolist(), strict=True))
             for i, line in enumerate(near)
         ]
         complex_ = gudhi.WitnessComplex(nearest_landmark_table=table)

@@ -9,16 +9,17 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from numpy import ndarray
 from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry.measure import interval
-from allometry.measure.blocks import nearest, squared_distances
+from allometry.measure.blocks import squared_distances
 from allometry.measure.classifier import fit_classifier
 from allometry.measure.inputs import Array, Map, generator, halves, pair, subset, whole_seed
+from allometry.measure.ties import Neighbours, tied_neighbours
 
 Side = Literal["both", "real", "samples"]
 
@@ -37,23 +38,24 @@ def nearest_neighbour_test(
     """
     require(permutations >= 19, "permutations", "be at least 19", permutations)
     x, y = pair(real, samples, features=features)
-    z = torch.cat([x, y])
-    neighbour = nearest(z, z, itself=True)[1][:, 0]
-    is_real = torch.arange(len(z)) < len(x)
-    sides = {"both": torch.ones_like(is_real), "real": is_real, "samples": ~is_real}
-    found = {side: _share(judged, neighbour, is_real) for side, judged in sides.items()}
-    seed = whole_seed(generator(rng))
-    return found | {"p_value": _permuted(neighbour.numpy(), len(x), permutations, seed)}
+    rng = generator(rng)
+    seed = whole_seed(rng)
+    near = tied_neighbours(torch.cat([x, y]), rng)
+    is_real = np.arange(len(x) + len(y)) < len(x)
+    sides = {"both": np.ones_like(is_real), "real": is_real, "samples": ~is_real}
+    found = {side: _share(judged, near, is_real) for side, judged in sides.items()}
+    return found | {"p_value": _permuted(near, len(x), permutations, seed)}
 
 
 def nearest_neighbour_accuracy(
     real: Array, samples: Array, *, side: Side = "both", features: Map | None = None
 ) -> Estimate:
-    """Leave-one-out accuracy of the 1-nearest-neighbour classifier; near 1/2 for equal laws.
+    """Leave-one-out accuracy of the 1-nearest-neighbour classifier; 1/2 for equal distributions.
 
-    Look at the sides apart: a few training rows plus noise have samples-side accuracy near 1 and
-    real-side accuracy near 0, which average to an innocent 1/2. The standard error allows for rows
-    that share a neighbour or are each other's.
+    Look at both sides. Samples that keep to a few places score high on both. Copies of the real
+    rows score near 0 on both. A few real rows copied many times, with noise, score near 1 on the
+    samples' side. Rows that are equally near share the vote. The standard error allows for rows
+    that share a neighbour or are each other's; with many ties it is too large.
 
     Args:
         real: The data.
@@ -67,26 +69,22 @@ def nearest_neighbour_accuracy(
 
 
 def _share(
-    judged: Bool[Tensor, " N"], neighbour: Int[Tensor, " N"], is_real: Bool[Tensor, " N"]
+    judged: Bool[ndarray, " N"], near: Neighbours, is_real: Bool[ndarray, " N"]
 ) -> Estimate:
     """Accuracy on the judged, with covariances between rows linked in the neighbour graph."""
-    right = (is_real == is_real[neighbour]).double()
+    right = near.votes(is_real)
     count = int(judged.sum())
     value = float(right[judged].mean())
     # Each set has a size of its own, so its rows vary about their own mean.
-    e = torch.zeros_like(right)
+    e = np.zeros(len(right))
     for group in (is_real & judged, ~is_real & judged):
-        if bool(group.any()):
+        if group.any():
             e[group] = right[group] - right[group].mean()
-    mutual = neighbour[neighbour] == torch.arange(len(e))
-    linked = e * e[neighbour]
-    # A link that is not mutual is one of two directions, so it counts twice. On one side alone it
-    # counts for nothing: that the sizes are fixed takes back what it adds (found by simulation).
-    one_sided = count < len(right)
-    covariance = linked[mutual].sum() + (0.0 if one_sided else 2 * linked[~mutual].sum())
-    own = float((e * e).sum())
+    # On one side alone a link that is not mutual counts for nothing: that the sizes are fixed
+    # takes back what it adds (found by simulation).
+    covariance, own = near.covariance(e, mutual=count < len(right)), float(e @ e)
     # As many independent rows would tell as much; Wilson's interval is right for them.
-    inflation = max(1.0, 1 + float(covariance) / own) if own > 0 else 1.5
+    inflation = max(1.0, 1 + covariance / own) if own > 1e-12 * count else 1.5
     found = interval.proportion(value * count / inflation, count / inflation)
     return replace(found, n=count, method="variance over the neighbour graph; about this n")
 
@@ -102,7 +100,9 @@ def nearest_neighbour_p_value(
     r"""p-value of the 1-nearest-neighbour test by permutation of which rows are real.
 
     The statistic is the larger of the two sides' departures from their chance level, in standard
-    errors, so that neither mode collapse nor copying cancels itself out.
+    errors, so that neither mode collapse nor copying cancels itself out. Rows that are equally
+    near share the vote, and permutations with the observed statistic are split at random, so that
+    the level is exact on discrete data too.
 
     References: `lopezpaz2017`; `phipson2010` for the p-value.
     """
@@ -113,38 +113,29 @@ def nearest_neighbour_p_value(
 
 
 def _permuted(
-    neighbour: Int[ndarray, " N"],
-    n: int,
-    permutations: int,
-    seed: int,
-    tie: float | None = None,
+    near: Neighbours, n: int, permutations: int, seed: int, tie: float | None = None
 ) -> Estimate:
-    """The p-value; `tie`, drawn unless given, is the share of ties that count as exceeding."""
-    m, seeded = len(neighbour) - n, np.random.default_rng(seed)
-    tie = float(seeded.random()) if tie is None else tie
+    """The p-value; `tie` as in `interval.randomised_p_value`."""
+    m, seeded = len(near.group) - n, np.random.default_rng(seed)
     is_real = np.arange(n + m) < n
 
     def statistic(labels: ndarray) -> ndarray:
-        same = labels == labels[:, neighbour]
         worst = np.zeros(len(labels))
-        for group, size in ((labels, n), (~labels, m)):
+        for votes, size in zip(near.sums(labels), (n, m), strict=True):
             chance = (size - 1) / (n + m - 1)
-            share = (same & group).sum(1) / size
-            spread = math.sqrt(max(chance * (1 - chance), 1e-12) / size)
-            worst = np.maximum(worst, np.abs(share - chance) / spread)
+            # A set of one row never has a neighbour of its own: its departure is 0, not 0/0.
+            spread = math.sqrt(chance * (1 - chance) / size) or 1.0
+            worst = np.maximum(worst, np.abs(votes / size - chance) / spread)
         return worst
 
-    observed = statistic(is_real[None])[0]
+    observed = float(statistic(is_real[None])[0])
     drawn = np.concatenate(
         [
             statistic(seeded.permuted(np.tile(is_real, (min(100, permutations - s), 1)), axis=1))
             for s in range(0, permutations, 100)
         ]
     )
-    # The statistic is discrete; a share of the ties, drawn at random, keeps the level exact.
-    ties = int((np.abs(drawn - observed) < 1e-9).sum())
-    above = int((drawn > observed + 1e-9).sum()) + int(seeded.binomial(ties, tie))
-    return interval.p_value(above, permutations)
+    return interval.randomised_p_value(observed, drawn, seeded, tie=tie)
 
 
 def classifier_scores(
@@ -169,7 +160,10 @@ def classifier_scores(
         decay=1e-2,
         rng=rng,
     )
-    return model.probabilities(a_held)[:, 1], model.probabilities(b_held)[:, 1]
+    # Equal rows must get equal scores to the last bit, or rounding would tell the sets apart.
+    distinct, group = torch.unique(torch.cat([a_held, b_held]), dim=0, return_inverse=True)
+    scores = model.probabilities(distinct)[:, 1][group]
+    return scores[: len(a_held)], scores[len(a_held) :]
 
 
 def classifier_test(
@@ -191,17 +185,16 @@ def classifier_test(
     scores = torch.cat([a, b]).numpy()
     seeded = np.random.default_rng(whole_seed(rng))
     drawn = np.array([seeded.permutation(scores)[: len(a)].mean() for _ in range(permutations)])
-    exceeding = int((drawn >= scores[: len(a)].mean()).sum())
     return {
-        "accuracy": _balanced(a > 0.5, b > 0.5),
-        "p_value": interval.p_value(exceeding, permutations),
+        "accuracy": _balanced(a, b),
+        "p_value": interval.randomised_p_value(float(scores[: len(a)].mean()), drawn, seeded),
     }
 
 
-def _balanced(on_real: Bool[Tensor, " a"], on_samples: Bool[Tensor, " b"]) -> Estimate:
+def _balanced(on_real: Float[Tensor, " a"], on_samples: Float[Tensor, " b"]) -> Estimate:
     """Mean of the accuracies on either side, so that unequal sizes do not matter."""
     words = "held-out rows, given the classifier"
-    gap = interval.difference(on_real.double(), on_samples.double(), words)
+    gap = interval.difference((on_real > 0.5).double(), (on_samples > 0.5).double(), words)
     return interval.transformed(gap, lambda d: (1 + d) / 2, 0.5, floor=0.0, ceiling=1.0)
 
 
@@ -213,7 +206,7 @@ def classifier_accuracy(
     steps: int = 200,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    """Held-out accuracy of a small network that tells samples from data; 1/2 for equal laws.
+    """Held-out accuracy of a small network that tells samples from data; 1/2 where none can.
 
     References: `lopezpaz2017`.
     """
@@ -251,10 +244,10 @@ def efron_p_value(
     features: Map | None = None,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    r"""Efron's achieved significance level: a bootstrap test that the two laws are equal.
+    r"""Efron's achieved significance level: a bootstrap test that the two distributions are equal.
 
     Both sets are drawn anew, with replacement, from the pool of all rows; the level is the share
-    of draws whose energy distance is at least the observed one.
+    of draws whose energy distance exceeds the observed one, equal ones split at random.
 
     Args:
         real: The data.
@@ -283,6 +276,5 @@ def efron_p_value(
 
     observed = statistic(np.arange(N)[None])[0]
     drawn = statistic(seeded.integers(N, size=(resamples, N)))
-    return interval.p_value(
-        int((drawn >= observed).sum()), resamples, "bootstrap of the pooled rows"
-    )
+    method = "bootstrap of the pooled rows"
+    return interval.randomised_p_value(float(observed), drawn, seeded, method=method)
