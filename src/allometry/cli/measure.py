@@ -48,6 +48,7 @@ def measure(
     """
     from allometry._core.errors import require
     from allometry.measure import inputs, table
+    from allometry.measure.diversity import FEWER
     from allometry.measure.features import identity
 
     data = None if real is None else inputs.load(real)
@@ -77,7 +78,14 @@ def measure(
     if json:
         write_json(scores.to_dict())
     else:
+        if scores.verdict is not None:
+            out.print(f"Verdict: {scores.verdict.summary}", highlight=False)
+            for note in scores.verdict.notes:
+                say(f"{note[0].upper()}{note[1:]}.")
         out.print(scores_table(scores))
+    for row in scores.rows:
+        if FEWER in row.estimate.method:
+            say(f"{row.name}: {row.estimate.method}")
     for name, why in scores.skipped.items():
         say(f"{name} was left out: {why}")
 

@@ -83,17 +83,8 @@ def _retrieval(c: Case) -> dict[str, Estimate]:
     }
 
 
-def _duel(c: Case) -> Estimate:
-    rival = next(rows for name, rows in c.players.items() if name != "samples")
-    return games.adversarial_metric(*c.pair, rival, steps=c.effort.steps, rng=c.rng)
-
-
-def _tournament(c: Case) -> dict[str, Estimate]:
-    x, _ = c.pair
-    steps = c.effort.steps
-    rates = games.tournament_win_rates(x, c.players, steps=steps, rng=c.rng)
-    skills = games.skill_ratings(x, c.players, steps=steps, rng=c.rng)
-    return {"tournament_win_rate": rates["samples"], "skill_rating": skills["samples"]}
+def _games(c: Case) -> dict[str, Estimate]:
+    return games.all_games(c.pair[0], c.players, steps=c.effort.steps, rng=c.rng)
 
 
 def _relative(c: Case) -> Estimate:
@@ -266,10 +257,10 @@ ENTRIES: tuple[Entry, ...] = (
         retrieval_distance=("lower", 0.0, INF),
         retrieval_win_rate=("higher", *_SHARE),
     ),
-    entry(16, _duel, adversarial_metric=("higher", -INF, INF)),
     entry(
         17,
-        _tournament,
+        _games,
+        adversarial_metric=("higher", -INF, INF),
         tournament_win_rate=("higher", *_SHARE),
         skill_rating=("higher", -INF, INF),
     ),

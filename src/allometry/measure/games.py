@@ -83,7 +83,10 @@ def adversarial_metric(
     References: `im2016`
     """
     rng = generator(rng)
-    table = _seated(real, {"samples": samples, "rival": rival}, features, steps, rng)
+    return _duel(_seated(real, {"samples": samples, "rival": rival}, features, steps, rng))
+
+
+def _duel(table: _Table) -> Estimate:
     ours, theirs = table.fooled(1, 0), table.fooled(0, 1)
     value, variance = 0.0, 0.0
     for sign, hits in ((1, ours), (-1, theirs)):
@@ -107,7 +110,10 @@ def tournament_win_rates(
 
     References: `olsson2018`
     """
-    table = _seated(real, players, features, steps, generator(rng))
+    return _win_rates(_seated(real, players, features, steps, generator(rng)))
+
+
+def _win_rates(table: _Table) -> dict[str, Estimate]:
     judges = range(len(table.judges))
     found = {}
     for p, name in enumerate(table.names):
@@ -134,7 +140,10 @@ def skill_ratings(
     References: `olsson2018`; `glickman2013` for the system.
     """
     rng = generator(rng)
-    table = _seated(real, players, features, steps, rng)
+    return _ratings(_seated(real, players, features, steps, rng), periods, games, rng)
+
+
+def _ratings(table: _Table, periods: int, games: int, rng: torch.Generator) -> dict[str, Estimate]:
     k = len(table.names)
     outcomes = [[table.fooled(j, p).numpy() for j in range(k)] for p in range(k)]
     makers, judges = [Player() for _ in range(k)], [Player() for _ in range(k)]
@@ -156,6 +165,29 @@ def skill_ratings(
     return {
         name: Estimate(player.rating, n=count, method=words.format(player.deviation))
         for name, player in zip(table.names, makers, strict=True)
+    }
+
+
+def all_games(
+    real: Array,
+    players: Mapping[str, Array],
+    *,
+    steps: int = 200,
+    rng: torch.Generator | None = None,
+) -> dict[str, Estimate]:
+    """The first player's part in a duel with the second, in the tournament and in its ratings.
+
+    The three functions above train the same discriminators when they are given the same `rng`:
+    here they are trained once.
+    """
+    rng = generator(rng)
+    table = _seated(real, players, None, steps, rng)
+    first = table.names[0]
+    two = _Table(table.names[:2], table.real, table.samples[:2], table.judges[:2])
+    return {
+        "adversarial_metric": _duel(two),
+        "tournament_win_rate": _win_rates(table)[first],
+        "skill_rating": _ratings(table, 10, 10, rng)[first],
     }
 
 

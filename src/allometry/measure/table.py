@@ -22,6 +22,8 @@ from allometry.measure.catalogue import ENTRIES
 from allometry.measure.entry import Entry
 from allometry.measure.features import Features
 from allometry.measure.inputs import Array, tensor
+from allometry.measure.threads import SMALL, one_thread
+from allometry.measure.verdict import Verdict, judge
 
 
 @final
@@ -44,10 +46,17 @@ class Score:
 @final
 @dataclass(frozen=True)
 class Scores:
-    """All measures that could be taken, and why the others could not."""
+    """All measures that could be taken, why the others could not, and what they come to.
+
+    Args:
+        rows: The measures.
+        skipped: Why others were left out.
+        verdict: One sentence with its reasons; none where too little was measured.
+    """
 
     rows: list[Score]
     skipped: dict[str, str]
+    verdict: Verdict | None = None
 
     def __getitem__(self, name: str) -> Estimate:
         for row in self.rows:
@@ -56,8 +65,12 @@ class Scores:
         raise KeyError(name)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """`{name: {"value", "se", "lo", "hi", "features", ...}}`."""
-        return {row.name: row.to_dict() for row in self.rows}
+        """`{name: {"value", "se", "lo", "hi", "features", ...}}`, and `verdict` among them.
+
+        The verdict has the same five keys, which are empty, and `kind`, `summary`, `reasons`.
+        """
+        found = {row.name: row.to_dict() for row in self.rows}
+        return found if self.verdict is None else {"verdict": self.verdict.to_dict()} | found
 
 
 def score(
@@ -96,7 +109,8 @@ def score(
     tensor(real, "real")
     tensor(samples, "samples")
     case = Case(real, samples, labels, sample_labels, training, rivals or {}, space, effort, seed)
-    _ = case.pair  # features that fail, fail here
+    x, y = case.pair  # features that fail, fail here
+    small = max(tensor(real, "real").numel(), x.numel()) + y.numel() < SMALL
     wanted = [e for e in ENTRIES if only is None or any(e.matches(name) for name in only)]
     known = ", ".join(name for e in ENTRIES for name in e.names)
     require(len(wanted) > 0, "only", "name measures", list(only or []), f"There are: {known}.")
@@ -105,11 +119,13 @@ def score(
     for entry in wanted:
         if watch is not None:
             watch(entry.names[0])
-        taken, why = take(entry, case)
+        with one_thread(small):
+            taken, why = take(entry, case)
         rows += [row for row in taken if only is None or any(row.name.startswith(o) for o in only)]
         if why:
             skipped[entry.names[0]] = why
-    return Scores(rows, skipped)
+    verdict = judge({row.name: row.estimate for row in rows}, x, y)
+    return Scores(rows, skipped, verdict)
 
 
 def take(entry: Entry, case: Case) -> tuple[list[Score], str]:
