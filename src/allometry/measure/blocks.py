@@ -29,7 +29,11 @@ def centred(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> tuple[Tensor, T
 
 
 def squared_distances(a: Float[Tensor, "n d"], b: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
-    r"""$\|a_i - b_j\|^2$ by one product of matrices; rounded up to 0 where it would be less."""
+    r"""$\|a_i - b_j\|^2$ by one product of matrices; rounded up to 0 where it would be less.
+
+    Both are centred first: what they have in common would only cost digits.
+    """
+    a, b = centred(a, b)
     out = torch.addmm((b * b).sum(1)[None, :], a, b.T, alpha=-2)
     return out.add_((a * a).sum(1)[:, None]).clamp_(min=0)
 

@@ -22,14 +22,13 @@ class Classifier(nn.Module):
         width: Features before the logits.
     """
 
-    centre: Tensor
+    centre: Tensor  # both in float64: an offset must not cost the data their digits
     scale: Tensor
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: int = 64) -> None:
         super().__init__()
         self.shape, self.classes, self.width = shape, classes, width
-        self.register_buffer("centre", torch.zeros(shape))
-        self.register_buffer("scale", torch.ones(shape))
+        self.standardise(torch.zeros(shape), torch.ones(shape))
         if len(shape) == 3 and min(shape[1:]) >= 4:
             down = [(size + 1) // 2 for size in shape[1:]]
             down = [(size + 1) // 2 for size in down]
@@ -53,10 +52,15 @@ class Classifier(nn.Module):
             )
         self.head = nn.Linear(width, classes)
 
+    def standardise(self, centre: Tensor, scale: Tensor) -> None:
+        """Take inputs in units of `scale` from `centre`."""
+        for name, value in (("centre", centre), ("scale", scale)):
+            self.register_buffer(name, value.double().expand(self.shape).clone())
+
     def embed(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n w"]:
         """The features before the logits."""
-        x = x.to(self.centre.dtype).reshape(len(x), *self.shape)
-        return self.trunk((x - self.centre) / self.scale)
+        x = (x.reshape(len(x), *self.shape).double() - self.centre) / self.scale
+        return self.trunk(x.to(self.head.weight.dtype))
 
     def forward(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
         """Logits."""
@@ -98,7 +102,7 @@ def fit_classifier(
         decay: Weight decay.
         rng: Draws weights and batches.
     """
-    x = tensor(data, "data").float()
+    x = tensor(data, "data").double()
     x = x[:, None] if x.ndim == 3 else x
     y = as_tensor(labels).long().reshape(-1)
     y = class_labels(y, len(x)) if classes is None else y
@@ -108,10 +112,10 @@ def fit_classifier(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(whole_seed(rng))
         model = Classifier(tuple(x.shape[1:]), count, width).float()
-    model.centre.copy_(x.mean(0))
     # A pixel that hardly varies must not blow up: its scale is at least 5 % of the typical one.
     spread = x.std(0)
-    model.scale.copy_(spread.clamp(min=max(1e-12, 0.05 * float(spread.pow(2).mean().sqrt()))))
+    typical = float(spread.pow(2).mean().sqrt())
+    model.standardise(x.mean(0), spread.clamp(min=0.05 * typical if typical > 0 else 1.0))
     train(model, x, y, steps=steps, batch=batch, lr=lr, decay=decay, rng=rng)
     return model
 

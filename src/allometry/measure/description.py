@@ -55,14 +55,17 @@ def description_length(
     x, y = pair(real, samples, features=features)
     require_spread(y, "samples")
     rng = generator(rng)
-    a, b = x.double().numpy(), subset(y, most, rng).double().numpy()
+    # An offset would cost digits, and the fit's own tolerances are in units of the data.
+    centre, unit = y.double().mean(0), float(y.double().std(0).max())
+    x, y = ((s.double() - centre) / unit for s in (x, y))
+    a, b = x.numpy(), subset(y, most, rng).numpy()
     d, m, seed = b.shape[1], len(b), whole_seed(rng)
     # Each component needs rows to stand on; the ridge is the square of a thousandth of the spread.
     ridge = 1e-6 * float(b.var(0).mean())
     fitted = [_mixture(b, k, ridge, seed) for k in components if k == 1 or m >= 10 * k]
     lengths = [-g.score(b) * m + 0.5 * _parameters(g) * math.log(m) for g in fitted]
     best = fitted[int(np.argmin(lengths))]
-    bits = -best.score_samples(a) / (d * math.log(2)) - math.log2(bin_width)
+    bits = -best.score_samples(a) / (d * math.log(2)) - math.log2(bin_width / unit)
     kind = "full" if best.covariance_type == "full" else "diagonal"
     return interval.mean(bits, f"mixture of {best.n_components}, {kind}; given the samples")
 

@@ -208,6 +208,9 @@ def different_bins(
     model: Any = MiniBatchKMeans(
         bins, n_init="auto", random_state=whole_seed(rng), batch_size=1024
     )
+    # k-means takes products of uncentred rows.
+    centre, unit = first.double().mean(0), float(first.double().std(0).max()) or 1.0
+    first, second, y = ((s.double() - centre) / unit for s in (first, second, y))
     model.fit(first.numpy())
     a = np.bincount(model.predict(second.numpy()), minlength=bins)
     b = np.bincount(model.predict(y.numpy()), minlength=bins)

@@ -73,8 +73,8 @@ def random_network(real: Array, width: int = 64, seed: int = 0) -> Features:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Classifier(tuple(x.shape[1:]), 2, width).float()
-    model.centre.copy_(x.mean())
-    model.scale.copy_(x.std().clamp(min=1e-12))
+    spread = x.double().std()
+    model.standardise(x.double().mean(), spread if float(spread) > 0 else torch.ones(()))
     return Features(f"random network({width}, seed {seed})", model.embed)
 
 

@@ -50,8 +50,8 @@ def _seated(
     for name, samples in players.items():
         x, y = pair(real, samples, rows=8, features=features)
         if rows is None:
-            rows = halves(x.float(), rng)
-        train_y, test_y = halves(y.float(), rng)
+            rows = halves(x, rng)
+        train_y, test_y = halves(y, rng)
         size = min(len(rows[0]), len(train_y))
         data = torch.cat([train_y[:size], rows[0][:size]])
         labels = torch.cat([torch.zeros(size), torch.ones(size)]).long()
@@ -215,8 +215,8 @@ def relative_discriminative_scores(
     areas: list[ndarray] = []
     for name, samples in players.items():
         x, y = pair(real, samples, rows=8, features=features)
-        held, rows = halves(y.float(), rng)
-        data = torch.cat([rows, x.float()])
+        held, rows = halves(y, rng)
+        data = torch.cat([rows, x])
         labels = torch.cat([torch.zeros(len(rows)), torch.ones(len(x))]).long()
         judge = table.judges[table.names.index(name)]
         area = judge.probabilities(held)[:, 1] / 2

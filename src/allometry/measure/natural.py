@@ -63,6 +63,8 @@ def filter_responses(data: Array) -> Float[Tensor, " n"]:
     energy = torch.zeros(n, dtype=torch.float64)
     bank = [_gabor(scale, angle * math.pi / 4) for scale in (2.5, 5.0) for angle in range(4)]
     flat = (x - x.mean((2, 3), keepdim=True)).reshape(n * c, 1, h, w)
+    # A constant image has no energy; it counts for 1e-24 of what the others have.
+    least = 1e-24 * float(flat.pow(2).mean()) or 1e-300
     for even, odd in bank:
         pad = even.shape[-1] // 2
         pad = min(pad, h - 1, w - 1)
@@ -70,7 +72,7 @@ def filter_responses(data: Array) -> Float[Tensor, " n"]:
         if min(z.shape[2:]) < even.shape[-1]:
             continue
         response = sum(functional.conv2d(z, part[None, None]).pow(2) for part in (even, odd))
-        energy += torch.as_tensor(response).reshape(n, -1).mean(1).clamp(min=1e-30).log()
+        energy += torch.as_tensor(response).reshape(n, -1).mean(1).clamp(min=least).log()
     return energy / len(bank)
 
 

@@ -52,11 +52,17 @@ def wasserstein(
     cost = squared_distances(x, y)
     cost = cost if p == 2 else cost.sqrt()
     n, m = cost.shape
+    # The solver's tolerances are absolute: it gets costs of at most 1.
+    unit = float(cost.max()) or 1.0
     value, log = ot.emd2(
-        np.full(n, 1 / n), np.full(m, 1 / m), cost.numpy(), log=True, numItermax=10_000_000
+        np.full(n, 1 / n),
+        np.full(m, 1 / m),
+        (cost / unit).numpy(),
+        log=True,
+        numItermax=10_000_000,
     )
     words = f"exact at n = {n}, m = {m}; dual potentials; about the expectation at these sizes"
-    found = interval.influence(float(value), log["u"], log["v"], method=words)
+    found = interval.influence(float(value) * unit, log["u"] * unit, log["v"] * unit, method=words)
     return _root(found, p)
 
 
@@ -143,7 +149,7 @@ def _root(powered: Estimate, p: int) -> Estimate:
     if p == 1:
         return interval.transformed(powered, lambda v: v, 1.0, floor=0.0)
     top = math.sqrt(max(powered.value, 0.0))
-    slope = 0.5 / max(top, 1e-12)
+    slope = 0.5 / top if top > 0 else 0.0
     return interval.transformed(powered, lambda v: math.sqrt(max(v, 0.0)), slope, floor=0.0)
 
 
@@ -168,8 +174,9 @@ def wasserstein_critic(
     """
     x, y = pair(real, samples, rows=4, features=features)
     rng = generator(rng)
+    x, y = centred(x.double(), y.double())
     scale = float(torch.cat([x, y]).std()) or 1.0
-    x, y = (x - x.mean(0)).float() / scale, (y - x.mean(0)).float() / scale
+    x, y = (x / scale).float(), (y / scale).float()
     (a, a_held), (b, b_held) = halves(x, rng), halves(y, rng)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(whole_seed(rng))
