@@ -173,3 +173,34 @@ def test_what_a_pixel_keeps_is_what_it_would_compute(colours):
 def test_misuse_is_told():
     with pytest.raises(InputError, match="rnn, lstm or gru"):
         Recurrent(V, 4, cell="elman")
+
+
+@pytest.mark.parametrize("side", ["left", "right", "both"])
+def test_padding_on_either_side_is_skipped(make, side):
+    """On the right it was read in place of the text, without a word."""
+    model, x = make().eval(), tokens()
+    before, after = {"left": (3, 0), "right": (0, 4), "both": (2, 3)}[side]
+    padding = torch.zeros(3, 12, dtype=torch.bool)
+    padding[1, :before] = True
+    padding[1, 12 - after :] = True
+    whole, cache = model(x, padding=padding), model.new_cache()
+    torch.testing.assert_close(whole[[0, 2]], model(x)[[0, 2]])
+    alone = x[1:2, before : 12 - after]
+    torch.testing.assert_close(whole[1:2, before : 12 - after], model(alone))
+    # What comes next follows the text, not the padding.
+    model(x, cache=cache, padding=padding)
+    more = model(x[:, :1], cache=cache)
+    joined = torch.cat([alone, x[1:2, :1]], 1)
+    torch.testing.assert_close(more[1:2], model(joined)[:, -1:])
+
+
+def test_a_row_of_padding_only_disturbs_nobody(make):
+    model, x = make().eval(), tokens()
+    padding = torch.zeros(3, 12, dtype=torch.bool)
+    padding[1] = True
+    out, cache = model(x, padding=padding), model.new_cache()
+    assert torch.isfinite(out).all()
+    torch.testing.assert_close(out[[0, 2]], model(x)[[0, 2]])
+    model(x, cache=cache, padding=padding)
+    more = model(x[:, :1], cache=cache)
+    torch.testing.assert_close(more[1:2], model(x[1:2, :1]))

@@ -90,3 +90,18 @@ def test_a_transformer_learns_to_tell_what_follows():
         optimiser.step()
     assert first > 0.5
     assert loss.item() < 0.3  # chance is 0.69; a parted half fits by accident now and then
+
+
+@pytest.mark.parametrize("b", [2, 3, 4, 5, 7])
+def test_small_batches_have_both_labels_equally_often(b):
+    """Of two windows both were parted, always."""
+    windows = torch.arange(6 * b).view(b, 6)
+    labels = []
+    for seed in range(400):
+        tokens, follows = pair(windows, 100, rng(seed))
+        own = (tokens[:, 5:] == windows[:, 3:]).all(1)
+        assert torch.equal(own, follows == 1)
+        labels.append(follows.double().mean())
+    share = torch.stack(labels)
+    # 5 standard errors of a batch's share, which is at most 1/2 away from 1/2.
+    assert abs(share.mean() - 0.5) < 5 * 0.5 / 400**0.5

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from allometry._core.errors import require
-from allometry.models.window import History, initialise, silenced
+from allometry.models.window import History, initialise
 
 
 @final
@@ -60,8 +60,7 @@ class FiniteMemory(nn.Module):
     ) -> Float[Tensor, "b n v"]:
         """Logits of the token after each; see `Recurrent.forward` for the arguments."""
         cache = self.new_cache() if cache is None else cache
-        frames = silenced(self.table(tokens).mT, padding)
-        x = F.gelu(self.first(cache.extend(0, frames))).mT
+        x = F.gelu(self.first(cache.extend(0, self.table(tokens).mT, padding))).mT
         for layer in self.middle:
             x = x + F.gelu(layer(x))
         return self.readout(x)
@@ -134,7 +133,7 @@ class CausalConvolution(nn.Module):
         cache = self.new_cache() if cache is None else cache
         x = self.table(tokens).mT
         for layer, (gate, mix) in enumerate(zip(self.gates, self.mixes, strict=True)):
-            a, b = gate(cache.extend(layer, silenced(x, padding))).chunk(2, 1)
+            a, b = gate(cache.extend(layer, x, padding)).chunk(2, 1)
             x = x + mix(a.tanh() * b.sigmoid())
         return self.readout(self.norm(x.mT))
 

@@ -86,8 +86,8 @@ class Recurrent(nn.Module):
         Args:
             tokens: Token ids.
             cache: From `new_cache`; then only the tokens not yet read need be given.
-            padding: True where `tokens` are padding, before the beginning; only for the first
-                tokens of a cache.
+            padding: True where `tokens` are padding, on either side: the cell skips them, and a
+                row of nothing else leaves the memory empty; only for the first tokens of a cache.
         """
         x = self.table(tokens)
         if padding is not None:
@@ -106,18 +106,21 @@ class Recurrent(nn.Module):
         require(
             cache is None or cache.hidden is None, "padding", "come with the first tokens", "later"
         )
-        lengths = (~padding).sum(1)
-        n = x.shape[1]
+        n, lengths = x.shape[1], (~padding).sum(1)
         # Rows begin at once for the cell, and are put back where they stood for the caller.
-        place = (torch.arange(n) + (n - lengths)[:, None]) % n
+        place = padding.long().argsort(dim=1, stable=True)
         moved = x.gather(1, place[:, :, None].expand_as(x))
-        packed = pack_padded_sequence(moved, lengths, batch_first=True, enforce_sorted=False)
+        # A row of padding only is given one step, which is forgotten again.
+        steps = lengths.clamp(min=1).cpu()
+        packed = pack_padded_sequence(moved, steps, batch_first=True, enforce_sorted=False)
         out, hidden = self.layers(packed)
         out, _ = pad_packed_sequence(out, batch_first=True, total_length=n)
+        read = (lengths > 0).to(out.dtype)[:, None]
         if cache is not None:
-            cache.hidden = hidden if isinstance(hidden, tuple) else (hidden,)
-        back = (torch.arange(n) - (n - lengths)[:, None]) % n
-        return self.readout(out.gather(1, back[:, :, None].expand_as(out)))
+            kept = hidden if isinstance(hidden, tuple) else (hidden,)
+            cache.hidden = tuple(h * read for h in kept)
+        back = place.argsort(1)[:, :, None].expand_as(out)
+        return self.readout((out * read[:, None]).gather(1, back))
 
     def new_cache(self) -> State:
         """An empty memory for `model(tokens, cache=cache)`."""

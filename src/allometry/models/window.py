@@ -8,6 +8,7 @@ from typing import final
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 @final
@@ -24,25 +25,33 @@ class History:
         self.reaches = reaches
         self.past: list[Tensor | None] = [None] * len(reaches)
 
-    def extend(self, layer: int, frames: Float[Tensor, "b c n"]) -> Float[Tensor, "b c m"]:
-        """The new frames behind the past the layer looks at; zeros before the beginning."""
+    def extend(
+        self,
+        layer: int,
+        frames: Float[Tensor, "b c n"],
+        padding: Bool[Tensor, "b n"] | None = None,
+    ) -> Float[Tensor, "b c m"]:
+        """The new frames behind the past the layer looks at; zeros before the beginning.
+
+        Padding is zeros too, like what precedes the beginning; where it comes last, what is
+        remembered are the frames before it.
+        """
         reach, old = self.reaches[layer], self.past[layer]
         if old is None:
             old = frames.new_zeros(*frames.shape[:2], reach)
-        joined = torch.cat([old, frames], 2)
-        self.past[layer] = joined[:, :, joined.shape[2] - reach :]
+        if padding is not None:
+            frames = frames.masked_fill(padding[:, None], 0.0)
+        joined = kept = torch.cat([old, frames], 2)
+        if padding is not None:
+            text = functional.pad(~padding, (reach, 0), value=True)
+            order = text.long().argsort(dim=1, stable=True)
+            kept = joined.gather(2, order[:, None].expand_as(joined))
+        self.past[layer] = kept[:, :, kept.shape[2] - reach :]
         return joined
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Keep, repeat or reorder the batch rows."""
         self.past = [None if x is None else x[rows] for x in self.past]
-
-
-def silenced(
-    x: Float[Tensor, "b c n"], padding: Bool[Tensor, "b n"] | None
-) -> Float[Tensor, "b c n"]:
-    """Frames with zeros at padding, which then is like what precedes the beginning."""
-    return x if padding is None else x.masked_fill(padding[:, None], 0.0)
 
 
 def initialise(module: nn.Module, rng: torch.Generator | None) -> None:

@@ -104,14 +104,25 @@ def pair(windows: Int[Tensor, "b n"], first: int, rng: torch.Generator) -> Pairs
     require(b >= 2, "pair.windows", "be at least 2", b)
     require(n % 2 == 0, "pair.windows", "have an even number of symbols", n)
     left, right = windows.chunk(2, 1)
-    # Exactly half: one alone that is to be parted would have nobody to change with.
-    parted = torch.randperm(b, generator=rng)[: max(2, b // 2)]
+    parted = torch.randperm(b, generator=rng)[: _half(b, rng)]
     follows = torch.ones(b, dtype=torch.int64)
     follows[parted] = 0
     right = right.clone()
     right[parted] = windows.chunk(2, 1)[1][parted.roll(1)]
     mark = windows.new_full((b, 1), first)
     return Pairs(torch.cat([mark, left, mark + 1, right], 1), follows)
+
+
+def _half(b: int, rng: torch.Generator) -> int:
+    """How many of b are parted: half of them, where that is no whole number so in the mean.
+
+    One alone that is to be parted would have nobody to change with, so of two or three it is two
+    or none.
+    """
+    if b >= 4 and b % 2 == 0:
+        return b // 2
+    drawn = float(torch.rand((), generator=rng))
+    return 2 * (drawn < b / 4) if b < 4 else b // 2 + (drawn < 0.5)
 
 
 def next_passage(model: nn.Module, given: Pairs) -> Float[Tensor, ""]:
