@@ -9,7 +9,11 @@ from scipy.integrate import solve_ivp
 
 from allometry import InputError
 from allometry.models import flows
+from allometry.models.flows import networks
 from allometry.models.flows.ode import integrate
+from allometry.targets import points
+from allometry.train.budget import count_parameters
+from allometry.train.schedule import warmup_decay
 
 
 def shaken(module, seed=0, size=0.4):
@@ -187,3 +191,54 @@ def test_temperature_narrows():
 def test_mistakes_are_told(make, said):
     with pytest.raises(InputError, match=said):
         make()
+
+
+@pytest.mark.parametrize(
+    ("dim", "width", "context"), [(2, 12, 0), (3, 7, 0), (5, 3, 0), (4, 9, 2), (1, 4, 3)]
+)
+def test_the_size_of_a_masked_network_counts_what_can_move(dim, width, context):
+    """Masked weights were 26 to 47 % of N. A weight is free if some loss has a slope in it."""
+    net = shaken(networks.MaskedMLP(dim, 2, width, 2, context), size=2.0)
+    rng = torch.Generator().manual_seed(1)
+    x = 3 * torch.randn(4000, dim, generator=rng)
+    c = torch.randn(4000, context, generator=rng) if context else None
+    out = net(x, c)
+    # Random weights of the outputs: no two slopes cancel.
+    (out * torch.randn(out.shape, generator=rng)).sum().backward()
+    moves = sum(int((p.grad != 0).sum()) for p in net.parameters())
+    N = count_parameters(net)[0]
+    with torch.device("meta"):
+        assert count_parameters(networks.MaskedMLP(dim, 2, width, 2, context))[0] == N
+    assert (net.masked > 0) == (dim > 1)
+    # Units that are off everywhere have no slope: some of the free ones may be missing, none may
+    # be too many.
+    assert 0.6 * N <= moves <= N
+
+
+def test_no_unit_of_a_masked_network_is_blind():
+    """Half of the hidden units of two coordinates saw nothing, and all bent at 0."""
+    for dim, context in ((2, 0), (6, 0), (3, 2)):
+        net = networks.MaskedMLP(dim, 2, 24, 2, context)
+        for i, layer in enumerate(net.layers[:-1]):
+            assert (getattr(net, f"mask{i}").sum(1) > 0).all()
+            assert (layer.bias != 0).all()
+        assert not net.layers[-1].weight.any()  # the flow begins as the identity
+
+
+def test_a_masked_flow_learns_two_moons():
+    """Gap to the true density after 300 steps: 0.61 in the mean over 6 seeds, 1.06 as it was."""
+    target = points.Points(points.TwoMoons(noise=0.05))
+    test = target.split("test").double()
+    true = -target.density.log_prob(test).mean()
+    flow = flows.masked_autoregressive(2, 3, 32)
+    flow.initialise(target.batch(0, size=512, seed=0).double())
+    optimiser = torch.optim.Adam(flow.parameters(), lr=0.005)
+    for step in range(300):
+        for group in optimiser.param_groups:
+            group["lr"] = 0.005 * warmup_decay(step, steps=300, warmup=15)
+        loss = -flow.log_prob(target.batch(step, size=256, seed=0).double()).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    with torch.no_grad():
+        assert -flow.log_prob(test).mean() - true < 0.8

@@ -26,7 +26,8 @@ class Budget:
     """The size of one run.
 
     Args:
-        N: Parameters, embeddings apart.
+        N: Parameters that are free to move, embeddings apart. Weights that a mask holds at 0
+            don't count, though the operations on them do in C.
         N_embedding: Parameters of token table, position table and readout.
         D: Tokens (or examples) seen in training, repeats included.
         C: Floating-point operations of training, counted.
@@ -50,13 +51,15 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
     """Trainable parameters as `(N, N_embedding)`; each shared tensor counts once.
 
     A model names its tables and readout by a method `embedding_parameters()`; one without such a
-    method has no embeddings.
+    method has no embeddings. Weights that a module holds at 0 by a mask (its attribute `masked`
+    says how many) are none.
     """
     everything = {id(p): p.numel() for p in model.parameters()}
     naming = getattr(model, "embedding_parameters", None)
     tables = {id(p): p.numel() for p in naming()} if naming is not None else {}
     embedding = sum(tables.values())
-    return sum(everything.values()) - embedding, embedding
+    masked = sum(int(getattr(part, "masked", 0)) for part in model.modules())
+    return sum(everything.values()) - embedding - masked, embedding
 
 
 @final

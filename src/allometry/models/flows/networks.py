@@ -8,7 +8,7 @@ import math
 from typing import cast, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -60,6 +60,16 @@ def draw(module: nn.Module, rng: torch.Generator | None) -> None:
                 p.normal_(0.0, p[0].numel() ** -0.5, generator=rng)
 
 
+@torch.no_grad()
+def _bend(layer: nn.Linear, rng: torch.Generator) -> None:
+    """Let each unit of a layer bend at a place drawn as data are, not all of them at 0.
+
+    Of a single input a network could else tell nothing but the sign.
+    """
+    places = torch.randn(layer.weight.shape, generator=rng)
+    layer.bias.copy_(-(layer.weight * places).sum(1))
+
+
 @final
 class MLP(nn.Module):
     """A plain network with `depth` hidden layers, whose last layer is 0 at the start.
@@ -92,12 +102,7 @@ class MLP(nn.Module):
         first, last = self.layers[0], self.layers[-1]
         nn.init.zeros_(last.weight)  # pyright: ignore[reportArgumentType]
         if first.weight.device.type != "meta":
-            with torch.no_grad():
-                # Each unit bends at a place drawn as data are, not all of them at 0: of a single
-                # input a network could else tell nothing but the sign.
-                weight, bias = cast("Tensor", first.weight), cast("Tensor", first.bias)
-                places = torch.randn(weight.shape, generator=rng)
-                bias.copy_(-(weight * places).sum(1))
+            _bend(cast("nn.Linear", first), rng)
 
     def forward(self, x: Float[Tensor, "n i"]) -> Float[Tensor, "n o"]:
         """The outputs."""
@@ -116,7 +121,8 @@ class MaskedMLP(nn.Module):
     """A network whose outputs for coordinate i see only the coordinates before it (and a context).
 
     The first coordinate's outputs are constants of the context. Hidden units are dealt evenly to
-    the coordinates, and a unit of degree k sees inputs up to k.
+    the coordinates, and a unit of degree k sees inputs up to k. Where there is no context no unit
+    has the degree 0, for it would see nothing.
 
     Args:
         dim: d.
@@ -126,6 +132,9 @@ class MaskedMLP(nn.Module):
         context: c, seen by all.
         rng: Source of the initial weights; `None` means seed 0.
         each: Numbers that come in for each coordinate.
+
+    Attributes:
+        masked: Weights that are held at 0 and are no parameters of the network.
 
     References: `germain2015` section 4.
     """
@@ -142,21 +151,31 @@ class MaskedMLP(nn.Module):
     ) -> None:
         super().__init__()
         require(min(dim, outputs, width, depth) >= 1, "MaskedMLP sizes", "be at least 1", width)
-        self.dim, self.outputs = dim, outputs
-        places = torch.arange(1, dim + 1).repeat_interleave(each)
-        inputs = torch.cat([torch.zeros(context), places])
-        # Degree 0 sees only the context; degree d would be of use to nobody. Where there are fewer
-        # units than coordinates they are spread over all of them.
-        hidden = torch.arange(width) * dim // width
-        last = torch.arange(dim).repeat_interleave(outputs)
-        degrees = [inputs, *[hidden] * depth, last]
+        self.dim, self.outputs, self.masked = dim, outputs, 0
         self.layers = nn.ModuleList()
-        for i, (low, high) in enumerate(itertools.pairwise(degrees)):
-            self.layers.append(nn.Linear(len(low), len(high)))
-            mask = (high[:, None] >= low[None]).to(torch.get_default_dtype())
-            self.register_buffer(f"mask{i}", mask, persistent=False)
+        for i, mask in enumerate(_masks(dim, outputs, width, depth, context, each)):
+            layer = nn.Linear(mask.shape[1], len(mask))
+            self.layers.append(layer)
+            self.masked += mask.numel() - int(mask.sum())
+            shown = mask.to(layer.weight.device, torch.get_default_dtype())
+            self.register_buffer(f"mask{i}", shown, persistent=False)
+        rng = torch.Generator().manual_seed(0) if rng is None else rng
         draw(self, rng)
+        first = cast("nn.Linear", self.layers[0])
+        if first.weight.device.type != "meta":
+            self._thin()
+            for layer in self.layers[0 if each == 1 else 1 : -1]:
+                # Of a one-hot number there is no place between.
+                _bend(cast("nn.Linear", layer), rng)
         nn.init.zeros_(self.layers[-1].weight)  # pyright: ignore[reportArgumentType]
+
+    @torch.no_grad()
+    def _thin(self) -> None:
+        """Weights of 0 at the masks, and as much wider ones beside them as fewer come in."""
+        for i, layer in enumerate(self.layers):
+            weight, mask = cast("Tensor", layer.weight), cast("Tensor", getattr(self, f"mask{i}"))
+            free = mask.sum(1, keepdim=True).clamp(min=1)
+            weight.mul_(mask * (mask.shape[1] / free).sqrt())
 
     def forward(
         self, x: Float[Tensor, "n i"], context: Float[Tensor, "n c"] | None = None
@@ -167,6 +186,23 @@ class MaskedMLP(nn.Module):
             weight, bias = cast("Tensor", layer.weight), cast("Tensor", layer.bias)
             h = F.linear(F.relu(h) if i else h, weight * getattr(self, f"mask{i}"), bias)
         return h.unflatten(1, (self.dim, self.outputs))
+
+
+def _masks(
+    dim: int, outputs: int, width: int, depth: int, context: int, each: int
+) -> list[Bool[Tensor, "o i"]]:
+    """Which input each unit of each layer may see, by degrees."""
+    # On the processor even where a model is only sketched: masked weights are to be counted.
+    with torch.device("cpu"):
+        places = torch.arange(1, dim + 1).repeat_interleave(each)
+        inputs = torch.cat([torch.zeros(context), places])
+        # Degree d would be of use to nobody. Where there are fewer units than degrees they are
+        # spread over all of them.
+        least = 0 if context or dim == 1 else 1
+        hidden = least + torch.arange(width) * (dim - least) // width
+        last = torch.arange(dim).repeat_interleave(outputs)
+        degrees = [inputs, *[hidden] * depth, last]
+        return [high[:, None] >= low[None] for low, high in itertools.pairwise(degrees)]
 
 
 @final
