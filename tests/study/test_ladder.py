@@ -1,10 +1,17 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allometry import InputError
+from allometry._core.spec import Spec
+from allometry.study import Study, recipes
 from allometry.study.ladder import ladder
+from allometry.study.recipes.transformer import TransformerRun
+from allometry.targets import Points, Text
+from allometry.targets.points import TwoMoons
 
 
 @given(lo=st.integers(100, 10**6), decades=st.floats(0.5, 6), rungs=st.integers(2, 20))
@@ -30,14 +37,56 @@ def test_bad_ladders_are_refused_in_words(arguments, words):
 
 
 def test_studies_without_end_are_refused_at_once():
-    import math
-
-    from allometry.study import Study, recipes
-    from allometry.targets import Text
-
     text = Text.from_string("so it goes " * 50)
     for wrong in ({"tokens": math.inf}, {"tokens": math.nan}, {"seeds": 10**7}, {"tokens": 1e300}):
         with pytest.raises(InputError, match="study"):
             Study(text, [recipes.ngram], [1000], **wrong)
     with pytest.raises(InputError, match="at most 1000"):
         ladder(1e3, 1e9, 10**9)
+
+
+LADDERS = {
+    "transformer": (recipes.transformer, lambda: Text.embedded()),
+    "lstm": (recipes.lstm, lambda: Text.embedded()),
+    "mlp": (recipes.mlp, lambda: Text.embedded()),
+    "gan": (recipes.gan, lambda: Points(TwoMoons())),
+    "flow": (recipes.spline_coupling, lambda: Points(TwoMoons())),
+    "quantiser": (recipes.quantiser, lambda: Points(TwoMoons())),
+}
+
+
+@pytest.mark.parametrize("name", LADDERS)
+def test_no_ladder_holds_one_shape_twice(name):
+    """Two rungs of width 48 and depth 2 were fitted as independent runs."""
+    recipe, target = LADDERS[name]
+    sizes = ladder(1e3, 7.48e4, rungs=8)
+    # Finer than any family's shapes: most sizes share one with others.
+    fine = [1000 * 1.04**i for i in range(12)]
+    for asked in (sizes, fine):
+        study = Study(target(), [recipe], asked, seeds=1, tokens=[2e5])
+        rows = [spec.arguments for spec in study.specs()]
+        shapes = {tuple(row.get(k) for k in ("width", "depth", "layers", "K")) for row in rows}
+        assert len(shapes) == len(rows)
+        assert [row["rung"] for row in rows] == list(range(len(rows)))
+        said = study.notes()
+        assert bool(said) == (len(rows) < len(asked))
+        if said:
+            assert f"The {len(asked)} sizes asked for lead to {len(rows)} different" in said[0]
+
+
+def test_runs_that_differ_by_their_rung_alone_are_one():
+    def twice(target, ladder, *, tokens, seeds):
+        once = recipes.transformer(target, ladder, tokens=tokens, seeds=seeds)
+        return [
+            Spec(TransformerRun, **(spec.arguments | {"rung": spec.arguments["rung"] + k}))
+            for k in (0, 1)
+            for spec in once
+        ]
+
+    study = Study(Text.embedded(), [twice], [1e3, 1e4], seeds=2, tokens=[1e4])
+    assert len(study.specs()) == 4
+
+
+def test_families_that_climb_no_ladder_say_nothing():
+    study = Study(Text.embedded(), [recipes.ngram], ladder(1e3, 1e5, rungs=12), seeds=1)
+    assert study.notes() == []

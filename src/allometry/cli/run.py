@@ -162,6 +162,8 @@ def run(
         token = str(study.target.describe().get("token") or "token")
         most = words.many(study.tokens[-1], token)
         say(f"The budget allows {_range(study)}, {most} at most.")
+    for note in study.notes():
+        say(note)
     with claimed(folder, dry_run=dry_run):
         if rates and not dry_run:
             least = words.count(study.ladder[0])

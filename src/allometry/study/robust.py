@@ -8,6 +8,7 @@ members, d dimensions, n rows.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -109,7 +110,12 @@ def contamination(
 
 
 def _over(errors: list[float]) -> Estimate:
-    return mean(np.array(errors), f"Student's, over {len(errors)} data sets")
+    """Their mean, with an interval on the log: no norm is below 0."""
+    found = mean(np.array(errors), f"Student's on the log, over {len(errors)} data sets")
+    if found.value == 0 or found.hi is None:
+        return found
+    factor = math.exp((found.hi - found.value) / found.value)
+    return replace(found, lo=found.value / factor, hi=found.value * factor)
 
 
 def _fit(rules: Rules, data: torch.Tensor, steps: int, scaled: bool) -> torch.Tensor:

@@ -97,13 +97,29 @@ class Study:
         require(runs <= MOST_RUNS, "study", f"have at most {MOST_RUNS:,} runs", runs, fix)
 
     def specs(self) -> list[Spec]:
-        """Every run of the study, each once."""
-        found = [
-            spec
-            for recipe in self.recipes
-            for spec in recipe(self.target, self.ladder, tokens=self.tokens, seeds=self.seeds)
-        ]
-        return list(dict.fromkeys(found))
+        """Every run of the study, each once: two that differ by their rung alone are one."""
+        found: dict[tuple[str, str], Spec] = {}
+        for recipe in self.recipes:
+            for spec in recipe(self.target, self.ladder, tokens=self.tokens, seeds=self.seeds):
+                found.setdefault(_but_rung(spec), spec)
+        return list(found.values())
+
+    def notes(self) -> list[str]:
+        """A sentence for each family of which several of the sizes lead to one model."""
+        asked, said = len(self.ladder), []
+        for recipe in self.recipes:
+            many = recipe(self.target, self.ladder, tokens=self.tokens, seeds=self.seeds)
+            one = recipe(self.target, self.ladder[:1], tokens=self.tokens, seeds=self.seeds)
+            sizes = len({spec.arguments.get("rung") for spec in many})
+            # A family whose sizes don't come from the ladder has several even of a single one.
+            if many and sizes < asked and len({spec.arguments.get("rung") for spec in one}) == 1:
+                family = many[0]().columns.get("family", "family")
+                said.append(
+                    f"The {asked} sizes asked for lead to {sizes} different models of the family "
+                    f"{family}, each of which is trained once. Ask for fewer rungs, or for a "
+                    "wider ladder."
+                )
+        return said
 
     def __repr__(self) -> str:
         """What it is on, its families, its sizes, its data and how often."""
@@ -268,6 +284,13 @@ def _span(values: Sequence[float]) -> str:
     """`1e+03 to 3.4e+05`, or the only one."""
     ends = f"{min(values):.3g}", f"{max(values):.3g}"
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+
+def _but_rung(spec: Spec) -> tuple[str, str]:
+    """What a run is, wherever it stands on its ladder."""
+    plain = spec.to_dict()
+    arguments = {k: v for k, v in plain["arguments"].items() if k != "rung"}
+    return plain["spec"], json.dumps(arguments, sort_keys=True)
 
 
 def default_tokens(target: Target) -> list[float]:

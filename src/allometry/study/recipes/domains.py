@@ -254,7 +254,7 @@ def domains(
             rung=rung,
         )
         for one in target.targets
-        for rung, (width, depth, heads) in enumerate(map(grow, ladder))
+        for rung, (width, depth, heads) in enumerate(dict.fromkeys(map(grow, ladder)))
         for D in sorted(set(tokens))
         for seed in range(seeds)
     ]

@@ -365,7 +365,7 @@ def gan(
             wasserstein=wasserstein,
         )
         for rung, width in enumerate(
-            grow(N, depth, target.dim, noise_size(target)) for N in ladder
+            dict.fromkeys(grow(N, depth, target.dim, noise_size(target)) for N in ladder)
         )
         for D in sorted(set(tokens))
         for seed in range(seeds)

@@ -195,7 +195,7 @@ def _requests(
             seed=seed,
             rung=rung,
         )
-        for rung, (width, depth) in enumerate(grow(family, N) for N in ladder)
+        for rung, (width, depth) in enumerate(dict.fromkeys(grow(family, N) for N in ladder))
         for D in sorted(set(tokens))
         for seed in range(seeds)
     ]

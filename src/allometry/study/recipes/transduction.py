@@ -245,7 +245,7 @@ def transduction(
             seed=seed,
             rung=rung,
         )
-        for rung, (width, depth) in enumerate(grow(kind, N) for N in ladder)
+        for rung, (width, depth) in enumerate(dict.fromkeys(grow(kind, N) for N in ladder))
         for D in sorted(set(tokens))
         for seed in range(seeds)
     ]

@@ -194,7 +194,8 @@ def transformer(
         shortest,
         "Give a longer text or a smaller context.",
     )
-    shapes = [grow(N) for N in ladder]
+    # Two sizes may lead to one shape, which is one rung: twice the same run tells nothing more.
+    shapes = dict.fromkeys(grow(N) for N in ladder)
     return [
         Spec(
             TransformerRun,

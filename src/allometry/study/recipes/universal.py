@@ -296,7 +296,7 @@ def learner(
             seed=seed,
             rung=rung,
         )
-        for rung, (width, depth, heads) in enumerate(grow(N) for N in ladder)
+        for rung, (width, depth, heads) in enumerate(dict.fromkeys(grow(N) for N in ladder))
         for D in sorted(set(tokens))
         for seed in range(seeds)
     ]

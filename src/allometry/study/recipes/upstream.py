@@ -276,7 +276,7 @@ def upstream(
             seed=seed,
             rung=rung,
         )
-        for rung, (width, depth, heads) in enumerate(map(grow, ladder))
+        for rung, (width, depth, heads) in enumerate(dict.fromkeys(map(grow, ladder)))
         for D in sorted(set(tokens))
         for seed in range(seeds)
     ]
