@@ -152,7 +152,7 @@ def test_transfer_is_recovered_from_losses():
         return 1.2 + 200 / N**0.35 + 500 / D**0.35
 
     scratch = al.laws.fit(
-        {"N": N, "D": D, "loss": loss(N, D)}, "chinchilla", bootstrap=0, delta=float("inf")
+        {"N": N, "D": D, "loss": loss(N, D)}, "chinchilla", bootstrap=50, delta=float("inf")
     )
     worth = al.laws.kaplan.effective_data_transferred(D[:40], N[:40])
     law = al.laws.transfer(

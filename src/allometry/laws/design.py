@@ -12,7 +12,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry._core.errors import require
-from allometry.laws.interval import BETWEEN, half_width
+from allometry.laws.interval import BETWEEN, half_width, unseen
 from allometry.laws.law import Law
 from allometry.laws.member import covariance
 
@@ -244,7 +244,9 @@ def _widths(
         gain = (task.goal @ S @ K) ** 2 / (task.sigma2 + np.einsum("pk,pq,qk->k", K, S, K))
         variance = variance - gain
     far = _far(task, seen, nothing=nothing)
-    half = half_width(np.maximum(variance, 0.0), law.noise, law.dof, far, law.drift)
+    runs = len(next(iter(seen.values()))) + (not nothing)
+    variance = np.maximum(variance, 0.0) + unseen(far, runs, len(law.variables))
+    half = half_width(variance, law.noise, law.dof, far, law.drift)
     return 2 * np.sinh(half)
 
 

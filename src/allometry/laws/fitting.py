@@ -188,7 +188,7 @@ def _law(
             )
         members.append(replace(member, draws=sample, how=how, weight=weight))
     first = members[0]
-    params = _estimates(first, table.n)
+    params = estimates(first, table.n)
     backtest = summary(chosen.folds, usual(table))
     warnings = [*table.notes, *_trouble(first, starts)]
     warnings += doubts(first.form, params, table, backtest) + floorless(members)
@@ -225,7 +225,7 @@ def _trouble(member: Member, starts: int) -> list[str]:
     return said
 
 
-def _estimates(member: Member, n: int) -> dict[str, Estimate]:
+def estimates(member: Member, n: int) -> dict[str, Estimate]:
     """Each parameter's value, with standard error and interval from the draws."""
     values = member.form.public(member.theta[None], member.centre)
     if len(member.draws) < 20:

@@ -242,6 +242,29 @@ KNOWN = (8, 0.004)
 """What is known of noise before a run is seen: worth so many runs that show so much of it."""
 
 
+SCANT = 0.09
+"""Log error per e-fold of extrapolation of a law with one degree of freedom: what so few runs
+can't tell of floor and bend, in the mean over power laws with floors and noise of 0.3 to 3 %."""
+
+
+def unseen(
+    distance: Float[ndarray, " k"], configurations: int, variables: int
+) -> Float[ndarray, " k"]:
+    """Variance of the log error of a law of few runs, beyond what their resampling shows.
+
+    Resampling says what would have been fitted had the noise fallen otherwise. Of three or four
+    runs it can say little: the fit goes through them, so there are no residuals to resample, and
+    no backtests. The error grows with the distance and falls with the degrees of freedom.
+
+    Args:
+        distance: How far beyond the runs, in e-folds.
+        configurations: Different runs, seeds counted once.
+        variables: That the law depends on.
+    """
+    dof = max(configurations - variables - 1, 1)
+    return (SCANT * distance / dof) ** 2
+
+
 def drift(
     error: list[Float[ndarray, "..."]],
     variance: list[Float[ndarray, "..."]],

@@ -17,7 +17,7 @@ from allometry._core.estimate import Estimate
 from allometry.laws.backtest import Backtest, Fold, distance
 from allometry.laws.cost import Cost, Path
 from allometry.laws.forms import Form
-from allometry.laws.interval import BETWEEN, Drift, half_width
+from allometry.laws.interval import BETWEEN, Drift, half_width, unseen
 from allometry.laws.member import Member
 from allometry.laws.objective import PLAIN, Objective
 from allometry.laws.table import Table
@@ -143,6 +143,8 @@ class Law:
         """Logs of lower end, value and upper end at points given as logs of the variables."""
         far = np.stack([distance(m.form, logs, self.table.logs) for m in self.members]).max(0)
         mid, below, above = self._spread(logs)
+        few = unseen(far, self.table.configurations, len(self.variables))
+        below, above = below + few, above + few
         lo = mid - half_width(below, self.noise, self.dof, far, self.drift, level)
         hi = mid + half_width(above, self.noise, self.dof, far, self.drift, level)
         return np.stack([lo, mid, hi])

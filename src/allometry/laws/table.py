@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from allometry._core.errors import InputError, require
@@ -84,7 +84,8 @@ def read(
 
     Args:
         data: Columns `loss` and at least one of `N`, `D`, `C`; optionally `loss_se`, `status` and
-            `family`. Others are ignored.
+            `family`. By a column `seed` a run that is listed twice is told from another of the
+            same size. Others are ignored.
         drop_highest: How many of the highest losses to leave out.
         extra: Further columns that a form needs.
     """
@@ -114,6 +115,7 @@ def read(
     present = [name for name in present if np.isfinite(columns[name]).any()]
     require(bool(present), "data", "have numbers in one of N, D, C", "none")
     keep = _usable(data, columns, present, notes)
+    keep = _once(data, columns, keep, notes)
     if drop_highest:
         rows = np.flatnonzero(keep)
         worst = rows[np.argsort(columns["loss"][rows], kind="stable")[-drop_highest:]]
@@ -177,6 +179,31 @@ def _usable(
             )
     require(bool(keep.any()), "data", "have a run with finite, positive columns", "none")
     return keep
+
+
+def _once(
+    data: Any, columns: dict[str, ndarray], keep: ndarray, notes: list[str]
+) -> Bool[ndarray, " n"]:
+    """The rows to keep without those that are another row's run once more.
+
+    It is the same run if size, data, compute, seed, family and loss agree. Other seeds of a size
+    are runs of their own, whose losses differ. Where no seeds are given a loss of fewer than six
+    digits proves nothing: two runs may well round to it.
+    """
+    known = [[str(v) for v in data[name]] for name in ("seed", "family") if name in data]
+    numbers = [columns[name].tolist() for name in sorted(columns)]
+    rounded = "seed" not in data
+    seen: set[tuple[Any, ...]] = set()
+    again = np.zeros(len(keep), bool)
+    for i in np.flatnonzero(keep):
+        loss = float(columns["loss"][i])
+        if rounded and float(f"{loss:.5g}") == loss:
+            continue
+        row = (*(column[i] for column in numbers), *(column[i] for column in known))
+        again[i] = row in seen
+        seen.add(row)
+    _note(notes, again, "are others once more (the same size, data, seed and loss)")
+    return keep & ~again
 
 
 def _note(notes: list[str], rows: ndarray, why: str) -> None:

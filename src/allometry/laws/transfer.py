@@ -3,16 +3,20 @@
 Letters: m parameter vectors at once, p parameters, n runs, v variables.
 """
 
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
+from scipy import special
 
 from allometry._core.errors import require
-from allometry.laws.fitting import fit
+from allometry.laws.fitting import estimates, fit
 from allometry.laws.forms import WIDE, Draws, Form
 from allometry.laws.law import Law
+from allometry.laws.reach import crossing
+from allometry.laws.solve import minimise
 
 
 @final
@@ -75,7 +79,9 @@ def transfer(scratch: Law, *, N: Any, D: Any, loss: Any, **options: Any) -> Law:
     For each fine-tuned run, $D_E$ is the data with which a model of its size would have reached
     its loss from scratch, by `scratch`; $D_T = D_E - D_F$ is what pre-training was worth. Runs
     that pre-training did not help, or whose loss no data reach from scratch, are left out and
-    named in the law's warnings.
+    named in the law's warnings. What is not known of `scratch` is not known of $D_E$ either, of
+    all runs alike: each draw of the result takes the $D_E$ that a bootstrap draw of `scratch`
+    gives, so its intervals hold both.
 
     Args:
         scratch: A law in N and D of models trained from scratch on the same task.
@@ -112,6 +118,7 @@ def transfer(scratch: Law, *, N: Any, D: Any, loss: Any, **options: Any) -> Law:
         int(good.sum()),
     )
     law = fit({"N": n[good], "D": d[good], "loss": worth[good]}, Product(), **options)
+    law = _widened(law, scratch, n[good], d[good], y[good], effective[good])
     if not good.all():
         rows = ", ".join(str(i) for i in np.flatnonzero(~good)[:5])
         law.warnings.append(
@@ -119,3 +126,62 @@ def transfer(scratch: Law, *, N: Any, D: Any, loss: Any, **options: Any) -> Law:
             "them, or no amount of data reaches their loss from scratch."
         )
     return law
+
+
+def _widened(
+    law: Law,
+    scratch: Law,
+    n: Float[ndarray, " n"],
+    d: Float[ndarray, " n"],
+    y: Float[ndarray, " n"],
+    effective: Float[ndarray, " n"],
+) -> Law:
+    """The law with draws that hold the uncertainty of the law from scratch too."""
+    member, spread = law.members[0], len(scratch.members[0].draws)
+    if not len(member.draws):
+        return law
+    if not spread:
+        law.warnings.append(
+            "The law from scratch has no bootstrap draws: its own uncertainty is not in these "
+            "intervals. Fit it with bootstrap=1000."
+        )
+        return law
+    logs = np.stack(
+        [_reached(scratch, *run) for run in zip(n, np.log(y), np.log(effective), strict=True)], 1
+    )
+    worth = np.exp(logs) - d
+    fine = np.isfinite(worth) & (worth > 0)
+    goal = np.log(np.where(fine, worth, 1.0))
+    # A run that a draw can't place says nothing in it; a draw that can place few is no draw.
+    used = fine.sum(1) > member.form.p
+    goal, fine = goal[used], fine[used].astype(float)
+    X = member.at(law.table.logs)
+    starts = np.repeat(member.theta[None], len(goal), 0)
+    found = minimise(
+        member.form, X, goal, starts, weights=fine, delta=law.aim.delta, prior=member.prior
+    ).theta
+    # The first row is the law from scratch itself.
+    shifts = (found[1:] - found[0])[np.arange(len(member.draws)) % max(1, len(found) - 1)]
+    own = _understated(law) * (member.draws - member.theta)
+    whole = _understated(scratch) * shifts
+    wider = replace(member, draws=member.theta + own + whole)
+    return replace(law, members=(wider, *law.members[1:]), params=estimates(wider, law.n))
+
+
+def _understated(law: Law) -> float:
+    """By how much the draws of a law of few runs understate the spread of its parameters.
+
+    Few residuals tell their spread by Student's distribution only. And a robust fit whose
+    threshold lies below the noise goes through p of the runs: their residuals of 0 are resampled
+    with the others.
+    """
+    dof = max(law.n - law.shape.p, 2)
+    factor = float(special.stdtrit(dof, 0.975) / special.ndtri(0.975))
+    return factor * (law.n / dof) ** 0.5 if law.aim.delta < law.noise else factor
+
+
+def _reached(scratch: Law, size: float, loss: float, about: float) -> Float[ndarray, " m"]:
+    """Log data at which the law from scratch, and each draw, comes down to a log loss."""
+    x = about + np.linspace(-9.0, 9.0, 181)
+    logs = scratch.points({"N": size, "D": np.exp(x)})[0]
+    return crossing(x, scratch.curves(logs), loss)
