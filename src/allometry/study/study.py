@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import json
 import math
 import platform
 from collections.abc import Callable, Iterable, Sequence
