@@ -108,6 +108,7 @@ def verdicts(names, seeds, rows, effort=None):
             train, real, made = corrupted(SETS[name], rng, rows)
             for what, samples in made.items():
                 scores = score(real, samples, training=train, only=NAMES, effort=effort, seed=seed)
+                assert scores.verdict is not None
                 found.setdefault((name, *what), Counter())[scores.verdict.kind] += 1
     return found
 
