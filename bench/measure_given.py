@@ -336,7 +336,10 @@ ONE, TWO = rows(FIXED, 40), rows(FIXED, 40, 0.1)
 NEIGHBOURS = Neighbours(
     np.arange(80),
     np.ones(80, dtype=int),
-    sparse.csr_array(np.eye(80)[np.random.default_rng(7).integers(80, size=80)]),
+    # Never a row itself.
+    sparse.csr_array(
+        np.eye(80)[(np.arange(80) + np.random.default_rng(7).integers(1, 80, size=80)) % 80]
+    ),
 )
 
 
