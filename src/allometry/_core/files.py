@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast, final
@@ -46,11 +46,20 @@ LARGEST_JSON = 1 << 28
 """Bytes of a JSON file that are read at most; a plan of a million runs takes a tenth of it."""
 
 _KEY = re.compile(r"[0-9A-Za-z_-]{1,64}")
+_KEYS = re.compile(r"[0-9A-Za-z_-]{1,64}(?:\n[0-9A-Za-z_-]{1,64})*")
 
 
 def is_key(name: object) -> bool:
     """Whether `name` may name a run: letters, digits, `_` and `-`, so no path and no pattern."""
     return isinstance(name, str) and _KEY.fullmatch(name) is not None
+
+
+def are_keys(names: Sequence[object]) -> bool:
+    """Whether all of them are keys; one look at a million of them."""
+    if set(map(type, names)) - {str}:
+        return False
+    text = "\n".join(cast("Sequence[str]", names))
+    return not names or (text.count("\n") == len(names) - 1 and bool(_KEYS.fullmatch(text)))
 
 
 @contextmanager

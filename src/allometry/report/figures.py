@@ -16,7 +16,7 @@ from allometry._core.files import replacing
 from allometry.report import theme, words
 from allometry.report.bands import Series, bands, series
 from allometry.report.judge import Reach
-from allometry.report.runs import Configuration, RunsLike, finished, table
+from allometry.report.runs import Configuration, RunsLike, curves_of, finished, table
 from allometry.report.sentences import named, plural
 from allometry.report.story import Family, Story, tell
 from allometry.report.theme import LIGHT, Spec, layer
@@ -28,6 +28,8 @@ AXES = {
 }
 MOST_POINTS = 600
 MOST_CURVES = 120
+MOST = 1e100
+"""Beyond it a number is none that an axis could show."""
 _DOT = {"filled": True, "opacity": 0.92, "stroke": LIGHT["paper"], "strokeWidth": 1}
 _SILENT = {"clip": True, "aria": False}
 _BAND = {"opacity": 0.15} | _SILENT
@@ -298,18 +300,15 @@ def _panel(points: pd.DataFrame, drawn: pd.DataFrame, found: Series, colour: str
 
 def curves(runs: RunsLike, story: Story, width: int = 720, *, paper: bool = False) -> Spec | None:
     """Validation loss along training, one line for each run, coloured by size; `None` without."""
-    lines = runs.curves()
+    lines = curves_of(runs, MOST_CURVES)
     if not len(lines):
         return None
     frame = table(runs)
     lines = lines.merge(frame[["key", "family", "shape", "N", "seed", "status"]], on="key")
-    lines = lines[(lines["tokens"] > 0) & np.isfinite(lines["loss"]) & (lines["loss"] > 0)]
+    lines = lines[lines["tokens"].between(0, MOST, inclusive="neither")]
+    lines = lines[lines["loss"].between(0, MOST, inclusive="neither")]
     if not len(lines):
         return None
-    keys = lines["key"].drop_duplicates()
-    if len(keys) > MOST_CURVES:
-        keys = keys.iloc[:: math.ceil(len(keys) / MOST_CURVES)]
-        lines = lines[lines["key"].isin(keys)]
     lines = _thinned(lines.sort_values(["key", "tokens"]))
     names = {N: words.count(N) for N in sorted(lines["N"].unique())}
     order = list(dict.fromkeys(names.values()))

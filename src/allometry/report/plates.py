@@ -12,7 +12,7 @@ from allometry.report import families as many
 from allometry.report import figures, judge, theme, words
 from allometry.report.judge import Crossing
 from allometry.report.nesting import depth_against_nesting
-from allometry.report.runs import RunsLike
+from allometry.report.runs import RunsLike, curved
 from allometry.report.sentences import plural, trust
 from allometry.report.sizes import sizes
 from allometry.report.story import Family, Story
@@ -127,12 +127,18 @@ def plates(runs: RunsLike, story: Story) -> Plates:
     )
     for i, family in enumerate(story.families):
         made.panels.append(_panel(made, runs, story, family, i))
+    there = len(curved(runs))
+    each = "one line for each run"
+    if there > figures.MOST_CURVES:
+        each = (
+            f"of up to {figures.MOST_CURVES} runs chosen evenly from {there:,}, one line for each"
+        )
     made.curves = made.draw(
         "learning-curves",
         lambda width: figures.curves(runs, story, width),
         _BOTH,
-        f"Validation loss in {story.unit} along training, one line for each run, coloured by "
-        "size; broken lines did not finish. The first steps may lie above the frame.",
+        f"Validation loss in {story.unit} along training, {each}, coloured by size; "
+        "broken lines did not finish. The first steps may lie above the frame.",
     )
     _game(made, runs, story)
     return made

@@ -93,6 +93,9 @@ def table(runs: RunsLike) -> pd.DataFrame:
     for name in ("key", "family", "target", "shape", "status", "error"):
         # A column that no run has a word in comes as numbers, which take no text.
         frame[name] = frame[name].astype(object).where(frame[name].notna(), "").astype(str)
+    if frame["seed"].isna().any():
+        # A run that failed before it could say anything has none.
+        frame["seed"] = pd.to_numeric(frame["seed"], errors="coerce").fillna(0).astype(int)
     if frame["C"].isna().all():
         # Runs of others often count no FLOPs: six per parameter and token is the usual stand-in.
         frame["C"] = frame["C_6ND"].fillna(6 * frame["N"] * frame["D"])
@@ -177,6 +180,22 @@ def _pooled(losses: ndarray, scoring: ndarray) -> Estimate:
         se = math.sqrt(within) if math.isfinite(within) else None
         method = "of the evaluation; one seed" if se is not None else "one seed"
     return Estimate(float(losses.mean()), se=se, n=n, method=method)
+
+
+def curved(runs: RunsLike) -> list[str]:
+    """Keys of the runs that have a learning curve."""
+    found = getattr(runs, "curved", None)
+    return found() if found is not None else list(runs.curves()["key"].drop_duplicates())
+
+
+def curves_of(runs: RunsLike, most: int) -> pd.DataFrame:
+    """The curves of `most` runs at most, evenly chosen; the files of others are not opened."""
+    keys = curved(runs)
+    keys = keys[:: math.ceil(len(keys) / most)] if len(keys) > most else keys
+    if hasattr(runs, "curved"):
+        return cast("Any", runs).curves(keys)
+    whole = runs.curves()
+    return cast("pd.DataFrame", whole[whole["key"].isin(keys)])
 
 
 def about(runs: RunsLike) -> dict[str, Any]:

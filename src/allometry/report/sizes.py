@@ -60,6 +60,8 @@ def sizes(runs: RunsLike, unit: str, width: int = 720) -> Spec | None:
         for n in names
         for c in best[n]
     ]
+    if not rows:
+        return None  # none of them can be placed on a logarithmic axis
     data = pd.DataFrame(rows)
     order = [labels[n] for n in names]
     hues = [LIGHT[theme.FAMILY_COLOURS[i % len(theme.FAMILY_COLOURS)]] for i in range(len(order))]

@@ -10,7 +10,7 @@ from allometry._core.estimate import Estimate
 from allometry.laws import Law
 from allometry.report import words
 from allometry.report.guards import identified
-from allometry.report.runs import Configuration, RunsLike, finished, table
+from allometry.report.runs import Configuration, RunsLike, about, finished, table
 from allometry.report.sentences import plural
 from allometry.report.story import Story
 
@@ -94,9 +94,18 @@ def _whole(x: float) -> str:
     return f"{x:,.0f}" if x < 1e5 else words.count(x)
 
 
-def runs(study: RunsLike, story: Story) -> Table:
-    """Every run, finished ones by loss; with very many, the best and what failed."""
-    frame = table(study)
+def runs(study: RunsLike, story: Story | None = None) -> Table:
+    """Every run, finished ones by loss; with very many, the best and what failed.
+
+    Args:
+        study: The runs.
+        story: What they tell, where it is known: the table needs no law fitted.
+    """
+    frame, total = table(study), len(study.frame())
+    said = about(study).get("target") or {}
+    unit = story.unit if story is not None else str(said.get("unit") or "nats")
+    token = story.token if story is not None else said.get("token")
+    token = str(token or unit.partition(" per ")[2] or "token")
     frame = frame.sort_values("loss", na_position="first", kind="stable")
     cut = len(frame) > MOST_ROWS
     if cut:
@@ -109,9 +118,9 @@ def runs(study: RunsLike, story: Story) -> Table:
         Head("Seed", kind="num"),
         Head("N", "parameters", "num"),
         Head("Embedding", "parameters", "num", minor=True),
-        Head("D", plural(story.token), "num"),
+        Head("D", plural(token), "num"),
         Head("Compute", kind="num"),
-        Head("Loss", story.unit, "num", sorted="ascending"),
+        Head("Loss", unit, "num", sorted="ascending"),
         Head("± s.e.", "evaluation", "num", minor=True),
         Head("Time", kind="num"),
         Head("Status", kind="tight"),
@@ -139,7 +148,7 @@ def runs(study: RunsLike, story: Story) -> Table:
     caption = (
         f"All {len(rows)} runs"
         if not cut
-        else f"What failed and the best, {MOST_ROWS} of {story.total} runs"
+        else f"What failed and the best, {MOST_ROWS} of {total} runs"
     )
     return Table(caption, heads, tuple(rows))
 

@@ -9,7 +9,7 @@ from allometry.laws import Design, Law, Plan
 from allometry.report import plans, tables, units, words
 from allometry.report.runs import RunsLike
 from allometry.report.sentences import doubts, trust
-from allometry.report.story import Story, tell
+from allometry.report.story import Story
 from allometry.report.tables import Cell, Table
 
 MOST_NOTES = 5
@@ -51,7 +51,7 @@ def runs_table(
     runs: RunsLike, story: Story | None = None, most: int | None = 40
 ) -> RenderableType:
     """The table of runs, best first."""
-    return drawn(tables.runs(runs, story if story is not None else tell(runs)), most)
+    return drawn(tables.runs(runs, story), most)
 
 
 def law_table(law: Law) -> RenderableType:

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from allometry._core.errors import InputError, StorageError
-from allometry._core.files import inside, is_key, is_there, read_json, replacing
+from allometry._core.files import are_keys, inside, is_there, read_json, replacing
 
 _WORDS = ("name", "target", "unit", "kind", "token", "fingerprint", "question")
 
@@ -44,14 +44,11 @@ def _unsound(said: Any) -> str | None:
     target, runs = said.get("target", {}), said.get("runs", [])
     if not isinstance(target, dict):
         return "its target is not an object"
-    if not isinstance(runs, list) or not all(map(is_key, runs)):
+    if not isinstance(runs, list) or not are_keys(runs):
         return "its runs are not a list of keys"
     former = said.get("former", {})
-    if not isinstance(former, dict) or not all(map(is_key, [*former, *former.values()])):
+    if not isinstance(former, dict) or not are_keys([*former, *former.values()]):
         return "its former keys are not a mapping of keys"
-    former = said.get("former", {})
-    if not isinstance(former, dict) or not all(map(is_key, former.values())):
-        return "its former keys are not a table of keys"
     if not isinstance(said.get("versions", {}), dict):
         return "its versions are not an object"
     return _unsound_target(target)

@@ -11,22 +11,28 @@ from typing import Any, final
 import orjson
 
 from allometry._core.errors import StorageError
-from allometry._core.files import again, is_key, is_there, owned, reading, storage
+from allometry._core.files import again, are_keys, is_key, is_there, owned, reading, storage
 
 LONGEST = 1 << 26
 """Bytes that a line may have."""
 
 _NUMBER = frozenset({int, float, type(None)})
 _WORD = frozenset({str, type(None)})
+_SIZES = ("rung", "N", "N_embedding", "D", "D_unique", "C", "C_6ND", "loss_se", "test_loss_se")
+_LOSSES = ("loss", "test_loss", "seconds")
 _KINDS: dict[str, frozenset[type]] = {
     "status": frozenset({str}),
     **dict.fromkeys(("family", "target", "shape", "error", "sample"), _WORD),
-    **dict.fromkeys(("rung", "seed", "N", "N_embedding", "D", "D_unique", "C", "C_6ND"), _NUMBER),
-    **dict.fromkeys(("loss", "loss_se", "test_loss", "test_loss_se", "seconds"), _NUMBER),
+    **dict.fromkeys(_SIZES, _NUMBER),
+    **dict.fromkeys(_LOSSES, _NUMBER),
+    "seed": frozenset({int}),
     "versions": frozenset({dict, type(None)}),
     "measures": frozenset({list, type(None)}),
 }
 """What the columns that every reader relies on may hold; a family's own are not known here."""
+
+LARGEST_NUMBER = 1e100
+"""Of a size, a compute or a loss; beyond it squares and powers of them are no numbers."""
 
 STATUSES = ("done", "failed", "diverged")
 
@@ -115,6 +121,14 @@ class Journal:
         finally:
             os.close(descriptor)
 
+    def stamp(self) -> tuple[int, ...]:
+        """A few numbers that change when the file does."""
+        with storage("read", self.path):
+            if not is_there(self.path):
+                return ()
+            about = self.path.lstat()
+        return about.st_ino, about.st_size, about.st_mtime_ns
+
     def latest(self) -> dict[str, dict[str, Any]]:
         """The last record of each run by its key, in the order of the first ones."""
         return {record["key"]: record for record in self.read()}
@@ -137,14 +151,28 @@ def _sound(records: list[Any]) -> bool:
         if "key" not in names or "status" not in names:
             return False
         columns = dict(zip(names, zip(*map(dict.values, alike), strict=True), strict=True))
-        if not all(map(is_key, columns["key"])):
+        if not are_keys(columns["key"]):
             return False
         for name, allowed in _KINDS.items():
             if name in columns and not set(map(type, columns[name])) <= allowed:
                 return False
         if not set(columns["status"]) <= set(STATUSES):
             return False
+        for name in (*_SIZES, *_LOSSES):
+            numbers = [value for value in columns.get(name, ()) if value]
+            if not numbers:
+                continue
+            ends = (min(numbers), max(numbers), min(map(abs, numbers)))
+            if not all(_plausible(name, end) for end in ends):
+                return False
     return True
+
+
+def _plausible(name: str, value: float) -> bool:
+    """Whether a number can be what it says: sizes are not below 0, none is immense or minute."""
+    if name in _SIZES and value < 0:
+        return False
+    return value == 0 or 1 / LARGEST_NUMBER <= abs(value) <= LARGEST_NUMBER
 
 
 def _unsound(record: Any) -> str | None:
@@ -158,6 +186,9 @@ def _unsound(record: Any) -> str | None:
     for name, allowed in _KINDS.items():
         if name in record and type(record[name]) not in allowed:
             return f"its {name} is of the wrong type"
+    for name in (*_SIZES, *_LOSSES):
+        if record.get(name) is not None and not _plausible(name, record[name]):
+            return f"its {name} is {record[name]:g}"
     if record["status"] not in STATUSES:
         return f"its status is none of {', '.join(STATUSES)}"
     return None

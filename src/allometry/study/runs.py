@@ -1,16 +1,17 @@
 """The runs of a study, read back from its folder."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from allometry._core.errors import AllometryError, InputError, StorageError
-from allometry._core.files import inside, is_there, replacing
+from allometry._core.files import inside, is_there, replacing, storage
 from allometry._core.npz import read_arrays
 from allometry.study import about as said
 from allometry.study.frame import frame
-from allometry.study.journal import Journal
+from allometry.study.journal import STATUSES, Journal
 from allometry.study.schedule import read as read_schedule
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Runs:
                 "Make a study with `allometry run`."
             )
         self.journal = Journal(inside(self.folder, "journal.jsonl"))
+        self._kept: tuple[tuple[int, ...], pd.DataFrame, list[str]] | None = None
 
     def __repr__(self) -> str:
         """Where it is and how far: `Runs('runs/notes': 30 done, 2 waiting)`."""
@@ -66,58 +68,92 @@ class Runs:
 
     def frame(self) -> "pd.DataFrame":
         """One row per run, finished or failed, with the columns of `COLUMNS` first."""
-        return frame(self.journal.batches(), COLUMNS)
+        return self._read()[0].copy(deep=False)
+
+    def _read(self) -> tuple["pd.DataFrame", list[str]]:
+        """The frame, and the names of the measures; read again only when the journal has grown."""
+        stamp = self.journal.stamp()
+        if self._kept is None or self._kept[0] != stamp:
+            names: dict[str, None] = {}
+
+            def batches() -> Iterator[list[dict[str, Any]]]:
+                for batch in self.journal.batches():
+                    for record in batch:
+                        if record.get("measures"):
+                            names.update(dict.fromkeys(map(str, record["measures"])))
+                    yield batch
+
+            made = frame(batches(), COLUMNS)
+            self._kept = (stamp, made, [name for name in names if name in made.columns])
+        return self._kept[1:]
 
     def state(self) -> dict[str, int]:
         """How many runs are done, failed, diverged and waiting."""
-        latest = self.journal.latest()
-        counts = {"done": 0, "failed": 0, "diverged": 0}
-        for record in latest.values():
-            counts[record["status"]] += 1
-        return counts | {"waiting": len(set(self.about["runs"]) - set(latest))}
+        made = self._read()[0]
+        there = made["status"].value_counts()
+        counts = {name: int(there.get(name, 0)) for name in STATUSES}
+        return counts | {"waiting": len(self._waiting(made))}
+
+    def _waiting(self, made: "pd.DataFrame") -> list[str]:
+        """Keys of the runs that are asked for and have not ended."""
+        ended = set(made["key"].tolist())
+        return [key for key in dict.fromkeys(self.about.get("runs", ())) if key not in ended]
 
     def left(self, workers: int = 1) -> float | None:
         """Expected seconds until all runs are done; `None` where no schedule says.
 
         The schedule's seconds of what waits, at the pace of what is done, shared by the workers.
         """
-        latest = self.journal.latest()
+        made = self._read()[0]
+        waiting = self._waiting(made)
+        if not waiting:
+            return 0.0
         expected: dict[str, float] = {}
         try:
             for about in read_schedule(self.folder).values():
                 expected |= about["work"]
         except StorageError:
             return None  # how long it takes is all that a reader wants of it
-        waiting = [key for key in self.about["runs"] if key not in latest]
         if any(key not in expected for key in waiting):
             return None
         done = [
-            (record["seconds"], expected[key])
-            for key, record in latest.items()
-            if key in expected and record.get("seconds")
+            (seconds, expected[key])
+            for key, seconds in zip(made["key"], made["seconds"].astype(float), strict=True)
+            if key in expected and seconds > 0 and expected[key] > 0
         ]
         pace = sum(s for s, _ in done) / sum(e for _, e in done) if done else 1.0
         return sum(expected[key] for key in waiting) * pace / workers
 
     def samples(self) -> dict[str, str]:
         """Generated text by the run's key."""
-        latest = self.journal.latest()
-        return {key: r["sample"] for key, r in latest.items() if r.get("sample")}
+        each = ((r["key"], r.get("sample")) for b in self.journal.batches() for r in b)
+        return {key: sample for key, sample in dict(each).items() if sample}
 
     def measures(self) -> list[str]:
         """Names of the measures that some run has; each is a column, its error `NAME_se`."""
-        latest = self.journal.latest().values()
-        return list(dict.fromkeys(name for r in latest for name in r.get("measures") or ()))
+        return self._read()[1]
 
-    def curves(self) -> "pd.DataFrame":
-        """Validation loss along every training: key, step, tokens, flops, loss."""
+    def curved(self) -> list[str]:
+        """Keys of the runs that have a curve, in the journal's order; no file is opened."""
+        place = inside(self.folder, "curves")
+        if not is_there(place):
+            return []
+        with storage("read", place):
+            names = {path.name for path in place.iterdir()}
+        return [key for key in self._read()[0]["key"] if f"{key}.npz" in names]
+
+    def curves(self, keys: Iterable[str] | None = None) -> "pd.DataFrame":
+        """Validation loss along every training: key, step, tokens, flops, loss.
+
+        Args:
+            keys: Of these runs alone, which have one (`curved`); of all if not given.
+        """
         import pandas as pd
 
         parts = []
-        for key in self.journal.latest():
+        for key in self.curved() if keys is None else keys:
             path = curve_path(self.folder, key)
-            if is_there(path):
-                parts.append(pd.DataFrame({"key": key} | read_arrays(path, _is_curve)))
+            parts.append(pd.DataFrame({"key": key} | read_arrays(path, _is_curve)))
         if not parts:
             return pd.DataFrame(columns=["key", *CURVE])
         return pd.concat(parts, ignore_index=True)
