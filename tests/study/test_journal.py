@@ -15,7 +15,7 @@ records = st.lists(
             "key": st.from_regex(r"[0-9A-Za-z_-]{1,4}", fullmatch=True),
             "status": st.sampled_from(["done", "failed", "diverged"]),
             "word": st.text(max_size=4),
-            "loss": st.floats(0, 9),
+            "loss": st.floats(0, 9, allow_subnormal=False),
         }
     ),
     min_size=1,
@@ -76,12 +76,12 @@ def test_a_long_line_is_found_across_chunks(tmp_path):
 
 
 def test_not_a_number_never_enters(tmp_path):
-    with pytest.raises(ValueError, match="Out of range float"):
+    with pytest.raises(TypeError, match="its loss is nan"):
         Journal(tmp_path / "j").append({"key": "a", "status": "done", "loss": float("nan")})
     assert Journal(tmp_path / "j").read() == []
 
 
-numbers = st.one_of(st.none(), st.integers(-9, 9), st.floats(-9, 9))
+numbers = st.one_of(st.none(), st.integers(0, 9), st.floats(0, 9, allow_subnormal=False))
 text = st.one_of(st.none(), st.text(max_size=3))
 anything = st.one_of(numbers, text, st.booleans())
 lines = st.lists(

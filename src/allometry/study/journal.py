@@ -4,6 +4,7 @@ import contextlib
 import gc
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
@@ -169,10 +170,10 @@ def _sound(records: list[Any]) -> bool:
 
 
 def _plausible(name: str, value: float) -> bool:
-    """Whether a number can be what it says: sizes are not below 0, none is immense or minute."""
+    """Whether a number can be what it says: sizes are not below 0, none immense or subnormal."""
     if name in _SIZES and value < 0:
         return False
-    return value == 0 or 1 / LARGEST_NUMBER <= abs(value) <= LARGEST_NUMBER
+    return value == 0 or sys.float_info.min <= abs(value) <= LARGEST_NUMBER
 
 
 def _unsound(record: Any) -> str | None:
