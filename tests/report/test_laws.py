@@ -1,5 +1,10 @@
 """Charts of one law: each is drawn, holds the law's numbers, and the page stands alone."""
 
+import base64
+import hashlib
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -52,6 +57,18 @@ def test_the_page_needs_nothing_else(law, tmp_path):
     assert "src=" not in text
     assert "href=" not in text
     assert law.backtest.words() in text
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL).group(1)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text).group(1)
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:")
+    assert not re.search(r"<script| style=| on\w+=", text)
+
+
+def test_every_page_has_a_policy():
+    """A page is whatever the package writes with a doctype."""
+    for path in Path(al.__file__).parent.rglob("*"):
+        if path.suffix in (".py", ".html") and "<!doctype html>" in path.read_text().lower():
+            assert "Content-Security-Policy" in path.read_text(), path
 
 
 def test_runs_without_two_budgets_have_a_page_too(tmp_path):

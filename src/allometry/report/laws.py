@@ -15,7 +15,7 @@ from allometry._core.errors import require
 from allometry._core.files import replacing
 from allometry.laws import Law, Plan, profile
 from allometry.report import plans, theme, words
-from allometry.report.page import raised
+from allometry.report.page import page_policy, raised
 from allometry.report.tables import Table, law_table
 from allometry.report.theme import LIGHT, Spec, layer
 
@@ -325,6 +325,7 @@ def write(path: Path | str, law: Law, plan: Plan | None = None) -> Path:
     made = law_table(law)
     parts = [
         "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+        f'<meta http-equiv="Content-Security-Policy" content="{page_policy(_STYLE)}">',
         f"<title>A law of {law.n} runs</title><style>{_STYLE}</style>",
         f"<h1>A law of {law.n} runs</h1><p>{html.escape(law.why)}</p>",
         f"<p><em>{raised(made.equation)}</em></p>{_table(made.table)}",

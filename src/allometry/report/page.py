@@ -162,14 +162,15 @@ def page_style(*more: str) -> str:
     )
 
 
-def page_policy(css: str, js: str) -> str:
+def page_policy(css: str, js: str = "") -> str:
     """A policy under which the page runs its own style and script and can reach nothing else."""
 
     def sha(text: str) -> str:
         return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
+    script = f"script-src 'sha256-{sha(js)}'; " if js else ""
     return (
-        f"default-src 'none'; style-src 'sha256-{sha(css)}'; script-src 'sha256-{sha(js)}'; "
+        f"default-src 'none'; style-src 'sha256-{sha(css)}'; {script}"
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
 
