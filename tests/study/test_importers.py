@@ -424,3 +424,7 @@ def test_an_event_file_that_claims_too_much_is_refused(tmp_path):
     path.write_bytes((1 << 60).to_bytes(8, "little") + bytes(40))
     with pytest.raises(al.InputError, match="TensorBoard event file; got a record"):
         load(path)
+
+
+def test_headers_of_brackets_take_no_longer_than_their_length():
+    assert recognise(["(" * 200_000, "loss", "N (M)"], {})["N"] == ("N (M)", 1e6)

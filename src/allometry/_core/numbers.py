@@ -15,6 +15,9 @@ from numpy import ndarray
 from allometry._core.errors import InputError
 from allometry._core.reading import shown
 
+LONGEST = 400
+"""Characters of the longest number."""
+
 _SUFFIX = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.01}
 _NUMBER = re.compile(r"^([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([kKmMbBgGtT%]?)$")
 _END = r"\s*[kKmMbBgGtT%]?$"
@@ -42,6 +45,8 @@ def number(text: Any, decimal: str = ".") -> float:
     if isinstance(text, int | float):
         return _float(text)
     cleaned = str(text).strip()
+    if len(cleaned) > LONGEST:
+        return math.nan
     if decimal == ",":
         if "," in cleaned and not _DECIMAL.match(cleaned):
             return math.nan
@@ -125,6 +130,8 @@ def _first(found: Mapping[str, Mapping[str, str]], kind: str) -> tuple[str, str]
 
 
 def _kind(cell: str) -> str:
+    if len(cell) > LONGEST:
+        return ""
     if "," in cell:
         if _GROUPED.match(cell):
             return "point" if _TWO_GROUPS.match(cell) else "either"

@@ -49,12 +49,13 @@ def fit(
     law = laws.fit(
         made.columns, form, drop_highest=drop_highest, bootstrap=bootstrap, delta=delta, seed=seed
     )
-    for sentence in made.words():  # after the fit: a failure is told in one line
-        say(sentence)
+    said = made.words()  # told after all is done: a failure is one line
     if report is not None:
         from allometry.report.laws import write
 
-        say(f"Charts: {write(report, law)}")
+        said.append(f"Charts: {write(report, law)}")
+    for sentence in said:
+        say(sentence)
     if json:
         write_json(law.to_dict() | made.to_dict())
     else:

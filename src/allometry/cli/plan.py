@@ -87,15 +87,16 @@ def plan(
     claim = claims.planned(law, planned, unique, unit, token)
     if claim is not None and not claim.supported:
         planned.warnings.insert(0, claim.text)
-    for sentence in made.words():
-        say(sentence)
+    said = made.words()  # told after all is done: a failure is one line
     if report is not None:
         from allometry.report.laws import write
 
-        say(f"Charts: {write(report, law, planned)}")
+        said.append(f"Charts: {write(report, law, planned)}")
     others = {}
     if {"N", "D"} <= set(law.variables) and size is None and tokens is None:
         others = laws.allocations(made.columns, budget, drop_highest=drop_highest)
+    for sentence in said:
+        say(sentence)
     if json:
         approaches = {
             name: {"error": str(a)} if isinstance(a, InputError) else a.to_dict()

@@ -1,6 +1,7 @@
 """Grammars (Lark, regular expressions, JSON schema) for any vocabulary, through llguidance."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
@@ -34,7 +35,7 @@ class Grammar:
         self._source = source
         problem = self._llguidance.LLMatcher.validate_grammar(source, self._tokenizer)
         if problem:
-            raise InputError(f"grammar must be one that can be read; got: {_line(problem)}")
+            raise InputError(f"grammar must be one that can be read; got: {_line(problem)}.")
 
     def start(self) -> Any:
         """A matcher that has read nothing."""
@@ -123,4 +124,6 @@ def _meet(token: bytes, forced: bytes) -> bool:
 
 
 def _line(problem: object) -> str:
-    return " ".join(str(problem).split())[:300]
+    """What is wrong, without the picture of the source below it."""
+    told = re.split(r"\n\s*(?:\d+\s*)?\|", str(problem), maxsplit=1)[0]
+    return " ".join(told.split())[:300].rstrip(" .:")

@@ -70,7 +70,14 @@ class Formula(Form):
         columns = self._natural(theta).T[:, :, None]
         with np.errstate(all="ignore"):
             loss = self.function(**at, **dict(zip(self.letters, columns, strict=True)))
-            return np.log(np.broadcast_to(loss, (len(theta), X.shape[-1])))
+            try:
+                whole = np.broadcast_to(np.asarray(loss, float), (len(theta), X.shape[-1]))
+            except (TypeError, ValueError):
+                raise InputError(
+                    f"formula must give a loss for each run, by broadcasting; {self.name} gives "
+                    f"{type(loss).__name__} of shape {np.shape(loss)}."
+                ) from None
+            return np.log(whole)
 
     def evaluate(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]

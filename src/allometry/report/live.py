@@ -24,7 +24,7 @@ def rungs(records: Mapping[str, Mapping[str, Any]]) -> Table:
     for head in ("N", "D", "done", "failed", "loss", "seconds a run"):
         table.add_column(head, justify="right")
     for (family, N, shape, D), found in sorted(groups.items()):
-        done = [record for record in found if record["status"] == "done"]
+        done = [record for record in found if record.get("status", "done") == "done"]
         losses = [record["loss"] for record in done]
         seconds = [record["seconds"] for record in done if record.get("seconds") is not None]
         table.add_row(

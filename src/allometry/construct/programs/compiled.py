@@ -24,6 +24,9 @@ from allometry.construct.programs.operators import parts
 from allometry.construct.wiring import ONE
 from allometry.models.transformer import Transformer
 
+MOST_TOKENS = 10_000
+"""Tokens of the longest input of a program: attention takes their square."""
+
 
 def program(expr: SequenceOperator, *, alphabet: Sequence[Any], n: int) -> "Program":
     """A transformer that computes `expr` on every input of up to n tokens.
@@ -57,6 +60,7 @@ def program(expr: SequenceOperator, *, alphabet: Sequence[Any], n: int) -> "Prog
     require(len(letters) > 0, "program.alphabet", "have at least one token", letters)
     require(len(set(letters)) == len(letters), "program.alphabet", "name each token once", letters)
     require(n >= 1, "program.n", "be at least 1", n)
+    require(n <= MOST_TOKENS, "program.n", f"be at most {MOST_TOKENS:,}", n)
     return Program(expr, letters, n)
 
 

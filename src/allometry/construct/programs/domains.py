@@ -205,14 +205,26 @@ def is_atom(atoms: tuple[SequenceOperator, ...], node: SequenceOperator) -> bool
 
 def _ordered(values: list[Any]) -> list[Any]:
     unique = list(dict.fromkeys(values))
+    for value in unique:
+        if isinstance(value, int | float | Fraction) and not _finite(value):
+            raise InputError(
+                f"The values of a program must be numbers below 1e308; got {str(value)[:40]}."
+            )
     if all(isinstance(v, int | float | Fraction) for v in unique):
         # By floats, which is fast; numbers too near for them are refused when told apart.
         return sorted(unique, key=float)
     return unique
 
 
+def _finite(value: int | float | Fraction) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
+
+
 def _number(value: Any, node: SequenceOperator) -> Fraction:
-    if not isinstance(value, int | float | Fraction):
+    if not isinstance(value, int | float | Fraction) or not _finite(value):
         raise InputError(
             f"an expression ({node.origin}) must be made of numbers to be added or averaged; got "
             f"{value!r}."

@@ -1,5 +1,6 @@
 """The language: sequence operators and selectors, put together with Python's own operators."""
 
+import math
 import operator
 import sys
 from abc import ABC
@@ -152,8 +153,8 @@ def _either(a: Any, b: Any) -> bool:
 
 def number(value: Any, what: str) -> Fraction:
     """`value` as an exact number, or an error that says what should have been one."""
-    fine = isinstance(value, int | Fraction | float)
-    require(fine, what, "be a number or a sequence operator", value)
+    fine = isinstance(value, int | Fraction | float) and math.isfinite(value)
+    require(fine, what, "be a finite number or a sequence operator", value)
     return Fraction(value)
 
 

@@ -108,7 +108,7 @@ class Imported:
 def plain(name: str) -> tuple[str, float]:
     """A column's name reduced to letters and digits, and the factor of its unit in brackets."""
     factor = 1.0
-    unit = re.search(r"[(\[]\s*([^)\]]+)\s*[)\]]", name)
+    unit = re.search(r"[(\[]([^()\[\]]+)[)\]]", name)
     if unit:
         key = re.sub(r"[^a-z]", "", unit.group(1).lower())
         if key in _UNITS:
