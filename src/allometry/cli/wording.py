@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from allometry._core.reading import exists
+
 _SUBJECT = re.compile(r"^([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?= must )")
 _GIVEN = re.compile(r"\b([A-Za-z_]\w*)=(True|False|None|[\w.+-]*\w)")
 _QUOTED = re.compile(r"('[^']*'|\"[^\"]*\"|`[^`]*`)")
@@ -72,7 +74,7 @@ def _subject(name: str, flags: dict[str, str]) -> str:
     """The option behind `function.argument`, or the argument's name in words."""
     if name in _WHOLE:
         return _WHOLE[name]
-    if Path(name).suffix in _FILES or Path(name).exists():
+    if Path(name).suffix in _FILES or exists(name):
         return name
     first, _, last = name.partition(".")[0], "", name.rpartition(".")[2]
     for part in (last, *_OTHERS.get(last, ()), first):
