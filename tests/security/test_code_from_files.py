@@ -119,6 +119,7 @@ SELECTORS = {
     ("_core/registry.py", "import_module"): "registered names, or a driver's own orders",
     ("study/jobs.py", "import_module"): "FILE.py:function on the command line: code by design",
     ("construct/sequences.py", "run_path"): "FILE.py:function on the command line: code by design",
+    ("targets/images.py", "find_spec"): "scikit-learn, whose file of digits is read",
     ("targets/sources.py", "find_spec"): "modules of the standard library, a fixed list",
     ("study/worker.py", "trusted"): "orders of the driver, over a pipe of its own",
     ("study/prober.py", "trusted"): "orders of the driver, over a pipe of its own",
@@ -186,7 +187,6 @@ def test_nothing_is_ever_unpickled():
 # `getattr` with a name that is not written there: the names come from these places only.
 DYNAMIC = {
     "cli/generate.py": "options of the command, a fixed list",
-    "cli/listing.py": "a subpackage's __all__",
     "construct/certificate.py": "fields of a dataclass",
     "construct/modeling_constructed.py": "names of the class's own buffers",
     "construct/programs/domains.py": "keys or queries",
@@ -200,7 +200,10 @@ DYNAMIC = {
     "models/flows/networks.py": "masks by layer",
     "models/markov.py": "buffers by order",
     "report/bands.py": "N, D, C",
+    "report/__init__.py": "a fixed list of names that load late",
+    "report/guards.py": "N, D, C",
     "report/judge.py": "N, D, C and ends of an interval",
+    "study/cluster.py": "a part of Ray's worker that we name",
     "study/jobs.py": "FILE.py:function on the command line: code by design",
     "study/recipes/cooled.py": "fields of a dataclass",
     "targets/images.py": "train, validation, test",
