@@ -213,6 +213,8 @@ def replacing(path: Path | str, mode: str = "w") -> Iterator[IO[Any]]:
     """
     path = Path(path)
     with storage("write", path):
+        if not path.name:  # "." and "/" have none
+            raise IsADirectoryError(errno.EISDIR, "a folder")
         temporary = path.with_name(f".{path.name[:180]}.{secrets.token_hex(4)}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = again(os.open, temporary, flags, 0o666)

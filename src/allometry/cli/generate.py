@@ -1,5 +1,6 @@
 """`allometry generate`."""
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,8 +102,11 @@ def generate(
     wanted |= {"top_k": top_k, "top_p": top_p, "min_p": min_p, "typical": typical, "eta": eta}
     steps = _strategy(saved, wanted | {"mirostat": mirostat}, regex, lark, schema)
     going = Generation(saved, prompt, steps, n=n, seed=seed, stop=stop or ())
+    # What can't be generated fails at the first token: then that is all that is said.
+    pieces = iter(going)
+    first = next(pieces, None)
     say(who)
-    for piece in going:
+    for piece in () if first is None else chain([first], pieces):
         if not json:
             colour = next(c for edge, c in _COLOURS if piece.surprise < edge)
             shown = Text(piece.text, style=colour if show_surprise else "")

@@ -105,6 +105,9 @@ def next_runs(
         if share <= most:
             ways.append(_greedy(law, task, now, budget, most, budget / share))
     best = min(way.after for way in ways)
+    fix = "Look for runs whose size or loss lies far from the others'."
+    finite = math.isfinite(now) and math.isfinite(best)
+    require(finite, "next_runs", "be asked for a run whose interval is finite", now, fix)
     taken = min((w for w in ways if w.after <= 1.03 * best), key=lambda w: w.spent)
     return replace(taken, why=_why(law, task))
 
