@@ -156,13 +156,14 @@ def critic(rng):
 
 
 def code(rng):
+    real, samples = rows(rng, 150), rows(rng, 150, 0.3)
     with kept(description, "_mixture") as made:
-        found = description.description_length(
-            rows(rng, 150), rows(rng, 150, 0.3), components=(1, 2), rng=seeded(rng)
-        )
+        found = description.description_length(real, samples, components=(1, 2), rng=seeded(rng))
     chosen = next(g for g in made if f"mixture of {g.n_components}," in found.method)
-    nats = -chosen.score(rows(rng, FRESH).numpy())
-    return {"description_length": (found, nats / (3 * math.log(2)))}
+    # The mixture is fitted to samples that are centred and of unit spread.
+    centre, unit = samples.double().mean(0), samples.double().std(0).max()
+    nats = -chosen.score(((rows(rng, FRESH) - centre) / unit).numpy())
+    return {"description_length": (found, nats / (3 * math.log(2)) + math.log2(unit))}
 
 
 CLAY = torch.as_tensor(np.linalg.qr(np.random.default_rng(3).normal(size=(5, 2)))[0].T)

@@ -209,7 +209,7 @@ def backwards():
         (["ring", "--family", "transformer"], "got 'transformer'"),
         (["digits", "--family", "gan", "--family", "vae"], "got 'vae'. Families with another"),
         (["table.csv", "--family", "gan"], "must be of points or images"),
-        (["junk.npy", "--family", "gan"], "must be a .npy array of numbers"),
+        (["junk.npy", "--family", "gan"], "must be a whole array file"),
         (["rnig", "--family", "gan"], "Did you mean ring?"),
         (["games.py:odd_pack"], "must be a multiple of the pack 5; got 96"),
         (["games.py:backwards"], "unroll must be at least 0; got -1"),

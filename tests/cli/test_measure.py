@@ -73,7 +73,7 @@ def test_an_audit(typed):
     [
         (["real.npy"], "SAMPLES must be given beside REAL"),
         (["real.npy", "nowhere.npy"], "must be a file that exists"),
-        (["real.npy", "narrow.npy"], "samples must have 4 features like real; got 3"),
+        (["real.npy", "narrow.npy"], "SAMPLES must have 4 features like real; got 3"),
         (["real.npy", "samples.npy", "--features", "x"], "features must be identity"),
     ],
 )

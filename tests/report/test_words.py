@@ -100,8 +100,8 @@ def test_lists_read_as_sentences(items, text):
 
 def test_a_sentence_names_its_family_without_spoiling_its_name():
     lstm, ngram = (
-        SimpleNamespace(name="lstm", notes=("The law missed.",)),
-        SimpleNamespace(name="ngram", notes=("It is flat.",)),
+        SimpleNamespace(name="lstm", notes=("The law missed.",), claims=()),
+        SimpleNamespace(name="ngram", notes=("It is flat.",), claims=()),
     )
     assert of_family(lstm, "The law missed.") == "LSTM: the law missed."
     assert of_family(ngram, "It is flat.") == "N-gram: it is flat."

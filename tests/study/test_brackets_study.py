@@ -74,7 +74,7 @@ def test_twins_stand_beside_the_construction(runs):
 def test_the_report_shows_depth_against_nesting(runs, tmp_path):
     table = nesting(runs)
     assert table is not None
-    assert [h.text for h in table.heads] == ["Network", "D = 2", "D = 3"]
+    assert [h.text for h in table.heads] == ["Network", "nesting 2", "nesting 3"]
     assert table.rows[0][0].text == "construction, 2 layers"
     page = report.write(tmp_path / "report.html", runs).read_text()
     assert "Depth against nesting" in page

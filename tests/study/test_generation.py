@@ -93,7 +93,7 @@ def test_files_that_are_no_model_are_refused(tmp_path):
         "model": json.dumps({"spec": "os:system", "arguments": {}})
     }
     checkpoint.save_weights(tmp_path / "z.safetensors", _counts(), data)
-    with pytest.raises(InputError, match="must name something of allometry"):
+    with pytest.raises(InputError, match="must name a registered model"):
         study.load(tmp_path / "z.safetensors")
     with pytest.raises(InputError, match="study folder"):
         study.load(tmp_path)

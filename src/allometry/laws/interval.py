@@ -254,7 +254,8 @@ def unseen(
 
     Resampling says what would have been fitted had the noise fallen otherwise. Of three or four
     runs it can say little: the fit goes through them, so there are no residuals to resample, and
-    no backtests. The error grows with the distance and falls with the degrees of freedom.
+    no backtests. The error grows with the distance. It falls with the square of the degrees of
+    freedom: with a dozen runs, residuals and backtests show what is wrong.
 
     Args:
         distance: How far beyond the runs, in e-folds.
@@ -262,7 +263,7 @@ def unseen(
         variables: That the law depends on.
     """
     dof = max(configurations - variables - 1, 1)
-    return (SCANT * distance / dof) ** 2
+    return (SCANT * distance / dof**2) ** 2
 
 
 def drift(
