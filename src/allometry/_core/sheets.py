@@ -55,7 +55,7 @@ def from_rows(rows: Iterable[dict[str, Any]], source: str) -> Sheet:
 
 
 def read_csv(path: Path) -> Sheet:
-    """Columns of a CSV or TSV file; the separator is told by its first line.
+    """Columns of a CSV or TSV file; the first line shows the separator.
 
     A row with more cells than the header has names is a bad one: nobody knows which cell is which.
     """

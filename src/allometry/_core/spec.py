@@ -83,7 +83,7 @@ class Spec:
         return self._identity
 
     def _by_content(self) -> dict[str, Any]:
-        """As `to_dict`, without the places of files whose content is told."""
+        """As `to_dict`, without the paths of files that are identified by content."""
         places, _ = self._located
         gone = places if self.arguments.get("fingerprint") is not None else ()
         kept = {k: v for k, v in self.arguments.items() if k not in gone}

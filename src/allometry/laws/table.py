@@ -84,7 +84,7 @@ def read(
 
     Args:
         data: Columns `loss` and at least one of `N`, `D`, `C`; optionally `loss_se`, `status` and
-            `family`. By a column `seed` a run that is listed twice is told from another of the
+            `family`. A column `seed` distinguishes a run that is listed twice from another of the
             same size. Others are ignored.
         drop_highest: How many of the highest losses to leave out.
         extra: Further columns that a form needs.

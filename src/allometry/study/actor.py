@@ -44,7 +44,7 @@ class Actor:
         try:
             runs = [run | {"spec": self._whole(run["spec"], stored)} for run in order["runs"]]
             folder = self._folder()
-        except Exception as error:  # the driver waits for events and would wait for ever
+        except Exception as error:  # the driver waits for events and would never stop
             for run in order["runs"]:
                 self.worker.tell(failed(error) | {"key": run["key"]})
             self.worker.tell({"event": "ready"})

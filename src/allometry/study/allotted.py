@@ -48,7 +48,7 @@ class Allotted(deque[Bundle]):
         bundles: What was asked for.
         seconds: From now until the last run must have ended.
         workers: Who work at once.
-        costs: What bundles take; it is told what they took.
+        costs: Estimated runtimes of bundles; updated with the measured ones.
         further: Sets of further runs, for time that is left over.
         clock: Seconds.
     """

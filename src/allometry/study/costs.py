@@ -47,7 +47,7 @@ CALLS, PRODUCTS = 1.5e-3, 1.4e-3
 @final
 @dataclass(frozen=True)
 class Kind:
-    """What is told apart: the class of a run's request, and its family."""
+    """What distinguishes costs: the class of a run's request, and its family."""
 
     request: str
     family: str
@@ -159,7 +159,7 @@ def load(workers: int, threads: int) -> Costs:
 
 
 def kind_of(request: Request, *, packed: bool = False) -> Kind:
-    """What a request is told apart by."""
+    """What distinguishes a request."""
     name = type(request).__name__ + (" packed" if packed else "")
     return Kind(name, str(request.columns["family"]))
 

@@ -3,7 +3,7 @@
 Started as a script beside Ray, with the standard library alone. It waits for the end of its input,
 which comes however its starter ends. After a word of parting it only removes Ray's folder; without
 one it ends every process of that Ray first. Ray itself leaves its agents behind when its driver is
-killed, and these live on for ever.
+killed, and these never end.
 
 A process is Ray's if it writes into the folder, whose name is unique to this Ray, and has either
 the folder on its command line or a title that Ray gave it. So nobody else's can be meant.

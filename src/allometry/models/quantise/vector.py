@@ -48,7 +48,7 @@ def nearest(
     """Number of the nearest code and the squared distance to it.
 
     Where two codes are too near to one another for the fast product to tell, the differences
-    themselves decide, so that codes far from the origin or of very different size are told apart.
+    themselves decide: codes far from the origin or of very different size are distinguished.
     """
     # |x - c|^2 = |x|^2 - 2 (x.c - |c|^2 / 2): one product instead of all differences. Its rounding
     # grows with the distance from the origin, which is put in the middle of the codes.
