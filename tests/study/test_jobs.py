@@ -1,5 +1,7 @@
 """From words on the command line to studies."""
 
+import sys
+
 import pytest
 
 from allometry._core.errors import InputError
@@ -43,3 +45,22 @@ def test_counts_are_measured_as_trained_models_are(tmp_path):
     runs = Study(text, [recipes.ngram], ladder=[1000], seeds=1).run(tmp_path / "s")
     assert {"energy_distance", "precision", "recall"} <= set(runs.measures())
     assert runs.frame()["recall"].between(0, 1).all()
+
+
+def test_a_job_file_is_the_one_that_was_named(tmp_path, monkeypatch):
+    """Two files of one name are two jobs, and none passes for an installed module."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for folder, size in (("a", 1000), ("b", 2000)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "sized_job.py").write_text(
+            "import allometry as al\n"
+            "def study():\n"
+            "    text = al.targets.Text.from_string('a small text about little ' * 80)\n"
+            f"    return al.study.Study(text, [al.study.recipes.ngram], ladder=[{size}])\n"
+        )
+    for folder, size in (("a", 1000), ("b", 2000), ("a", 1000)):
+        made = jobs.study(f"{tmp_path / folder / 'sized_job.py'}:study")
+        assert made.ladder == [size]
+    (tmp_path / "json.py").write_text("def study(): ...\n")
+    with pytest.raises(InputError, match="not have the name of an installed module"):
+        jobs.study(f"{tmp_path / 'json.py'}:study")

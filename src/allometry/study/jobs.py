@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from allometry._core.errors import InputError, require
 from allometry._core.spec import Spec
@@ -235,12 +236,31 @@ def ordered_study(
     )
 
 
+_JOB_FILES: set[str] = set()
+"""Names of modules that came from job files."""
+
+
+def _same(module: ModuleType, path: Path) -> bool:
+    """Whether a module was imported from this very file."""
+    place = getattr(module, "__file__", None)
+    return place is not None and Path(place).resolve() == path.resolve()
+
+
 def _from_file(path: Path, function: str) -> Study:
     if not path.is_file():
         raise InputError(f"{path} must be a Python file; got no such file.")
     # Workers import the file's names too, by the same way: its folder on the path.
     sys.path.insert(0, str(path.parent.absolute()))
+    known = sys.modules.get(path.stem)
+    if known is not None and path.stem in _JOB_FILES and not _same(known, path):
+        del sys.modules[path.stem]  # another job file of that name, imported before
+    _JOB_FILES.add(path.stem)
+    importlib.invalidate_caches()
     module = importlib.import_module(path.stem)
+    require(
+        _same(module, path), f"the file {path}", "not have the name of an installed module",
+        path.name, "Rename it.",
+    )  # fmt: skip
     make = getattr(module, function, None)
     if not callable(make):
         raise InputError(f"{path} must define a function {function!r}; got none.")
