@@ -17,11 +17,11 @@ import time
 
 import torch
 
-from allometry.measure.interval import median
+from allometry.measure.uncertainty import median
 from allometry.study.recipes.chebyshev import solve_chebyshev
-from allometry.study.recipes.learning import TEACHERS, teacher_epsilon_rank
-from allometry.study.recipes.stacks import SMALL, STACKS
-from allometry.train.regression import learn_function
+from allometry.study.recipes.polynomial_learning import TEACHERS, teacher_epsilon_rank
+from allometry.study.recipes.polynomial_stacks import SMALL, STACKS
+from allometry.train.packed_regression import learn_function
 
 CASES = [
     (9, "T_2"),

@@ -17,8 +17,8 @@ from torch import optim
 from allometry.models import autoencoders as ae
 from allometry.targets import Images
 from allometry.train import objectives
-from allometry.train.packed import Packed
-from allometry.train.schedule import warmup_decay
+from allometry.train.lr_schedule import warmup_decay
+from allometry.train.packed.stack import Packed
 
 CODE, BATCH = 8, 128
 

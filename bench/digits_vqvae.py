@@ -20,10 +20,10 @@ from sklearn.neural_network import MLPClassifier
 
 from allometry.models import autoencoders as ae
 from allometry.study.recipes.density import CODE_SIZE, CODES
-from allometry.study.recipes.losses import BLUR
+from allometry.study.recipes.density_losses import BLUR
 from allometry.targets import Images
 from allometry.train import adamw, objectives
-from allometry.train.schedule import warmup_decay
+from allometry.train.lr_schedule import warmup_decay
 
 
 def trained(digits, steps, seed, revive):

@@ -18,7 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from allometry import Spec
-from allometry.study import Outcome, Place, Request, Study, local, named, recipes, torchrun
+from allometry.study import (
+    Outcome,
+    Place,
+    Request,
+    Study,
+    local,
+    recipes,
+    torchrun,
+)
+from allometry.study.execute import (
+    executor_names,
+)
 from allometry.targets import Text
 from allometry.train import Budget
 
@@ -78,7 +89,7 @@ def main():
 
 
 def measure(name, runs, workers):
-    place = named.executor(name, workers=workers, threads=1)
+    place = executor_names.executor(name, workers=workers, threads=1)
     ended = []
 
     def watch(event):

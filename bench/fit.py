@@ -88,9 +88,9 @@ def bootstrap(goes):
 def point(goes):
     runs = chinchilla_points()
     from allometry.laws import forms
-    from allometry.laws.member import fit_member
+    from allometry.laws.component import fit_member
     from allometry.laws.objective import PLAIN
-    from allometry.laws.table import read
+    from allometry.laws.runs_table import read
 
     table = read(runs)
     rng = np.random.default_rng(0)

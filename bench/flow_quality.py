@@ -23,10 +23,10 @@ from allometry.models import flows
 from allometry.study.recipes.density import grow, made
 from allometry.study.recipes.judged import gap as divergence
 from allometry.targets import Images, points
+from allometry.train.lr_schedule import warmup_decay
 from allometry.train.objectives import negative_log_likelihood
-from allometry.train.packed import Packed
-from allometry.train.schedule import warmup_decay
-from allometry.train.traced import Traced
+from allometry.train.packed.stack import Packed
+from allometry.train.packed.trace import Traced
 
 
 def trained(make, target, rates, seeds, steps, batch, fuse=False):

@@ -25,8 +25,8 @@ from allometry.models import flows
 from allometry.study import jobs
 from allometry.targets import points
 from allometry.train.objectives import negative_log_likelihood
-from allometry.train.packed import Packed
-from allometry.train.traced import Traced
+from allometry.train.packed.stack import Packed
+from allometry.train.packed.trace import Traced
 
 WIDTH, AFFINE, SPLINE, BINS = 64, 8, 4, 8
 

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from allometry.models.gan import Discriminator, Generator
 from allometry.train.game.gan import Contest, Rules
-from allometry.train.packed import Packed
+from allometry.train.packed.stack import Packed
 
 SEEDS, BATCH, WIDTH = 10, 100, 64
 

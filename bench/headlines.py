@@ -18,7 +18,7 @@ import time
 import numpy as np
 import pandas as pd
 
-from allometry.cli.answer import plain
+from allometry.cli.study_json import plain
 from allometry.report import tell
 
 UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 import allometry as al
-from allometry.laws.member import fit_member
+from allometry.laws.component import fit_member
 from allometry.laws.objective import FORECAST, PLAIN, SPREAD
-from allometry.laws.select import candidates
-from allometry.laws.table import read
+from allometry.laws.runs_table import read
+from allometry.laws.selection import candidates
 
 
 def errors(small, large):

@@ -41,7 +41,7 @@ import allometry as al
 from allometry._core.cores import available_cores
 from allometry.models import autoencoders
 from allometry.study.recipes.transformer import decoder, grow
-from allometry.study.within import flops
+from allometry.study.schedule.budget import flops
 
 CONTEXT = 64
 TEXT = al.targets.Text.embedded()

@@ -24,7 +24,7 @@ from allometry.measure import (
     scores,
     topology,
     transport,
-    twosample,
+    two_sample,
 )
 
 D = 3
@@ -231,7 +231,7 @@ CASES = {
     ),
     **{
         f"nearest_neighbour_accuracy, {side}": (
-            lambda r, side=side: twosample.nearest_neighbour_accuracy(
+            lambda r, side=side: two_sample.nearest_neighbour_accuracy(
                 normal(r, 150), normal(r, 150, 0.5), side=side
             ),
             MEAN,
@@ -288,13 +288,13 @@ def shares(simulate, draws, seed=0):
 
 
 TESTS = {
-    "nearest_neighbour_p_value": lambda x, y, r: twosample.nearest_neighbour_p_value(
+    "nearest_neighbour_p_value": lambda x, y, r: two_sample.nearest_neighbour_p_value(
         x, y, permutations=199, rng=generator(r)
     ),
-    "classifier_p_value": lambda x, y, r: twosample.classifier_p_value(
+    "classifier_p_value": lambda x, y, r: two_sample.classifier_p_value(
         x, y, permutations=199, steps=20, rng=generator(r)
     ),
-    "efron_p_value": lambda x, y, r: twosample.efron_p_value(
+    "efron_p_value": lambda x, y, r: two_sample.efron_p_value(
         x, y, resamples=199, rng=generator(r)
     ),
 }

@@ -15,22 +15,22 @@ import torch
 from scipy import sparse
 
 from allometry.measure import (
-    classify,
+    classifier_scores,
     creativity,
-    description,
+    description_length,
     entropy,
-    error,
-    games,
+    function_error,
+    image_similarity,
+    image_statistics,
     kernels,
     likelihood,
     modes,
-    natural,
     parzen,
     reconstruction,
     retrieval,
-    similarity,
+    tournaments,
     transport,
-    twosample,
+    two_sample,
 )
 from allometry.measure.ties import Neighbours
 
@@ -69,8 +69,8 @@ def blobs(rng, n, gap):
 def classification(rng):
     x, y = blobs(rng, 240, 1.5)
     z, w = blobs(rng, 120, 1.0)
-    with kept(classify, "fit_classifier") as made:
-        found = classify.classification(x, y, z, w, steps=25, rng=seeded(rng))
+    with kept(classifier_scores, "fit_classifier") as made:
+        found = classifier_scores.classification(x, y, z, w, steps=25, rng=seeded(rng))
     theirs, ours = made
     x, y = blobs(rng, FRESH, 1.5)
     z, w = blobs(rng, FRESH, 1.0)
@@ -92,8 +92,8 @@ def fooled(judge, made):
 
 def duel(rng):
     real, ours, theirs = rows(rng, 200), rows(rng, 200, 0.3), rows(rng, 200, 0.6, 1.3)
-    with kept(games, "fit_classifier") as judges:
-        found = games.adversarial_metric(real, ours, theirs, steps=25, rng=seeded(rng))
+    with kept(tournaments, "fit_classifier") as judges:
+        found = tournaments.adversarial_metric(real, ours, theirs, steps=25, rng=seeded(rng))
     mine = fooled(judges[1], rows(rng, FRESH, 0.3)).mean().item()
     rival = fooled(judges[0], rows(rng, FRESH, 0.6, 1.3)).mean().item()
     return {"adversarial_metric": (found, math.log(mine / rival))}
@@ -101,8 +101,10 @@ def duel(rng):
 
 def tournament(rng):
     players = {"a": rows(rng, 160, 0.3), "b": rows(rng, 160, 0.8), "c": rows(rng, 160, 0.0, 2.0)}
-    with kept(games, "fit_classifier") as judges:
-        found = games.tournament_win_rates(rows(rng, 160), players, steps=25, rng=seeded(rng))
+    with kept(tournaments, "fit_classifier") as judges:
+        found = tournaments.tournament_win_rates(
+            rows(rng, 160), players, steps=25, rng=seeded(rng)
+        )
     fresh = rows(rng, FRESH, 0.3)
     truth = np.mean([fooled(judge, fresh).mean().item() for judge in judges])
     return {"tournament_win_rate": (found["a"], float(truth))}
@@ -112,7 +114,7 @@ def relative(rng):
     """Areas under the curves of fresh samples, taken whenever a discriminator was trained."""
     laws, epochs = {"a": (0.3, 1.0), "b": (1.0, 1.0)}, 6
     fresh = [rows(rng, FRESH // 4, *law).float() for law in laws.values()]
-    heights, train = [], games.train
+    heights, train = [], tournaments.train
 
     def watched(judge, *arguments, **options):
         player = len(heights) // (epochs + 1)
@@ -122,8 +124,8 @@ def relative(rng):
         heights.append(judge.probabilities(fresh[player])[:, 1].mean().item())
 
     players = {name: rows(rng, 120, *law) for name, law in laws.items()}
-    with mock.patch.object(games, "train", watched):
-        found = games.relative_discriminative_scores(
+    with mock.patch.object(tournaments, "train", watched):
+        found = tournaments.relative_discriminative_scores(
             rows(rng, 120), players, epochs=epochs, epoch_steps=5, rng=seeded(rng)
         )
     first, second = np.reshape(heights, (2, -1)).sum(1)
@@ -131,8 +133,8 @@ def relative(rng):
 
 
 def told_apart(rng):
-    with kept(twosample, "fit_classifier") as made:
-        found = twosample.classifier_accuracy(
+    with kept(two_sample, "fit_classifier") as made:
+        found = two_sample.classifier_accuracy(
             rows(rng, 120), rows(rng, 200, 0.5), steps=25, rng=seeded(rng)
         )
     right = fooled(made[0], rows(rng, FRESH)).mean() + 1
@@ -157,8 +159,10 @@ def critic(rng):
 
 def code(rng):
     real, samples = rows(rng, 150), rows(rng, 150, 0.3)
-    with kept(description, "_mixture") as made:
-        found = description.description_length(real, samples, components=(1, 2), rng=seeded(rng))
+    with kept(description_length, "_mixture") as made:
+        found = description_length.description_length(
+            real, samples, components=(1, 2), rng=seeded(rng)
+        )
     chosen = next(g for g in made if f"mixture of {g.n_components}," in found.method)
     # The mixture is fitted to samples that are centred and of unit spread.
     centre, unit = samples.double().mean(0), samples.double().std(0).max()
@@ -215,13 +219,13 @@ ALBUM = pictures(FIXED, 100, 1.0)
 
 
 def likeness(made, rng):
-    near, made = similarity.nearest_pairs(ALBUM, made)
-    first, second = similarity.random_pairs(made, seeded(rng))
+    near, made = image_similarity.nearest_pairs(ALBUM, made)
+    first, second = image_similarity.random_pairs(made, seeded(rng))
     return {
-        "ssim_to_nearest": similarity.ssim(near, made, span=1.0),
-        "psnr_to_nearest": similarity.psnr(near, made, span=1.0),
-        "sharpness_to_nearest": similarity.sharpness_difference(near, made, span=1.0),
-        "ms_ssim_between_samples": similarity.ms_ssim(first, second, span=1.0),
+        "ssim_to_nearest": image_similarity.ssim(near, made, span=1.0),
+        "psnr_to_nearest": image_similarity.psnr(near, made, span=1.0),
+        "sharpness_to_nearest": image_similarity.sharpness_difference(near, made, span=1.0),
+        "ms_ssim_between_samples": image_similarity.ms_ssim(first, second, span=1.0),
     }
 
 
@@ -237,9 +241,9 @@ def alike(rng):
 
 def statistics(*sets):
     return {
-        "spectrum_slope_difference": natural.spectrum_slope_difference(*sets),
-        "contrast_difference": natural.contrast_difference(*sets),
-        "filter_response_difference": natural.filter_response_difference(*sets),
+        "spectrum_slope_difference": image_statistics.spectrum_slope_difference(*sets),
+        "contrast_difference": image_statistics.contrast_difference(*sets),
+        "filter_response_difference": image_statistics.filter_response_difference(*sets),
     }
 
 
@@ -316,9 +320,11 @@ def text(rng):
 def distances(rng):
     """A distance known in closed form, over a cube of six dimensions."""
     seed = int(rng.integers(2**31)) // 1000
-    sobol = error.d_p(lambda x: x.pow(2), torch.zeros_like, shape=(2, 3), points=64, seed=seed)
+    sobol = function_error.d_p(
+        lambda x: x.pow(2), torch.zeros_like, shape=(2, 3), points=64, seed=seed
+    )
     values = torch.as_tensor(rng.random((200, 6)))
-    plain = error.d_p(values.pow(2), torch.zeros_like(values))
+    plain = function_error.d_p(values.pow(2), torch.zeros_like(values))
     # Six coordinates, each with the integral of x^4.
     return {
         "d_p, Sobol points": (sobol, math.sqrt(6 / 5)),
@@ -346,25 +352,27 @@ NEIGHBOURS = Neighbours(
 
 @cache
 def judged():
-    return twosample.classifier_scores(ONE, TWO, steps=25, rng=torch.Generator().manual_seed(0))
+    return two_sample.classifier_scores(ONE, TWO, steps=25, rng=torch.Generator().manual_seed(0))
 
 
 @cache
 def nearest_truth():
     """Chances that the statistic lies above the observed one, and at it."""
-    draws = [twosample._permuted(NEIGHBOURS, 40, 4000, s, tie) for s in range(5) for tie in (0, 1)]
+    draws = [
+        two_sample._permuted(NEIGHBOURS, 40, 4000, s, tie) for s in range(5) for tie in (0, 1)
+    ]
     return np.mean([[p.value for p in draws[k::2]] for k in (0, 1)], axis=1)
 
 
 def levels(rng):
     """Monte Carlo errors of p-values: the data stay, the permutations vary."""
     scores = judged()
-    with mock.patch.object(twosample, "classifier_scores", return_value=scores):
-        network = twosample.classifier_p_value(ONE, TWO, permutations=99, rng=seeded(rng))
-    efron = twosample.efron_p_value(ONE, TWO, resamples=99, rng=seeded(rng))
+    with mock.patch.object(two_sample, "classifier_scores", return_value=scores):
+        network = two_sample.classifier_p_value(ONE, TWO, permutations=99, rng=seeded(rng))
+    efron = two_sample.efron_p_value(ONE, TWO, resamples=99, rng=seeded(rng))
     least, most = nearest_truth()
     tie = float(rng.random())
-    near = twosample._permuted(NEIGHBOURS, 40, 99, int(rng.integers(2**31)), tie)
+    near = two_sample._permuted(NEIGHBOURS, 40, 99, int(rng.integers(2**31)), tie)
     return {
         "classifier_p_value": (network, None),
         "efron_p_value": (efron, None),

@@ -27,9 +27,9 @@ from allometry._core.files import replacing
 from allometry.measure import mode_recovery
 from allometry.models.gan import Discriminator, Generator
 from allometry.targets.points import grid, ring
-from allometry.train.adversarial import MINIMAX, WASSERSTEIN
 from allometry.train.game.gan import Contest, Rules, play
-from allometry.train.packed import Packed
+from allometry.train.gan_costs import MINIMAX, WASSERSTEIN
+from allometry.train.packed.stack import Packed
 
 TARGETS = {"ring": (ring, 0.01), "grid": (grid, 0.05)}
 METHODS = {

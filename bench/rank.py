@@ -9,7 +9,7 @@ import torch
 
 from allometry import measure
 from allometry.models.polynomial import PolynomialNetwork
-from allometry.targets import high_rank
+from allometry.targets import high_rank_functions
 
 
 def timed(name, f, partition, inputs, **options):
@@ -25,7 +25,7 @@ def main():
     net = PolynomialNetwork(4, 2, [3] * 4, outputs=None)
     measure.generic_(net, measure.Field(), torch.Generator().manual_seed(0))
     timed("four cubic layers", lambda x, field: net(x, field)[:, 0], range(2), 4)
-    f = high_rank.inner_power(3, 99)
+    f = high_rank_functions.inner_power(3, 99)
     timed(f.name, f, f.partition, f.inputs, start=f.rank + 50, primes=measure.PRIMES[:1])
 
 

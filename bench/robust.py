@@ -7,7 +7,7 @@ import argparse
 
 import torch
 
-from allometry.study.robust import contamination
+from allometry.study.robust_estimation import contamination
 
 
 def main():

@@ -29,7 +29,7 @@ import pandas as pd
 
 import allometry as al
 from allometry._core.errors import InputError
-from allometry.laws.allocate import allocations
+from allometry.laws.hoffmann import allocations
 from allometry.laws.plan import plan
 
 EXPERIMENTS = {

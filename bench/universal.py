@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import allometry as al
-from allometry.construct.sequences import grid_columns
+from allometry.construct.sequence_functions import grid_columns
 
 GRIDS = (
     (1, 2, False, (4, 8, 16)),

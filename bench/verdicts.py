@@ -15,7 +15,7 @@ import torch
 from sklearn.datasets import load_digits, make_moons
 
 from allometry.measure import score
-from allometry.measure.case import Effort
+from allometry.measure.context import Effort
 from allometry.measure.verdict import KINDS
 
 NAMES = (

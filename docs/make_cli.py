@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from allometry.cli import app
-from allometry.cli.examples import EXAMPLES
+from allometry.cli.help_examples import EXAMPLES
 
 PAGE = Path(__file__).parent / "cli.md"
 HEAD = """# The command line

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 import allometry as al
-from allometry.report import construction, theme
+from allometry.report import construction_figures, theme
 
 FIGURES = Path(__file__).parent / "figures"
 
@@ -24,11 +24,11 @@ def main() -> None:
         ],
     }
     pictures = {
-        "quantised": construction.quantised(made),
-        "codes": construction.codes(three, torch.tensor([[0.31, 0.05, 0.84]])),
-        "output": construction.output(made),
-        "sizes": construction.sizes(certificates),
-        "matches": construction.matches(al.construct.dyck(2, 3, 16), "([()])[()]([])"),
+        "quantised": construction_figures.quantised(made),
+        "codes": construction_figures.codes(three, torch.tensor([[0.31, 0.05, 0.84]])),
+        "output": construction_figures.output(made),
+        "sizes": construction_figures.sizes(certificates),
+        "matches": construction_figures.matches(al.construct.dyck(2, 3, 16), "([()])[()]([])"),
     }
     FIGURES.mkdir(exist_ok=True)
     for name, chart in pictures.items():

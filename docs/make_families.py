@@ -7,7 +7,8 @@ docs/figures/families_NAME.svg, and the tables go to standard output.
 import sys
 from pathlib import Path
 
-from allometry.report import families, theme
+from allometry.report import theme
+from allometry.report.sections import families
 from allometry.study import Runs
 
 FIGURES = Path(__file__).parent / "figures"

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from allometry.models import linear_process as lp
-from allometry.report import spectra, theme
+from allometry.report import process_spectra, theme
 
 FIGURES = Path(__file__).parent / "figures"
 
@@ -20,8 +20,8 @@ def main() -> None:
         "Burg, order 12": lp.burg(x, 12),
     }
     pictures = {
-        "spectra": spectra.spectra(x, fits, truth),
-        "extension": spectra.extension(x, 2, 40, truth),
+        "spectra": process_spectra.spectra(x, fits, truth),
+        "extension": process_spectra.extension(x, 2, 40, truth),
     }
     FIGURES.mkdir(exist_ok=True)
     for name, chart in pictures.items():

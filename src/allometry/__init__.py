@@ -1,6 +1,6 @@
 """How big a model does this job need, and what will it reach?
 
-The rooms load when first touched (PEP 562), so `import allometry` costs neither torch nor pandas.
+Subpackages load on first use (PEP 562), so `import allometry` costs neither torch nor pandas.
 """
 
 import importlib
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         measure,
         models,
         report,
+        runs,
         study,
         targets,
         train,
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_ROOMS = (
+_SUBPACKAGES = (
     "construct",
     "decode",
     "laws",
     "measure",
     "models",
     "report",
+    "runs",
     "study",
     "targets",
     "train",
@@ -55,6 +57,7 @@ __all__ = [
     "models",
     "register",
     "report",
+    "runs",
     "study",
     "targets",
     "train",
@@ -62,7 +65,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in _ROOMS:
+    if name in _SUBPACKAGES:
         return importlib.import_module(f"allometry.{name}")
     raise AttributeError(f"module 'allometry' has no attribute {name!r}")
 

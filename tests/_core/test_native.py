@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from allometry._core import cache, native
+from allometry._core import native, user_cache
 
 needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
 
@@ -180,7 +180,7 @@ def no_choice(request, monkeypatch):
 
 
 def test_torchs_compiler_keeps_its_files_in_the_users_cache(fresh, no_choice):
-    chosen = cache.compiler_cache()
+    chosen = user_cache.compiler_cache()
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(chosen)
     assert chosen == fresh.parent / "allometry" / "inductor"
     assert stat.S_IMODE(chosen.stat().st_mode) == 0o700
@@ -196,7 +196,7 @@ def test_torchs_compiler_has_a_private_temporary_folder_without_a_home(
     else:
         monkeypatch.delenv("XDG_CACHE_HOME")
         monkeypatch.setenv("HOME", home)
-    chosen = cache.compiler_cache()
+    chosen = user_cache.compiler_cache()
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(chosen)
     assert chosen.name.startswith("allometry-")
     assert stat.S_IMODE(chosen.stat().st_mode) == 0o700
@@ -227,5 +227,5 @@ def test_compiling_leaves_nothing_in_the_temporary_folder_of_all_users(tmp_path)
 
 def test_a_folder_that_the_user_chose_for_torchs_compiler_is_left_alone(monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/mine")
-    assert cache.compiler_cache() == Path("/mine")
+    assert user_cache.compiler_cache() == Path("/mine")
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/mine"

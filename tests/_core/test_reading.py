@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from allometry._core import arrays, reading
+from allometry._core import arrays, user_files
 from allometry._core.errors import InputError, StorageError
-from allometry.measure import inputs
+from allometry.measure import sample_inputs
 from allometry.targets import Grammar, Images, Text, TuringMachine
 
 X = np.arange(12.0).reshape(4, 3)
@@ -21,15 +21,15 @@ X = np.arange(12.0).reshape(4, 3)
 @pytest.mark.parametrize(
     "read",
     [
-        reading.read_text,
+        user_files.read_text,
         arrays.read_npy,
         arrays.read_npz,
         Text,
         Grammar.from_file,
         TuringMachine.from_file,
-        lambda path: inputs.load(path.rename(path.with_suffix(".csv"))),
-        lambda path: inputs.load(path.rename(path.with_suffix(".npz"))),
-        lambda path: inputs.load(path.rename(path.with_suffix(".safetensors"))),
+        lambda path: sample_inputs.load(path.rename(path.with_suffix(".csv"))),
+        lambda path: sample_inputs.load(path.rename(path.with_suffix(".npz"))),
+        lambda path: sample_inputs.load(path.rename(path.with_suffix(".safetensors"))),
     ],
 )
 def test_no_reader_waits_at_a_pipe(tmp_path, read):
@@ -40,13 +40,13 @@ def test_no_reader_waits_at_a_pipe(tmp_path, read):
 
 def test_devices_and_endless_files_are_refused(tmp_path):
     with pytest.raises(InputError, match="got a device"):
-        reading.read_bytes("/dev/zero")
+        user_files.read_bytes("/dev/zero")
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(InputError, match="must have at most"):
-        reading.read_bytes(tmp_path / "sparse")
+        user_files.read_bytes(tmp_path / "sparse")
     with pytest.raises(StorageError, match="it is a folder"):
-        reading.read_bytes(tmp_path)
+        user_files.read_bytes(tmp_path)
 
 
 def test_text_must_be_utf8(tmp_path):
@@ -68,8 +68,8 @@ def test_text_must_be_utf8(tmp_path):
 )
 def test_json_of_all_kinds_is_a_value_or_a_sentence(text, words):
     with pytest.raises(InputError, match=words):
-        reading.parse_json(text, "it", unique=True)
-    assert reading.parse_json("1" * 400, "it") == float("inf")
+        user_files.parse_json(text, "it", unique=True)
+    assert user_files.parse_json("1" * 400, "it") == float("inf")
 
 
 def test_walks_are_bounded_and_skip_what_is_no_file(tmp_path):
@@ -77,9 +77,9 @@ def test_walks_are_bounded_and_skip_what_is_no_file(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path)
     for i in range(5):
         (tmp_path / f"{i}.png").touch()
-    assert len(list(reading.files_below(tmp_path, lambda name: name.endswith(".png")))) == 5
+    assert len(list(user_files.files_below(tmp_path, lambda name: name.endswith(".png")))) == 5
     with pytest.raises(InputError, match="fewer than 3 files"):
-        list(reading.files_below(tmp_path, lambda _: True, most=3))
+        list(user_files.files_below(tmp_path, lambda _: True, most=3))
 
 
 def header(shape, descr="<f8"):
@@ -111,7 +111,7 @@ def test_damaged_arrays_are_a_sentence(tmp_path, case, kind):
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("x.npy", BAD_ARRAYS[case])
     with pytest.raises(InputError, match="must be a whole array file"):
-        inputs.load(path)
+        sample_inputs.load(path)
     if kind == "npy":
         with pytest.raises(InputError, match="must be a whole array file"):
             Images.array(str(path))
@@ -134,7 +134,7 @@ def test_arrays_of_anything_but_numbers_are_refused_and_not_unpickled(tmp_path, 
     np.savez(tmp_path / "a.npz", x=array)
     for path in (tmp_path / "a.npy", tmp_path / "a.npz"):
         with pytest.raises(InputError, match="must hold plain numbers"):
-            inputs.load(path)
+            sample_inputs.load(path)
 
 
 @pytest.mark.parametrize("dtype", [">f8", ">i4", "<f2", "u2", "u4", "u8", "longdouble", "?", "i1"])
@@ -143,7 +143,7 @@ def test_numbers_of_every_kind_and_byte_order_are_read(tmp_path, dtype):
     np.savez_compressed(tmp_path / "a.npz", x=X.astype(dtype))
     for path in (tmp_path / "a.npy", tmp_path / "a.npz"):
         assert torch.equal(
-            inputs.tensor(inputs.load(path), "x").double(),
+            sample_inputs.tensor(sample_inputs.load(path), "x").double(),
             torch.from_numpy(X.astype(dtype).astype(np.float64)),
         )
 
@@ -152,7 +152,7 @@ def test_an_archive_that_unpacks_to_all_the_memory_is_refused(tmp_path, monkeypa
     monkeypatch.setattr(arrays, "memory_share", lambda: 1 << 20)
     np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros(1 << 18))
     with pytest.raises(InputError, match="quarter of this machine's memory"):
-        inputs.load(tmp_path / "bomb.npz")
+        sample_inputs.load(tmp_path / "bomb.npz")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_an_archive_that_unpacks_to_all_the_memory_is_refused(tmp_path, monkeypa
 )
 def test_short_floats_are_read(tmp_path, dtype):
     save_file({"x": torch.arange(8).to(dtype)}, tmp_path / "a.safetensors")
-    assert inputs.load(tmp_path / "a.safetensors").tolist() == list(range(8))
+    assert sample_inputs.load(tmp_path / "a.safetensors").tolist() == list(range(8))
 
 
 def damaged(**changes):
@@ -189,7 +189,7 @@ def test_damaged_safetensors_are_a_sentence(tmp_path, data):
     path = tmp_path / "a.safetensors"
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"must be a safetensors file|plain numbers"):
-        inputs.load(path)
+        sample_inputs.load(path)
 
 
 @pytest.mark.parametrize(
@@ -206,12 +206,12 @@ def test_damaged_safetensors_are_a_sentence(tmp_path, data):
 def test_tables_that_measures_refuse(tmp_path, text, words):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(InputError, match=words):
-        inputs.load(tmp_path / "a.csv")
+        sample_inputs.load(tmp_path / "a.csv")
 
 
 def test_a_table_of_decimal_commas_for_measures(tmp_path):
     (tmp_path / "a.csv").write_text("a;b\n1,5;2,25\n3;4,5\n")
-    assert inputs.load(tmp_path / "a.csv").tolist() == [[1.5, 2.25], [3, 4.5]]
+    assert sample_inputs.load(tmp_path / "a.csv").tolist() == [[1.5, 2.25], [3, 4.5]]
 
 
 def png(size):

@@ -41,10 +41,10 @@ def test_every_request_of_the_package_is_registered():
 @pytest.mark.parametrize(
     "name",
     [
-        "allometry.study.pool:os.system",
-        "allometry.study.pool:subprocess.run",
+        "allometry.study.execute.processes:os.system",
+        "allometry.study.execute.processes:subprocess.run",
         "allometry._core.files:Path.unlink",
-        "allometry.study.saved:load",
+        "allometry.study.saved_models:load",
         "allometry.targets.text:Text.from_paths",
         "os:system",
         "builtins:eval",
@@ -61,7 +61,7 @@ def test_a_file_can_name_nothing_but_a_registered_model(name):
 
 def test_what_a_module_merely_imports_is_out_of_reach_even_in_orders():
     with pytest.raises(InputError, match="comes from elsewhere"):
-        resolve("allometry.study.pool:os.getcwd")
+        resolve("allometry.study.execute.processes:os.getcwd")
     with pytest.raises(InputError, match="importable"):
         resolve("allometry.nowhere:Something")
 

@@ -9,16 +9,16 @@ import pytest
 from rich.table import Table
 
 from allometry import cli
-from allometry.cli import main, output
+from allometry.cli import console, main
 
 EVIL = "a\x1b[2J\x1b]0;owned\x07b\u202ec\u2066d\x9b31me\rf[/bold][red]:boom:\ud800"
 
 
 def printed(*things):
-    console = output.CleanConsole(file=io.StringIO(), width=200)
+    clean = console.CleanConsole(file=io.StringIO(), width=200)
     for thing in things:
-        console.print(thing)
-    return console.file.getvalue()
+        clean.print(thing)
+    return clean.file.getvalue()
 
 
 def harmless(text):
@@ -40,14 +40,14 @@ def test_nothing_printed_commands_a_terminal():
 
 
 def test_own_colours_stay():
-    console = output.CleanConsole(file=io.StringIO(), force_terminal=True, color_system="standard")
-    console.print("fine", style="red")
-    assert "\x1b[31mfine" in console.file.getvalue()
+    clean = console.CleanConsole(file=io.StringIO(), force_terminal=True, color_system="standard")
+    clean.print("fine", style="red")
+    assert "\x1b[31mfine" in clean.file.getvalue()
 
 
 def test_messages_are_one_line(capsys):
-    output.say("  first\nsecond\x1b[0m" + "x" * 5000)
-    output.complain("first\n\nsecond\u2028third\u202e")
+    console.say("  first\nsecond\x1b[0m" + "x" * 5000)
+    console.complain("first\n\nsecond\u2028third\u202e")
     said = capsys.readouterr().err
     assert harmless(said)
     assert len(said.splitlines()) == 2
@@ -56,7 +56,7 @@ def test_messages_are_one_line(capsys):
 
 
 def test_json_says_all_and_commands_nothing(capsys):
-    output.write_json({"name": EVIL})
+    console.write_json({"name": EVIL})
     text = capsys.readouterr().out
     assert harmless(text)
     text.encode()
@@ -102,7 +102,7 @@ def test_a_defect_is_one_line_with_what_to_report(monkeypatch, capsys):
     def broken(*_, **__):
         raise KeyError("x\x1b[2J\ny")
 
-    monkeypatch.setattr("allometry.study.importers.load", broken)
+    monkeypatch.setattr("allometry.runs.importers.load", broken)
     assert command(monkeypatch, "fit", "x.csv") == cli.DEFECT
     said = capsys.readouterr().err
     assert len(said.splitlines()) == 1

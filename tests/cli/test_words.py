@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 import allometry as al
 from allometry import InputError, Spec
 from allometry._core.errors import AllometryWarning
-from allometry._core.quantity import quantity
-from allometry._core.quiet import quiet
-from allometry.cli import app, catalogue, wording
-from allometry.cli.examples import EXAMPLES
+from allometry._core.library_warnings import quiet
+from allometry._core.quantities import quantity
+from allometry.cli import app, choices, error_messages
+from allometry.cli.help_examples import EXAMPLES
 from allometry.measure.catalogue import ENTRIES
-from allometry.report import words
-from allometry.study import densities, jobs, questions
+from allometry.report import formatting as fmt
+from allometry.study import density_studies, jobs, theory_studies
 from allometry.study.recipes.density import made
-from allometry.study.samples import choose, draw
+from allometry.study.sample_generation import choose, draw
 from allometry.train import checkpoint
 
 # Amounts
@@ -32,14 +32,14 @@ from allometry.train import checkpoint
 
 @given(st.floats(1.0, 1e14))
 def test_a_count_is_read_as_it_is_printed(x):
-    assert quantity(words.count(x), "size") == pytest.approx(x, rel=0.006)
-    assert quantity(f"{words.count(x)} tokens", "data") == pytest.approx(x, rel=0.006)
+    assert quantity(fmt.count(x), "size") == pytest.approx(x, rel=0.006)
+    assert quantity(f"{fmt.count(x)} tokens", "data") == pytest.approx(x, rel=0.006)
 
 
 @given(st.floats(1.0, 1e30))
 def test_compute_is_read_as_it_is_printed(x):
-    assert quantity(words.flops(x), "compute") == pytest.approx(x, rel=0.06)
-    assert quantity(words.flops(x).replace(" ", ""), "compute") == pytest.approx(x, rel=0.06)
+    assert quantity(fmt.flops(x), "compute") == pytest.approx(x, rel=0.06)
+    assert quantity(fmt.flops(x).replace(" ", ""), "compute") == pytest.approx(x, rel=0.06)
 
 
 @given(st.floats(1e-300, 1e300))
@@ -122,31 +122,33 @@ def test_plans_take_amounts_as_they_are_printed(tmp_path, typed):
 
 
 def test_every_listed_target_is_a_job_and_every_job_is_listed():
-    named = {name for name in catalogue.TARGETS if name == name.lower()}
-    known = {"embedded", "digits", "universal", "dyck", *densities.LAWS, *jobs.ORDERED}
-    assert named == known | set(questions.QUESTIONS)
+    named = {name for name in choices.TARGETS if name == name.lower()}
+    known = {"embedded", "digits", "universal", "dyck", *density_studies.LAWS, *jobs.ORDERED}
+    assert named == known | set(theory_studies.QUESTIONS)
     for name in named:
         assert jobs.study(name).recipes
 
 
 def test_every_listed_recipe_is_a_family_and_every_family_is_listed():
-    listed = catalogue.RECIPES
+    listed = choices.RECIPES
     assert set(listed["a text"]) == {*jobs.SEQUENCE_FAMILIES, "ngram"}
-    assert set(listed["a density"]) == {densities.FLOW, *densities.LIKELY}
-    assert set(listed["a density, by the error of reconstructions"]) == set(densities.COPYING)
-    assert set(listed["a density, by the distance of samples"]) == set(densities.PLAYING)
+    assert set(listed["a density"]) == {density_studies.FLOW, *density_studies.LIKELY}
+    assert set(listed["a density, by the error of reconstructions"]) == set(
+        density_studies.COPYING
+    )
+    assert set(listed["a density, by the distance of samples"]) == set(density_studies.PLAYING)
     assert set(listed["tasks"]) == set(jobs.TASKS)
     assert set(listed["reversal, sorting and transliteration"]) == set(jobs.WRITERS)
-    for job, names in questions.families().items():
+    for job, names in theory_studies.families().items():
         assert jobs.study(job, families=names).recipes
 
 
 def test_every_measure_is_listed_and_nothing_else():
-    assert set(catalogue.MEASURES) == {name for entry in ENTRIES for name in entry.names}
+    assert set(choices.MEASURES) == {name for entry in ENTRIES for name in entry.names}
 
 
 def test_every_construction_is_listed():
-    assert set(catalogue.CONSTRUCTIONS) == set(_command("construct").commands)
+    assert set(choices.CONSTRUCTIONS) == set(_command("construct").commands)
 
 
 def test_list_alone_lists_everything_without_latex(tmp_path, typed):
@@ -202,14 +204,14 @@ def _command(*path):
     ],
 )
 def test_errors_name_options_not_arguments(path, message, told):
-    assert wording.plainly(message, _command(*path)) == told
-    assert wording.asked(typer.main.get_command(app), [*path, "--json", "x"]) is not None
+    assert error_messages.plainly(message, _command(*path)) == told
+    assert error_messages.asked(typer.main.get_command(app), [*path, "--json", "x"]) is not None
 
 
 def test_the_command_is_found_among_the_words():
     program = typer.main.get_command(app)
-    assert wording.asked(program, ["construct", "dyck", "plan"]).name == "dyck"
-    assert wording.asked(program, []) is program
+    assert error_messages.asked(program, ["construct", "dyck", "plan"]).name == "dyck"
+    assert error_messages.asked(program, []) is program
 
 
 PYTHON = ["universal.", "=True", "=None", "got None", "PosixPath", "Error:", "(7", "next_runs"]
@@ -343,7 +345,7 @@ def test_flows_and_vaes_generate_files(folder, typed):
 
 
 def test_points_of_many_numbers_have_no_picture(tmp_path):
-    from allometry.report.sheet import write_sheet
+    from allometry.report.sample_grid import write_sheet
 
     with pytest.raises(InputError, match=r"output must be a .npy file for these samples"):
         write_sheet(tmp_path / "a.png", np.zeros((5, 3)))
@@ -401,7 +403,7 @@ def test_only_our_own_warnings_are_shown(capsys):
 
 def test_a_person_may_ask_for_all_warnings():
     code = (
-        "import warnings; from allometry._core.quiet import quiet\n"
+        "import warnings; from allometry._core.library_warnings import quiet\n"
         "with quiet(): warnings.warn('of a library')"
     )
     done = subprocess.run(

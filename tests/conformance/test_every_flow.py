@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 
 from allometry.models import flows
-from allometry.models.flows import build
+from allometry.models.flows import named_flows
 
 POINTS = {
     "planar": lambda rng: flows.planar(2, 4, rng),
@@ -34,7 +34,7 @@ POINTS = {
 IMAGES = {
     "glow": lambda rng: flows.glow((1, 4, 4), 2, 2, 8, rng=rng),
     "glow3": lambda rng: flows.glow((3, 4, 4), 1, 1, 8, marginal=5, rng=rng),
-    "splines": lambda rng: build.image_splines((1, 4, 2), 5, 2, 8, rng=rng).flow,
+    "splines": lambda rng: named_flows.image_splines((1, 4, 2), 5, 2, 8, rng=rng).flow,
 }
 MADE = {**POINTS, **IMAGES}
 PLANE = [name for name in POINTS if POINTS[name](None).shape == (2,)]

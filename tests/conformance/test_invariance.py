@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from allometry import laws
-from allometry.models import quantise
+from allometry.models import quantisation
 from allometry.train import game
 from allometry.train.game import Game, NormalForm
 
@@ -157,28 +157,31 @@ def sample(seed, n=60, d=1):
 
 def scalar_scale(seed):
     x = sample(seed)[:, 0]
-    one = quantise.lloyd_max_sample(x, 5)
+    one = quantisation.lloyd_max_sample(x, 5)
     for unit in UNITS:
-        other = quantise.lloyd_max_sample(unit * x, 5)
+        other = quantisation.lloyd_max_sample(unit * x, 5)
         assert other.distortion == pytest.approx(unit**2 * one.distortion, rel=1e-9)
 
 
 def scalar_shift(seed):
     x = sample(seed)[:, 0]
-    one, other = quantise.lloyd_max_sample(x, 5), quantise.lloyd_max_sample(x + 2.0**30, 5)
+    one, other = quantisation.lloyd_max_sample(x, 5), quantisation.lloyd_max_sample(x + 2.0**30, 5)
     assert other.distortion == pytest.approx(one.distortion, rel=1e-9)
     assert (other.encode(x + 2.0**30) == one.encode(x)).all()
 
 
 def scalar_order(seed):
     x = sample(seed)[:, 0]
-    one, other = quantise.lloyd_max_sample(x, 5), quantise.lloyd_max_sample(x[::-1], 5)
+    one, other = quantisation.lloyd_max_sample(x, 5), quantisation.lloyd_max_sample(x[::-1], 5)
     np.testing.assert_array_equal(one.levels, other.levels)
 
 
 def scalar_duplication(seed):
     x = sample(seed)[:, 0]
-    one, other = quantise.lloyd_max_sample(x, 5), quantise.lloyd_max_sample(np.tile(x, 3), 5)
+    one, other = (
+        quantisation.lloyd_max_sample(x, 5),
+        quantisation.lloyd_max_sample(np.tile(x, 3), 5),
+    )
     assert other.distortion == pytest.approx(one.distortion, rel=1e-9)
 
 
@@ -187,7 +190,7 @@ def bell(unit, origin):
     def pdf(x):
         return stats.norm.pdf((x - origin) / unit)
 
-    made = quantise.lloyd_max(pdf, 4, origin - 8 * unit, origin + 8 * unit, tolerance=1e-8)
+    made = quantisation.lloyd_max(pdf, 4, origin - 8 * unit, origin + 8 * unit, tolerance=1e-8)
     return made.distortion / unit**2
 
 
@@ -211,7 +214,7 @@ def vectors(seed):
 def nearest_scale(seed):
     x = vectors(seed)
     for unit in (2.0**-40, 2.0**40):
-        index = quantise.nearest(unit * x, unit * x[:12])[0]
+        index = quantisation.nearest(unit * x, unit * x[:12])[0]
         far = exact_nearest(x, x[:12])
         assert (far.gather(1, index[:, None])[:, 0] == far.min(1).values).all()
 
@@ -219,7 +222,7 @@ def nearest_scale(seed):
 def nearest_shift(seed):
     x = vectors(seed)
     for origin in (1024.0, -65536.0):
-        index = quantise.nearest(x + origin, x[:12] + origin)[0]
+        index = quantisation.nearest(x + origin, x[:12] + origin)[0]
         far = exact_nearest(x, x[:12])
         assert (far.gather(1, index[:, None])[:, 0] == far.min(1).values).all()
 
@@ -227,43 +230,43 @@ def nearest_shift(seed):
 def nearest_order(seed):
     x = vectors(seed)
     turn = torch.from_numpy(rng_of(seed).permutation(80))
-    squares = quantise.nearest(x, x[:12])[1]
-    assert torch.equal(quantise.nearest(x[turn], x[:12])[1], squares[turn])
-    assert torch.equal(quantise.nearest(x, x[:12].flip(0))[1], squares)
+    squares = quantisation.nearest(x, x[:12])[1]
+    assert torch.equal(quantisation.nearest(x[turn], x[:12])[1], squares[turn])
+    assert torch.equal(quantisation.nearest(x, x[:12].flip(0))[1], squares)
 
 
 def nearest_duplication(seed):
     x = vectors(seed)
     codes = torch.cat([x[:12], x[:12]])
-    assert torch.equal(quantise.nearest(x, codes)[1], quantise.nearest(x, x[:12])[1])
+    assert torch.equal(quantisation.nearest(x, codes)[1], quantisation.nearest(x, x[:12])[1])
 
 
 def lbg_scale(seed):
     x = vectors(seed)
-    one = quantise.lbg(x, 6).distortion
+    one = quantisation.lbg(x, 6).distortion
     for unit in (2.0**-30, 2.0**30):
-        assert quantise.lbg(unit * x, 6).distortion == pytest.approx(unit**2 * one, rel=1e-5)
+        assert quantisation.lbg(unit * x, 6).distortion == pytest.approx(unit**2 * one, rel=1e-5)
 
 
 def lbg_shift(seed):
     """Other digits of the mean may lead to another optimum, seldom a much poorer one."""
     x = vectors(seed)
     ratio = (
-        quantise.lbg(x + 1024, 6, restarts=4).distortion
-        / quantise.lbg(x, 6, restarts=4).distortion
+        quantisation.lbg(x + 1024, 6, restarts=4).distortion
+        / quantisation.lbg(x, 6, restarts=4).distortion
     )
     assert 0.7 < ratio < 1.4
 
 
 def bound_scale(seed):
     h, unit = float(rng_of(seed).normal()), 37.0
-    moved = quantise.shannon_bound(h + np.log(unit), 2.0)
-    assert moved == pytest.approx(unit**2 * quantise.shannon_bound(h, 2.0))
+    moved = quantisation.shannon_bound(h + np.log(unit), 2.0)
+    assert moved == pytest.approx(unit**2 * quantisation.shannon_bound(h, 2.0))
 
 
 def gain_scale(_):
-    assert quantise.space_filling_gain(0.3 * 9.0, 8, 5.0 * 9.0, 2) == pytest.approx(
-        quantise.space_filling_gain(0.3, 8, 5.0, 2)
+    assert quantisation.space_filling_gain(0.3 * 9.0, 8, 5.0 * 9.0, 2) == pytest.approx(
+        quantisation.space_filling_gain(0.3, 8, 5.0, 2)
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from allometry import InputError
 from allometry.construct import dyck
 from allometry.construct.dyck import samples
-from allometry.construct.softness import breaking_length, least_scale
+from allometry.construct.softmax_sharpness import breaking_length, least_scale
 from allometry.targets import Dyck
 
 FORMS = ("layered", "compact")

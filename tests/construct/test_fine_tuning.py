@@ -4,7 +4,7 @@ import safetensors.torch
 import torch
 
 import allometry as al
-from allometry.construct.compact import count
+from allometry.construct.two_block import count
 from allometry.measure import d_p
 from allometry.targets import SequenceFunction
 from allometry.train import descend, proportional, squared_error

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allometry.construct import stages as stage
-from allometry.construct.pieces import Phi, Shift, Thin, apply, blocks, soften
-from allometry.construct.sequences import grid_columns, grid_sequences, orders, tabulate
+from allometry.construct import proof_stages as stage
+from allometry.construct.modified_layers import Phi, Shift, Thin, apply, blocks, soften
+from allometry.construct.sequence_functions import grid_columns, grid_sequences, orders, tabulate
 from allometry.measure import is_contextual_mapping
 
 

@@ -23,7 +23,7 @@ from allometry.construct.programs import (
     selector_width,
     tokens,
 )
-from allometry.construct.softness import breaking_length, least_scale
+from allometry.construct.softmax_sharpness import breaking_length, least_scale
 from allometry.targets import ShuffleDyck
 
 

@@ -7,7 +7,7 @@ from scipy.stats import binomtest
 
 from allometry import decode
 from allometry._core.errors import InputError
-from allometry.decode import templates
+from allometry.decode import prompt_templates
 
 ITEMS = [decode.Item(str(i), ("right", "wrong", "worse")) for i in range(200)]
 
@@ -77,4 +77,4 @@ def test_too_little_to_compare_is_refused():
     with pytest.raises(InputError, match="offer two answers or more"):
         decode.compare({"a": decode.direct("t")}, [decode.Item("q", ("x",))] * 2, biased(0.5))
     with pytest.raises(InputError, match="hold at least one"):
-        templates.demonstration([])
+        prompt_templates.demonstration([])

@@ -12,17 +12,17 @@ import numpy as np
 import allometry as al
 from allometry import decode
 from allometry._core.errors import InputError
-from allometry._core.reading import parse_json, read_text
+from allometry._core.user_files import parse_json, read_text
 from allometry.construct import program
 from allometry.construct.programs import library
 from allometry.construct.programs.expressions import SequenceOperator, indices, tokens
 from allometry.construct.programs.operators import aggregate, select, selector_width
-from allometry.measure import inputs
+from allometry.measure import sample_inputs
+from allometry.runs.importers import load
+from allometry.runs.schedule_file import read_schedule
 from allometry.study import Runs
 from allometry.study import load as load_model
-from allometry.study.generation import Generation
-from allometry.study.importers import load
-from allometry.study.schedule import read as read_schedule
+from allometry.study.text_generation import Generation
 from allometry.targets import Grammar, Images, Table, Text, TuringMachine, vocabulary_from_dict
 from tests.fuzz import seeds
 
@@ -173,7 +173,7 @@ def images(path: Path) -> None:
 
 
 def array(path: Path) -> None:
-    inputs.tensor(inputs.load(path), "x")
+    sample_inputs.tensor(sample_inputs.load(path), "x")
 
 
 def pixels(path: Path) -> None:

@@ -5,10 +5,10 @@ import pytest
 
 import allometry as al
 from allometry.laws import kaplan
-from allometry.laws.backtest import usual
+from allometry.laws.backtests import usual
 from allometry.laws.objective import FORECAST
-from allometry.laws.solve import minimise
-from allometry.laws.table import read
+from allometry.laws.runs_table import read
+from allometry.laws.solver import minimise
 
 E, A, alpha, B, beta = 1.69, 406.4, 0.34, 410.7, 0.28
 

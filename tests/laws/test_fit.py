@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import allometry as al
-from allometry.laws import forms, solve
-from allometry.laws.catalogue import named
-from allometry.laws.member import fit_member, fit_parts
+from allometry.laws import forms, solver
+from allometry.laws.component import fit_member, fit_parts
+from allometry.laws.form_names import named
 from allometry.laws.objective import FORECAST
-from allometry.laws.table import read
+from allometry.laws.runs_table import read
 
 
 def ladder(seed, ratios=(20.0, 80.0), noise=0.005):
@@ -47,7 +47,7 @@ def test_solver_never_calls_a_start_an_optimum():
     X = np.linspace(-1, 1, 20)[None]
     form = forms.floor()
     theta = form.starts(X, np.linspace(1, 0.5, 20), 4, rng)
-    found = solve.minimise(form, X, np.linspace(1, 0.5, 20), theta, iterations=1)
+    found = solver.minimise(form, X, np.linspace(1, 0.5, 20), theta, iterations=1)
     assert not found.converged.any()
 
 

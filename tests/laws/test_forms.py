@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import allometry as al
-from allometry.laws.catalogue import FORMS, MAKERS
+from allometry.laws.form_names import FORMS, MAKERS
 
 TRUTHS = {
     "power": {"k": 8.0, "a": -0.2},

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import allometry as al
-from allometry.laws.reach import lowest_size
+from allometry.laws.inverse import lowest_size
 
 
 def grid(seed: int = 0, noise: float = 0.005) -> pd.DataFrame:

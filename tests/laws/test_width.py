@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allometry import laws
-from allometry.laws import interval
+from allometry.laws import intervals
 
 
 def known(n, seed=0, noise=0.003):
@@ -65,15 +65,15 @@ def test_intervals_widen_with_fewer_runs_and_farther_targets(seed, noise, floor,
     more=st.floats(0, 8),
 )
 def test_the_half_width_grows_with_distance_and_falls_with_runs(variance, noise, n, near, more):
-    extra = interval.drift([], [], [])
+    extra = intervals.drift([], [], [])
 
     def half(far, runs):
         far = np.array([far])
-        total = variance + interval.unseen(far, runs, 1)
-        return interval.half_width(total, noise, max(runs - 2, 1), far, extra)[0]
+        total = variance + intervals.unseen(far, runs, 1)
+        return intervals.half_width(total, noise, max(runs - 2, 1), far, extra)[0]
 
     assert half(near + more, n) >= half(near, n) * (1 - 1e-9)
-    assert interval.unseen(np.array([near]), n, 1) >= interval.unseen(np.array([near]), n + 1, 1)
+    assert intervals.unseen(np.array([near]), n, 1) >= intervals.unseen(np.array([near]), n + 1, 1)
 
 
 @pytest.mark.parametrize("seeds", [True, False])

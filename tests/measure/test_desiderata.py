@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from allometry import InputError
 from allometry.measure import audit
+from allometry.measure.corruptions import collapsed, drop_modes, found_modes, frozen, noisy, turned
 from allometry.measure.desiderata import EXPERIMENTS, badness
-from allometry.measure.spoil import collapsed, drop_modes, found_modes, frozen, noisy, turned
 
 ONLY = [
     "precision",

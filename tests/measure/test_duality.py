@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from allometry._core.errors import InputError
-from allometry.measure.duality import kantorovich, kantorovich_rubinstein
+from allometry.measure.transport_duality import kantorovich, kantorovich_rubinstein
 
 
 def measures(seed, n, m, d=2):

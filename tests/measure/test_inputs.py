@@ -4,7 +4,15 @@ import torch
 from safetensors.numpy import save_file
 
 from allometry import InputError
-from allometry.measure import coverage_metric, frechet_distance, inputs, kid, mmd2, prdc, ssim
+from allometry.measure import (
+    coverage_metric,
+    frechet_distance,
+    kid,
+    mmd2,
+    prdc,
+    sample_inputs,
+    ssim,
+)
 
 X = np.random.default_rng(0).normal(size=(50, 4))
 
@@ -58,20 +66,20 @@ def test_images_of_different_sizes_are_told():
 
 
 def test_labels():
-    ranked = inputs.class_labels(np.array([3, 7, 3, 9]), 4)
+    ranked = sample_inputs.class_labels(np.array([3, 7, 3, 9]), 4)
     assert ranked.tolist() == [0, 1, 0, 2]
     with pytest.raises(InputError, match="one entry for each of the 5 rows"):
-        inputs.class_labels(np.array([0, 1]), 5)
+        sample_inputs.class_labels(np.array([0, 1]), 5)
     with pytest.raises(InputError, match="whole numbers"):
-        inputs.class_labels(np.array([0.5, 1.0]), 2)
+        sample_inputs.class_labels(np.array([0.5, 1.0]), 2)
     with pytest.raises(InputError, match="at least 2 classes"):
-        inputs.class_labels(np.zeros(3), 3)
+        sample_inputs.class_labels(np.zeros(3), 3)
 
 
 def test_precision_stays_that_of_float32():
-    assert inputs.tensor(X.astype(np.float32), "x").dtype == torch.float32
-    assert inputs.tensor((X > 0).astype(np.uint8), "x").dtype == torch.float64
-    a, b = inputs.pair(X.astype(np.float32), X)
+    assert sample_inputs.tensor(X.astype(np.float32), "x").dtype == torch.float32
+    assert sample_inputs.tensor((X > 0).astype(np.uint8), "x").dtype == torch.float64
+    a, b = sample_inputs.pair(X.astype(np.float32), X)
     assert a.dtype == b.dtype == torch.float64
 
 
@@ -83,25 +91,25 @@ def test_files(tmp_path):
     save_file({"x": X}, tmp_path / "e.safetensors")
     save_file({"x": X}, tmp_path / "f.pt")
     for path in sorted(tmp_path.iterdir()):
-        np.testing.assert_allclose(inputs.load(path), X)
-    assert len(inputs.load(tmp_path / "b.npz", "other")) == 3
+        np.testing.assert_allclose(sample_inputs.load(path), X)
+    assert len(sample_inputs.load(tmp_path / "b.npz", "other")) == 3
 
 
 def test_files_that_are_refused(tmp_path):
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object))
     with pytest.raises(InputError, match="must hold plain numbers"):
-        inputs.load(tmp_path / "objects.npy")
+        sample_inputs.load(tmp_path / "objects.npy")
     torch.save(torch.ones(2), tmp_path / "pickled.pt")
     with pytest.raises(InputError, match="pickled files are never read"):
-        inputs.load(tmp_path / "pickled.pt")
+        sample_inputs.load(tmp_path / "pickled.pt")
     with pytest.raises(InputError, match="must be a file that exists"):
-        inputs.load(tmp_path / "nowhere.npy")
+        sample_inputs.load(tmp_path / "nowhere.npy")
     (tmp_path / "x.txt").write_text("1")
     with pytest.raises(InputError, match="must end in"):
-        inputs.load(tmp_path / "x.txt")
+        sample_inputs.load(tmp_path / "x.txt")
     np.savez(tmp_path / "two.npz", p=X, q=X)
     with pytest.raises(InputError, match=r"be one of \['p', 'q'\]"):
-        inputs.load(tmp_path / "two.npz")
+        sample_inputs.load(tmp_path / "two.npz")
     (tmp_path / "words.csv").write_text("a,b\n1,two\n")
     with pytest.raises(InputError, match="must hold plain numbers"):
-        inputs.load(tmp_path / "words.csv")
+        sample_inputs.load(tmp_path / "words.csv")

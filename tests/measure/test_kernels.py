@@ -12,8 +12,8 @@ from torch import nn
 
 from allometry import InputError
 from allometry.measure import energy_distance, kernels, kid, mmd2
-from allometry.measure.blocks import BLOCK, pair_sums, self_sums
-from allometry.measure.cubic import cubic_discrepancies
+from allometry.measure.cubic_kernel import cubic_discrepancies
+from allometry.measure.pair_blocks import BLOCK, pair_sums, self_sums
 
 
 def brute(x, y, K):

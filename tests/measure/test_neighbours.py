@@ -10,7 +10,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from allometry import InputError
 from allometry.measure import authenticity, copying, coverage, density, prdc, precision, recall
-from allometry.measure.blocks import nearest
+from allometry.measure.pair_blocks import nearest
 
 
 def reference(x, y, k):

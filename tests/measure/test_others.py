@@ -18,7 +18,7 @@ from allometry.measure import (
     retrieval_win_rate,
     spectrum_slope_difference,
 )
-from allometry.measure.natural import contrasts, filter_responses, spectrum_slopes
+from allometry.measure.image_statistics import contrasts, filter_responses, spectrum_slopes
 from allometry.measure.topology import relative_living_times
 
 

@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 
 from allometry import measure
 from allometry._core.errors import InputError
-from allometry.measure.prime import PRIMES
-from allometry.models.degree import (
+from allometry.measure.prime_field_rank import PRIMES
+from allometry.models.polynomial import (
+    Fractional,
+    LinearAttention,
+    Mixed,
+    Mixer,
+    PolynomialAttention,
+    PolynomialNetwork,
+)
+from allometry.models.polynomial_degree import (
     best_degree,
     best_range,
     best_words,
@@ -23,15 +31,7 @@ from allometry.models.degree import (
     rank_narrow,
     rank_upper,
 )
-from allometry.models.polynomial import (
-    Fractional,
-    LinearAttention,
-    Mixed,
-    Mixer,
-    PolynomialAttention,
-    PolynomialNetwork,
-)
-from allometry.targets import high_rank
+from allometry.targets import high_rank_functions
 
 FIELD = measure.Field()
 
@@ -140,23 +140,23 @@ def test_ranks_of_communication_matrices(matrix, rank):
 # Functions whose rank is known
 
 POLYNOMIALS = [
-    high_rank.product(3),
-    high_rank.sum_of_products(5),
-    high_rank.inner_power(3, 4),
-    high_rank.inner_power(4, 3, shift=1),
-    high_rank.power_sum(3, 4),
-    high_rank.total_power(2, 6),
-    high_rank.product_of_sums(5),
-    high_rank.matching(3, 3),
-    high_rank.determinant(4, 2),
-    high_rank.determinant(5, 1),
-    high_rank.determinant(4, 2, permanent=True),
-    high_rank.product_of_pairs(5),
-    high_rank.complete_homogeneous(3, 4),
-    high_rank.chebyshev_inner(3, 5),
-    high_rank.chebyshev_inner(4, 3, scale=12),
-    high_rank.elementary(3, 2),
-    high_rank.elementary(3, 5),
+    high_rank_functions.product(3),
+    high_rank_functions.sum_of_products(5),
+    high_rank_functions.inner_power(3, 4),
+    high_rank_functions.inner_power(4, 3, shift=1),
+    high_rank_functions.power_sum(3, 4),
+    high_rank_functions.total_power(2, 6),
+    high_rank_functions.product_of_sums(5),
+    high_rank_functions.matching(3, 3),
+    high_rank_functions.determinant(4, 2),
+    high_rank_functions.determinant(5, 1),
+    high_rank_functions.determinant(4, 2, permanent=True),
+    high_rank_functions.product_of_pairs(5),
+    high_rank_functions.complete_homogeneous(3, 4),
+    high_rank_functions.chebyshev_inner(3, 5),
+    high_rank_functions.chebyshev_inner(4, 3, scale=12),
+    high_rank_functions.elementary(3, 2),
+    high_rank_functions.elementary(3, 5),
 ]
 
 
@@ -170,7 +170,7 @@ def test_teachers_have_the_rank_they_say(f):
 @pytest.mark.parametrize("q", range(1, 10))
 @pytest.mark.parametrize("h", [2, 3, 5])
 def test_powers_of_inner_products_for_every_rank_up_to_two_thousand(h, q):
-    f = high_rank.inner_power(h, q)
+    f = high_rank_functions.inner_power(h, q)
     if f.rank <= 2000:
         assert measure.separation_rank(f, f.partition, f.inputs).value == f.rank
 
@@ -179,9 +179,9 @@ def test_powers_of_inner_products_for_every_rank_up_to_two_thousand(h, q):
 def test_functions_that_are_no_whole_polynomials(k):
     g = rng(1)
     points = 2 * torch.rand(2, 40, 1, generator=g) - 1
-    f = high_rank.chebyshev(k)
+    f = high_rank_functions.chebyshev(k)
     assert measure.numerical_rank(measure.matricization(f, *points).numpy()).value == k + 1
-    waves = high_rank.random_smooth(2, k)
+    waves = high_rank_functions.random_smooth(2, k)
     points = torch.randn(2, 40, 2, generator=g)
     assert measure.numerical_rank(measure.matricization(waves, *points).numpy()).value == 2 * k
 
@@ -190,7 +190,7 @@ def test_chebyshev_of_an_inner_product_is_what_its_name_says():
     x = torch.rand(30, 6, generator=rng()) - 0.5
     z = (x[:, :3] * x[:, 3:]).sum(1) / 2
     torch.testing.assert_close(
-        high_rank.chebyshev_inner(3, 5, scale=2)(x) / 2**5, torch.cos(5 * torch.acos(z))
+        high_rank_functions.chebyshev_inner(3, 5, scale=2)(x) / 2**5, torch.cos(5 * torch.acos(z))
     )
 
 
@@ -224,7 +224,7 @@ def test_models_are_taken_as_they_are():
     measure.generic_(net, FIELD, rng(3))
     found = measure.separation_rank(net, [0])
     assert (found.value, found.exact) == (5, True)
-    waves = high_rank.random_smooth(2, 3)
+    waves = high_rank_functions.random_smooth(2, 3)
     found = measure.separation_rank(waves, waves.partition)
     assert (found.value, found.exact) == (6, False)
     assert measure.separation_rank(lambda x: x[:, 0] * x[:, 1] + x[:, 0], [0], 2).value == 1
@@ -233,7 +233,7 @@ def test_models_are_taken_as_they_are():
 
 
 def test_a_rank_above_the_most_points_is_only_a_lower_bound():
-    f = high_rank.product_of_sums(6)
+    f = high_rank_functions.product_of_sums(6)
     found = measure.separation_rank(f, f.partition, f.inputs, most=40)
     assert not found.exact
     assert found.interval == (40, math.inf)
@@ -241,7 +241,7 @@ def test_a_rank_above_the_most_points_is_only_a_lower_bound():
 
 def test_sides_may_be_any():
     """(x0 x2 + x1 x3)^2 has rank three however its four inputs are parted."""
-    f = high_rank.inner_power(2, 2)
+    f = high_rank_functions.inner_power(2, 2)
     assert measure.separation_rank(f, [0, 1], 4).value == 3
     assert measure.separation_rank(f, [0, 2], 4).value == 3
     assert measure.separation_rank(f, [0], 4).value == 3

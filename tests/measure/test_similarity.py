@@ -7,7 +7,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from allometry import InputError
 from allometry.measure import ms_ssim, psnr, sharpness_difference, ssim
-from allometry.measure.similarity import data_range, nearest_pairs, random_pairs
+from allometry.measure.image_similarity import data_range, nearest_pairs, random_pairs
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from sklearn.datasets import load_digits
 
 from allometry import InputError
 from allometry.measure import score
-from allometry.measure.case import QUICK
 from allometry.measure.catalogue import ENTRIES
-from allometry.measure.table import feature_map
+from allometry.measure.context import QUICK
+from allometry.measure.score_table import feature_map
 
 
 @pytest.fixture(scope="module")

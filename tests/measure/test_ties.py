@@ -18,7 +18,7 @@ from allometry.measure import (
     retrieval_p_value,
     retrieval_win_rate,
 )
-from allometry.measure.blocks import nearest
+from allometry.measure.pair_blocks import nearest
 from allometry.measure.ties import MOST, merged, tied_neighbours
 
 RNG = torch.Generator().manual_seed(0)

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from allometry.measure import score
-from allometry.measure.case import Effort
+from allometry.measure.context import Effort
 from allometry.measure.verdict import FEWEST, KINDS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))

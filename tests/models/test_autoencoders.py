@@ -215,7 +215,7 @@ def test_info_vae_contains_its_special_cases():
 
 def test_mmd_is_unbiased_and_tells_laws_apart():
     rng = torch.Generator().manual_seed(0)
-    from allometry.train.autoencoding import mmd
+    from allometry.train.autoencoder_objectives import mmd
 
     same = torch.stack(
         [

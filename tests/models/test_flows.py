@@ -9,11 +9,11 @@ from scipy.integrate import solve_ivp
 
 from allometry import InputError
 from allometry.models import flows
-from allometry.models.flows import networks
-from allometry.models.flows.ode import integrate
+from allometry.models.flows import conditioners
+from allometry.models.flows.ode_solver import integrate
 from allometry.targets import points
 from allometry.train.budget import count_parameters
-from allometry.train.schedule import warmup_decay
+from allometry.train.lr_schedule import warmup_decay
 
 
 def shaken(module, seed=0, size=0.4):
@@ -198,7 +198,7 @@ def test_mistakes_are_told(make, said):
 )
 def test_the_size_of_a_masked_network_counts_what_can_move(dim, width, context):
     """Masked weights were 26 to 47 % of N. A weight is free if some loss has a slope in it."""
-    net = shaken(networks.MaskedMLP(dim, 2, width, 2, context), size=2.0)
+    net = shaken(conditioners.MaskedMLP(dim, 2, width, 2, context), size=2.0)
     rng = torch.Generator().manual_seed(1)
     x = 3 * torch.randn(4000, dim, generator=rng)
     c = torch.randn(4000, context, generator=rng) if context else None
@@ -208,7 +208,7 @@ def test_the_size_of_a_masked_network_counts_what_can_move(dim, width, context):
     moves = sum(int((p.grad != 0).sum()) for p in net.parameters())
     N = count_parameters(net)[0]
     with torch.device("meta"):
-        assert count_parameters(networks.MaskedMLP(dim, 2, width, 2, context))[0] == N
+        assert count_parameters(conditioners.MaskedMLP(dim, 2, width, 2, context))[0] == N
     assert net.masked > 0
     # Units that are off everywhere have no slope: some of the free ones may be missing, none may
     # be too many.
@@ -218,7 +218,7 @@ def test_the_size_of_a_masked_network_counts_what_can_move(dim, width, context):
 def test_no_unit_of_a_masked_network_is_blind():
     """Half of the hidden units of two coordinates saw nothing, and all bent at 0."""
     for dim, context in ((2, 0), (6, 0), (3, 2)):
-        net = networks.MaskedMLP(dim, 2, 24, 2, context)
+        net = conditioners.MaskedMLP(dim, 2, 24, 2, context)
         for i, layer in enumerate(net.layers[:-1]):
             assert (getattr(net, f"mask{i}").sum(1) > 0).all()
             assert (layer.bias != 0).all()

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from allometry import InputError
 from allometry.models import AddConstant, Katz, KneserNey
-from allometry.models.grams import count
+from allometry.models.ngram_tables import count
 from allometry.targets import Text
 
 SHAKESPEARE = [3.3473, 2.4835, 2.0381, 1.7190, 1.5611, 1.5226, 1.5165, 1.5192]

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from allometry._core import native
-from allometry.models import flows, perceptron
+from allometry.models import flows, packed_mlp
 from allometry.train import objectives
-from allometry.train.packed import Packed
-from allometry.train.traced import Traced
+from allometry.train.packed.stack import Packed
+from allometry.train.packed.trace import Traced
 
 built = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")
 
@@ -69,9 +69,9 @@ def test_values_and_gradients_of_whole_numbers_are_those_of_torch(
     own, torch_threads = [], torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with perceptron.wanted():
-            assert perceptron.applies(x[0], [p[0] for p in parameters])
-            own = both(x, parameters, slope, lambda x, *p: perceptron.perceptron(x, p))
+        with packed_mlp.wanted():
+            assert packed_mlp.applies(x[0], [p[0] for p in parameters])
+            own = both(x, parameters, slope, lambda x, *p: packed_mlp.perceptron(x, p))
     finally:
         torch.set_num_threads(torch_threads)
     truth = both(x.double(), [p.double() for p in parameters], slope, reference)
@@ -86,7 +86,7 @@ def test_a_size_of_rows_after_another_leaves_nothing_behind():
     for n, sizes in ((200, [1, 33, 33, 2]), (7, [1, 33, 33, 2]), (50, [1, 20, 33, 2])):
         x, parameters = drawn(2, n, sizes)
         slope = torch.ones(2, n, 2)
-        own = both(x, parameters, slope, lambda x, *p: perceptron.perceptron(x, p))
+        own = both(x, parameters, slope, lambda x, *p: packed_mlp.perceptron(x, p))
         truth = both(x.double(), [p.double() for p in parameters], slope, reference)
         for made, exact in zip(own, truth, strict=True):
             torch.testing.assert_close(made.double(), exact, rtol=1e-4, atol=1e-3)
@@ -95,11 +95,11 @@ def test_a_size_of_rows_after_another_leaves_nothing_behind():
 @built
 def test_many_rows_are_shared_out_to_threads():
     x, parameters = drawn(5, 400, [3, 64, 64, 5])
-    out = [vmap(lambda x, *p: perceptron.perceptron(x, p))(x, *parameters)]
+    out = [vmap(lambda x, *p: packed_mlp.perceptron(x, p))(x, *parameters)]
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        out.append(vmap(lambda x, *p: perceptron.perceptron(x, p))(x, *parameters))
+        out.append(vmap(lambda x, *p: packed_mlp.perceptron(x, p))(x, *parameters))
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*out)
@@ -109,7 +109,7 @@ def test_many_rows_are_shared_out_to_threads():
 def test_what_is_no_number_is_not_rectified_away():
     x, parameters = drawn(1, 60, [2, 20, 20, 1])
     x[0, 3, 1] = torch.nan
-    out = perceptron.perceptron(x[0], [p[0] for p in parameters])
+    out = packed_mlp.perceptron(x[0], [p[0] for p in parameters])
     assert out.isnan().flatten().nonzero().flatten().tolist() == [3]
 
 
@@ -117,7 +117,7 @@ def test_what_is_no_number_is_not_rectified_away():
 def test_operations_are_counted_as_those_of_torch():
     x, parameters = drawn(2, 9, [3, 8, 8, 4])
     counts = []
-    for way in (lambda x, *p: perceptron.perceptron(x, p), reference):
+    for way in (lambda x, *p: packed_mlp.perceptron(x, p), reference):
         with FlopCounterMode(display=False) as counter:
             both(x, parameters, torch.ones(2, 9, 4), way)
         counts.append(counter.get_total_flops())
@@ -136,16 +136,16 @@ def test_shapes_told_beforehand_are_those_that_come():
 def test_it_is_for_whoever_wants_it_in_single_precision_on_a_processor(monkeypatch):
     x, parameters = drawn(1, 5, [2, 8, 8, 1])
     x, parameters = x[0], [p[0] for p in parameters]
-    assert not perceptron.applies(x, parameters)
-    with perceptron.wanted():
-        assert not perceptron.applies(x.double(), parameters)
-        assert not perceptron.applies(x.to("meta"), parameters)
-        assert not perceptron.applies(x, parameters[:2])
-        assert not perceptron.applies(x, [torch.zeros(300, 2), torch.zeros(300), *parameters[2:]])
+    assert not packed_mlp.applies(x, parameters)
+    with packed_mlp.wanted():
+        assert not packed_mlp.applies(x.double(), parameters)
+        assert not packed_mlp.applies(x.to("meta"), parameters)
+        assert not packed_mlp.applies(x, parameters[:2])
+        assert not packed_mlp.applies(x, [torch.zeros(300, 2), torch.zeros(300), *parameters[2:]])
         with torch.autocast("cpu", torch.bfloat16):
-            assert not perceptron.applies(x, parameters)
-        monkeypatch.setattr(perceptron, "_built", lambda: False)
-        assert not perceptron.applies(x, parameters)
+            assert not packed_mlp.applies(x, parameters)
+        monkeypatch.setattr(packed_mlp, "_built", lambda: False)
+        assert not packed_mlp.applies(x, parameters)
 
 
 @built
@@ -156,8 +156,8 @@ def test_it_is_for_whoever_wants_it_in_single_precision_on_a_processor(monkeypat
 )
 def test_fused_steps_of_flows_have_it_and_are_packed_steps(make, monkeypatch):
     asked = []
-    real = perceptron.perceptron
-    monkeypatch.setattr(perceptron, "perceptron", lambda *a: asked.append(1) or real(*a))
+    real = packed_mlp.perceptron
+    monkeypatch.setattr(packed_mlp, "perceptron", lambda *a: asked.append(1) or real(*a))
     seeds = [torch.Generator().manual_seed(s) for s in range(3)]
     packs = [Packed([make(2, 2, 8, rng=rng).float() for rng in seeds])]
     packs.append(Packed([packs[0].member(m) for m in range(3)]))

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allometry.models.attention import Attention, hardmax
-from allometry.models.running import running
-from allometry.models.sight import SIGHTS, seen
+from allometry.models.transformer.attention import Attention, hardmax
+from allometry.models.transformer.masks import SIGHTS, seen
+from allometry.models.transformer.running_maximum import running
 
 
 def table(scores, v, sight):

@@ -10,11 +10,12 @@ from torch.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from allometry._core import native
-from allometry.models import Transformer, short
-from allometry.models.positions import rotate, rotations
+from allometry.models import Transformer
+from allometry.models.transformer import fused_attention
+from allometry.models.transformer.positions import rotate, rotations
 from allometry.train import next_token
-from allometry.train.packed import Packed
-from allometry.train.traced import Traced
+from allometry.train.packed.stack import Packed
+from allometry.train.packed.trace import Traced
 
 built = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")
 
@@ -43,8 +44,8 @@ def test_reduced_precision_is_rounded_on_the_way_in_and_out_only(dtype):
     y = torch.randn(2, 9, 6, 8, generator=rng).to(dtype).requires_grad_()
     wide = y.detach().float().requires_grad_()
     turn, slope = turns("one", 2, 9, 8, rng), torch.randn(2, 9, 2, 8, generator=rng).to(dtype)
-    assert short.applies(y)
-    made, truth = (short.attention(x, turn, scale=0.3, causal=True) for x in (y, wide))
+    assert fused_attention.applies(y)
+    made, truth = (fused_attention.attention(x, turn, scale=0.3, causal=True) for x in (y, wide))
     assert torch.equal(made, truth.to(dtype))
     (back,) = torch.autograd.grad(made, y, slope)
     (exact,) = torch.autograd.grad(truth, wide, slope.float())
@@ -69,14 +70,14 @@ def test_values_and_gradients_are_those_of_torch_in_double_precision(
     y = (large * torch.randn(b, n, 3 * h, 2 * half, generator=rng)).float().requires_grad_()
     slope = torch.randn(b, n, h, 2 * half, generator=rng).float()
     turn = turns(kind, b, n, 2 * half, rng)
-    assert short.applies(y)
+    assert fused_attention.applies(y)
     scale = 0.3 / large
 
     def both(way, y, turn):
         out = way(y, turn, scale=scale, causal=causal)
         return out.detach(), *torch.autograd.grad(out, y, slope.to(y.dtype))
 
-    ours, theirs = both(short.attention, y, turn), both(reference, y, turn)
+    ours, theirs = both(fused_attention.attention, y, turn), both(reference, y, turn)
     exact = y.detach().double().requires_grad_()
     truth = both(reference, exact, None if turn is None else turn.double())
     for mine, single, double in zip(ours, theirs, truth, strict=True):
@@ -88,7 +89,7 @@ def test_values_and_gradients_are_those_of_torch_in_double_precision(
 @built
 def test_large_scores_do_not_overflow():
     y = 300 * torch.randn(2, 33, 6, 16, generator=torch.Generator().manual_seed(0)).float()
-    out = short.attention(y, None, scale=0.25, causal=True)
+    out = fused_attention.attention(y, None, scale=0.25, causal=True)
     # Scores of 10^5 carry errors of 10^-2, so nearly every row is one value, told from the others.
     wanted = reference(y.double(), None, 0.25, True)
     assert out.isfinite().all()
@@ -100,9 +101,9 @@ def test_two_threads_give_the_same_digits(monkeypatch):
     y = torch.randn(4, 40, 12, 16, dtype=torch.float32, requires_grad=True)
     found = []
     for threads in (1, 2):
-        monkeypatch.setattr(short, "ALONE", 0)
+        monkeypatch.setattr(fused_attention, "ALONE", 0)
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        out = short.attention(y, None, scale=0.25, causal=True)
+        out = fused_attention.attention(y, None, scale=0.25, causal=True)
         found.append((out, *torch.autograd.grad(out.square().sum(), y)))
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
@@ -113,7 +114,7 @@ def test_members_of_a_map_are_rows_of_the_batch():
     turn = torch.randn(3, 2, 1, 1, 9, 4, dtype=torch.float32)
 
     def one(y, turn):
-        return short.attention(y, turn, scale=0.3, causal=True)
+        return fused_attention.attention(y, turn, scale=0.3, causal=True)
 
     both = torch.vmap(one)(y, turn)
     shared = torch.vmap(one, in_dims=(0, None))(y, turn[0])
@@ -126,7 +127,7 @@ def test_members_of_a_map_are_rows_of_the_batch():
 def test_scores_that_are_no_numbers_are_not_hidden():
     y = torch.randn(1, 20, 3, 8, dtype=torch.float32)
     y[0, 5, 1, 2] = torch.nan
-    out = short.attention(y, None, scale=0.3, causal=True)
+    out = fused_attention.attention(y, None, scale=0.3, causal=True)
     assert out[0, :5].isfinite().all()
     assert out[0, 5:].isnan().any(-1).all()
 
@@ -143,7 +144,7 @@ def test_a_transformer_has_the_same_loss_gradient_and_count_either_way(monkeypat
     found = []
     for native_one in (True, False):
         if not native_one:
-            monkeypatch.setattr(short, "applies", lambda y: False)
+            monkeypatch.setattr(fused_attention, "applies", lambda y: False)
         plain = sdpa_kernel(SDPBackend.MATH)
         with FlopCounterMode(display=False) as counter, plain, profile() as seen:
             loss = next_token(net, tokens)
@@ -173,6 +174,8 @@ def test_packed_and_traced_members_go_the_same_way():
 
 
 def test_double_precision_and_long_sequences_are_left_to_torch():
-    assert not short.applies(torch.zeros(1, 8, 3, 8, dtype=torch.float64))
-    assert not short.applies(torch.zeros(1, short.LONGEST + 1, 3, 8, dtype=torch.float32))
-    assert not short.applies(torch.zeros(1, 8, 3, 8, dtype=torch.float32, device="meta"))
+    assert not fused_attention.applies(torch.zeros(1, 8, 3, 8, dtype=torch.float64))
+    assert not fused_attention.applies(
+        torch.zeros(1, fused_attention.LONGEST + 1, 3, 8, dtype=torch.float32)
+    )
+    assert not fused_attention.applies(torch.zeros(1, 8, 3, 8, dtype=torch.float32, device="meta"))

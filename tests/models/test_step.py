@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allometry.models import Transformer
-from allometry.models.step import Step, applies
+from allometry.models.transformer.fast_decode import Step, applies
 
 STYLES = [
     {},

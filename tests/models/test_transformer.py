@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import allometry as al
 from allometry.models import Transformer, hardmax
-from allometry.models.positions import rotate, rotations, sinusoidal
+from allometry.models.transformer.positions import rotate, rotations, sinusoidal
 
 SHAPE = {"vocabulary": 11, "width": 8, "depth": 2, "heads": 2, "context": 12}
 

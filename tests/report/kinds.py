@@ -28,8 +28,8 @@ class Kept:
     about: dict[str, Any]
 
     def frame(self):
-        from allometry.study.frame import frame
-        from allometry.study.runs import COLUMNS
+        from allometry.runs.folder import COLUMNS
+        from allometry.runs.frame import frame
 
         return frame([self.rows] if self.rows else [], COLUMNS)
 

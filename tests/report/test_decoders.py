@@ -8,7 +8,7 @@ import pytest
 from allometry import decode, study
 from allometry._core.errors import InputError
 from allometry.models import Transformer
-from allometry.report.decoders import STRATEGIES, compare, decoders
+from allometry.report.decoder_table import STRATEGIES, compare, decoders
 from allometry.targets import Text
 
 TEXT = Text.from_string("to be or not to be <script>alert(1)</script> that is & was. " * 20)

@@ -3,7 +3,7 @@
 import torch
 
 from allometry.models import flows
-from allometry.report.evolution import evolution, field_of, rates
+from allometry.report.flow_evolution import evolution, field_of, rates
 
 
 def test_what_changes_is_what_flows_in_less_what_flows_out():

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from allometry._core.errors import InputError
-from allometry.report import families
+from allometry.report.sections import families
 
 SIZES = [1e3, 3e3, 1e4, 3e4, 1e5]
 

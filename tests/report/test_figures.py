@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from allometry.report import figures, theme
-from allometry.report.bands import bands, grid, series
-from allometry.report.runs import configurations as configurations_of
-from allometry.report.runs import table
+from allometry.report.law_bands import bands, grid, series
+from allometry.report.run_groups import configurations as configurations_of
+from allometry.report.run_groups import table
 from tests.report.synthetic import story, synthetic_runs, truth
 
 GRID = {"per_parameter": (5.0, 20.0, 80.0), "noise": 0.002, "seeds": 1}

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from allometry.cli.answer import plain
+from allometry.cli.study_json import plain
 from allometry.laws import fit
 from allometry.report import tell
-from allometry.report.sentences import facts
+from allometry.report.prose import facts
 from tests.report.kinds import KINDS, Kept, _row
 from tests.report.synthetic import synthetic_runs
 

@@ -8,8 +8,8 @@ import random
 import pytest
 from rich.console import Console
 
-from allometry.cli.answer import plain
-from allometry.report import judge, tell, theme
+from allometry.cli.study_json import plain
+from allometry.report import extrapolation, tell, theme
 from allometry.report.page import render
 from allometry.report.terminal import closing, runs_table
 from tests.report.kinds import KINDS
@@ -20,7 +20,7 @@ SVG = '<svg width="9" height="9"></svg>'
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     """Every law is fitted once, with few draws; charts are specified but not drawn."""
-    fit, kept = judge.laws.fit, {}
+    fit, kept = extrapolation.laws.fit, {}
 
     def once(columns, **options):
         key = tuple((name, tuple(values)) for name, values in columns.items())
@@ -33,7 +33,7 @@ def _quick(monkeypatch):
             raise kept[key]
         return kept[key]
 
-    monkeypatch.setattr(judge.laws, "fit", once)
+    monkeypatch.setattr(extrapolation.laws, "fit", once)
     monkeypatch.setattr(theme, "svg", lambda spec: SVG)
 
 

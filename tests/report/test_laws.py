@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import allometry as al
-from allometry.report import laws, theme
+from allometry.report import law_charts, theme
 
 
 @pytest.fixture(scope="module")
@@ -24,34 +24,34 @@ def law():
 
 
 def test_every_chart_is_drawn(law):
-    charts = laws.charts(law, law.plan(1e21))
+    charts = law_charts.charts(law, law.plan(1e21))
     assert set(charts) == {"fit", "residuals", "isoflop", "backtest", "plan", "profile"}
     for spec in charts.values():
         assert "<svg" in theme.svg(spec)
 
 
 def test_charts_hold_the_runs_and_the_law(law):
-    layers = laws.fit(law)["layer"]
+    layers = law_charts.fit(law)["layer"]
     dots = layers[-1]["data"]["values"]
     assert sorted(d["loss"] for d in dots) == pytest.approx(sorted(np.exp(law.table.y)))
     band = layers[1]["data"]["values"]
     at = band[10]
     # The law along the best split of that compute.
     assert at["mid"] == pytest.approx(law.plan(at["x"]).loss.value, rel=1e-3)
-    away = [d["away"] for d in laws.residuals(law)["layer"][-1]["data"]["values"]]
+    away = [d["away"] for d in law_charts.residuals(law)["layer"][-1]["data"]["values"]]
     assert abs(np.mean(away)) < 0.3
-    best = laws.planned(law, law.plan(1e21))["layer"][-1]["data"]["values"][0]
+    best = law_charts.planned(law, law.plan(1e21))["layer"][-1]["data"]["values"][0]
     assert best["x"] == law.plan(1e21).N.value
 
 
 def test_a_law_in_one_variable_has_fewer_charts():
     N = np.geomspace(1e3, 1e6, 9)
     made = al.laws.fit({"N": N, "loss": 8 * N**-0.2}, "power", bootstrap=50)
-    assert set(laws.charts(made)) == {"fit", "residuals", "backtest"}
+    assert set(law_charts.charts(made)) == {"fit", "residuals", "backtest"}
 
 
 def test_the_page_needs_nothing_else(law, tmp_path):
-    path = laws.write(tmp_path / "law.html", law, law.plan(1e21))
+    path = law_charts.write(tmp_path / "law.html", law, law.plan(1e21))
     text = path.read_text()
     assert text.count("<svg") == 6
     assert "src=" not in text
@@ -76,8 +76,8 @@ def test_runs_without_two_budgets_have_a_page_too(tmp_path):
     N, D = (a.ravel() for a in np.meshgrid(np.geomspace(1e7, 3e8, 4), np.geomspace(2e8, 5e9, 3)))
     loss = 1.8 + 300 / N**0.33 + 700 / D**0.33
     made = al.laws.fit({"N": N, "D": D, "loss": loss}, bootstrap=30)
-    assert laws.isoflop(made) is None
-    text = laws.write(tmp_path / "law.html", made, made.plan(1e21)).read_text()
+    assert law_charts.isoflop(made) is None
+    text = law_charts.write(tmp_path / "law.html", made, made.plan(1e21)).read_text()
     assert 'aria-label="plan"' in text
     assert "read from the efficient ones" in text
     assert "<td>N</td>" in text
@@ -86,7 +86,7 @@ def test_runs_without_two_budgets_have_a_page_too(tmp_path):
 
 def test_the_chart_reaches_the_planned_budget(law):
     plan = law.plan(1e24)
-    spec = laws.fit(law, plan=plan)
+    spec = law_charts.fit(law, plan=plan)
     low, high = spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
     assert low < 1e18 < plan.compute < high
     (mark,) = spec["layer"][-1]["data"]["values"]

@@ -6,7 +6,7 @@ import pytest
 
 from allometry._core.errors import InputError
 from allometry.models import linear_process as lp
-from allometry.report import spectra, theme
+from allometry.report import process_spectra, theme
 
 TRUTH = lp.Autoregression(np.array([1.6, -0.81]), 1.0)
 
@@ -21,7 +21,7 @@ def values(spec, i):
 
 
 def test_points_scatter_about_the_true_spectrum(series):
-    spec = spectra.spectra(series, {"Burg": lp.burg(series, 2)}, TRUTH)
+    spec = process_spectra.spectra(series, {"Burg": lp.burg(series, 2)}, TRUTH)
     points = values(spec, 0)
     ratio = points["S"] / TRUTH.spectrum(points["omega"].to_numpy())
     # Some 155 half-overlapping segments: each ratio has a deviation of about 0.1. Smoothing by the
@@ -31,7 +31,7 @@ def test_points_scatter_about_the_true_spectrum(series):
 
 def test_fits_and_truth_lie_together_at_the_peak(series):
     fits = {"Yule-Walker": lp.yule_walker(series, 2), "Burg": lp.burg(series, 2)}
-    spec = spectra.spectra(series, fits, TRUTH)
+    spec = process_spectra.spectra(series, fits, TRUTH)
     exact, drawn = values(spec, 1), values(spec, 2)
     peak = exact.loc[exact["S"].idxmax(), "omega"]
     # The peak of an AR(2) with complex roots: cos w = phi_1 (phi_2 - 1) / (4 phi_2).
@@ -43,16 +43,16 @@ def test_fits_and_truth_lie_together_at_the_peak(series):
 
 
 def test_extension_agrees_with_the_process(series):
-    spec = spectra.extension(series, 2, 20, TRUTH)
+    spec = process_spectra.extension(series, 2, 20, TRUTH)
     on, exact = values(spec, 0), values(spec, 3)
     truth = exact["r"].to_numpy()[2:]
     # Twenty lags on, errors of the first three have grown to a few per cent of r_0.
     np.testing.assert_allclose(on["r"], truth, atol=0.2 * exact["r"][0])
     assert len(values(spec, 1)) == 18
     with pytest.raises(InputError, match="be from 1"):
-        spectra.extension(series, 20, 20)
+        process_spectra.extension(series, 20, 20)
 
 
 def test_short_series_are_refused():
     with pytest.raises(InputError, match="at least 16"):
-        spectra.spectra(np.zeros(4), {})
+        process_spectra.spectra(np.zeros(4), {})

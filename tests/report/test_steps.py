@@ -10,7 +10,7 @@ import torch
 from allometry import InputError
 from allometry.construct import dyck, program, turing
 from allometry.construct.programs import library
-from allometry.report.steps import follow, steps
+from allometry.report.layer_steps import follow, steps
 
 MADE = dyck(2, 3, 16)
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allometry._core.estimate import Estimate
-from allometry.cli.answer import plain
+from allometry.cli.study_json import plain
 from allometry.measure.likelihood import bits, perplexity
-from allometry.report import units
+from allometry.report import likelihood_units
 from allometry.report.page import render
 from allometry.report.terminal import closing
 from tests.report.synthetic import story, synthetic_runs
@@ -19,7 +19,7 @@ from tests.report.test_terminal import printed
 
 
 def test_nats_are_told_in_bits_and_as_perplexity():
-    in_bits, unsure = units.others("nats per character")
+    in_bits, unsure = likelihood_units.others("nats per character")
     loss = Estimate(math.log(2), se=0.1)
     assert in_bits.name == "bits per character"
     assert in_bits.of(loss).value == pytest.approx(1.0, rel=1e-15)
@@ -32,7 +32,7 @@ def test_nats_are_told_in_bits_and_as_perplexity():
 @given(value=st.floats(0.01, 9), se=st.floats(1e-4, 0.5))
 def test_units_agree_with_the_measures_of_that_name(value, se):
     loss = Estimate(value, se=se)
-    in_bits, unsure = units.others("nats per token")
+    in_bits, unsure = likelihood_units.others("nats per token")
     assert in_bits.of(loss) == bits(loss)
     assert unsure.of(loss) == perplexity(loss)
     lo, hi = unsure.of(loss).interval
@@ -40,33 +40,36 @@ def test_units_agree_with_the_measures_of_that_name(value, se):
 
 
 def test_a_token_of_several_characters_is_told_by_the_character_too():
-    each, character, _ = units.others("nats per token", 2.5)
+    each, character, _ = likelihood_units.others("nats per token", 2.5)
     loss = Estimate(3.0, se=0.1)
     assert character.name == "bits per character"
     assert character.of(loss).value == pytest.approx(each.of(loss).value / 2.5)
 
 
 def test_images_are_told_in_nats():
-    (nats,) = units.others("bits per dimension")
+    (nats,) = likelihood_units.others("bits per dimension")
     assert nats.of(Estimate(2.0)).value == pytest.approx(2 * math.log(2))
-    _, image = units.others("bits per dimension", dimensions=64)
+    _, image = likelihood_units.others("bits per dimension", dimensions=64)
     assert image.name == "nats per image"
     assert image.of(Estimate(2.0)).value == pytest.approx(128 * math.log(2))
 
 
 @pytest.mark.parametrize("unit", ["nats", "nats per row", "nats per window", "", "distance"])
 def test_what_is_no_choice_among_symbols_has_no_perplexity(unit):
-    assert units.others(unit) == ()
+    assert likelihood_units.others(unit) == ()
 
 
 def test_the_aside_of_a_generated_text():
-    assert units.aside(1.5, "nats per character") == "2.164 bits per character, perplexity 4.48"
-    assert units.aside(1.5, "nats") == ""
+    assert (
+        likelihood_units.aside(1.5, "nats per character")
+        == "2.164 bits per character, perplexity 4.48"
+    )
+    assert likelihood_units.aside(1.5, "nats") == ""
 
 
 def test_a_text_study_tells_all_three_units():
     told = story()
-    table = units.table(told)
+    table = likelihood_units.table(told)
     assert table is not None
     heads = [h.text for h in table.heads]
     assert heads[2:] == ["Nats per character", "Bits per character", "Perplexity"]
@@ -89,7 +92,7 @@ def test_the_test_split_has_rows_of_its_own():
     told = story()
     best = dataclasses.replace(told.families[0].best, test=Estimate(1.25, se=0.01))
     first = dataclasses.replace(told.families[0], best=best)
-    table = units.table(dataclasses.replace(told, families=(first,)))
+    table = likelihood_units.table(dataclasses.replace(told, families=(first,)))
     assert table is not None
     assert [r[2].text for r in table.rows if r[1].text == "test"] == ["1.250"]
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allometry import Estimate
-from allometry.report import words
-from allometry.report.sentences import doubts, of_family
+from allometry.report import formatting as fmt
+from allometry.report.prose import doubts, of_family
 
 UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -15,30 +15,30 @@ UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 @pytest.mark.parametrize(
     ("write", "x", "text"),
     [
-        (words.count, 0, "0"),
-        (words.count, 12, "12"),
-        (words.count, 840, "840"),
-        (words.count, 999.6, "1K"),
-        (words.count, 1_234_567, "1.23M"),
-        (words.count, 999_999, "1M"),
-        (words.count, 7e9, "7B"),
-        (words.count, 2.5e15, "2.5×10¹⁵"),
-        (words.count, math.inf, "beyond reach"),
-        (words.count, math.nan, "unknown"),
-        (words.flops, 3.4e12, "3.4 TFLOP"),
-        (words.flops, 999.9e9, "1 TFLOP"),
-        (words.flops, 12.0, "12 FLOP"),
-        (words.flops, 1e26, "10²⁶ FLOP"),
-        (words.duration, 0.4, "0.4 s"),
-        (words.duration, 59.7, "1 min"),
-        (words.duration, 200, "3 min 20 s"),
-        (words.duration, 7500, "2 h 5 min"),
-        (words.duration, 3 * 86400 + 4 * 3600, "3 d 4 h"),
-        (words.loss, 1.5172, "1.517"),
-        (words.loss, 0.00123, "0.00123"),
-        (words.percent, 0.0123, "1.2 %"),
-        (words.percent, 0.112, "11 %"),
-        (words.percent, 0.0, "0 %"),
+        (fmt.count, 0, "0"),
+        (fmt.count, 12, "12"),
+        (fmt.count, 840, "840"),
+        (fmt.count, 999.6, "1K"),
+        (fmt.count, 1_234_567, "1.23M"),
+        (fmt.count, 999_999, "1M"),
+        (fmt.count, 7e9, "7B"),
+        (fmt.count, 2.5e15, "2.5×10¹⁵"),
+        (fmt.count, math.inf, "beyond reach"),
+        (fmt.count, math.nan, "unknown"),
+        (fmt.flops, 3.4e12, "3.4 TFLOP"),
+        (fmt.flops, 999.9e9, "1 TFLOP"),
+        (fmt.flops, 12.0, "12 FLOP"),
+        (fmt.flops, 1e26, "10²⁶ FLOP"),
+        (fmt.duration, 0.4, "0.4 s"),
+        (fmt.duration, 59.7, "1 min"),
+        (fmt.duration, 200, "3 min 20 s"),
+        (fmt.duration, 7500, "2 h 5 min"),
+        (fmt.duration, 3 * 86400 + 4 * 3600, "3 d 4 h"),
+        (fmt.loss, 1.5172, "1.517"),
+        (fmt.loss, 0.00123, "0.00123"),
+        (fmt.percent, 0.0123, "1.2 %"),
+        (fmt.percent, 0.112, "11 %"),
+        (fmt.percent, 0.0, "0 %"),
     ],
 )
 def test_numbers_read_as_people_write_them(write, x, text):
@@ -47,7 +47,7 @@ def test_numbers_read_as_people_write_them(write, x, text):
 
 @given(st.floats(1, 9.9e14))
 def test_a_count_can_be_read_back_to_three_digits(x):
-    text = words.count(x)
+    text = fmt.count(x)
     value = float(text[:-1]) * UNITS[text[-1]] if text[-1] in UNITS else float(text)
     # Three significant digits leave at most half a unit of the third: 0.5 %.
     assert value == pytest.approx(x, rel=0.005)
@@ -57,7 +57,7 @@ def test_a_count_can_be_read_back_to_three_digits(x):
 @given(st.floats(1, 1e23))
 def test_flops_keep_their_order(x):
     prefixes = ["", "k", "M", "G", "T", "P", "E", "Z"]
-    number, unit = words.flops(x).split()
+    number, unit = fmt.flops(x).split()
     assert float(number) * 1000.0 ** prefixes.index(unit.removesuffix("FLOP")) == pytest.approx(
         x, rel=0.005
     )
@@ -66,26 +66,26 @@ def test_flops_keep_their_order(x):
 @given(st.floats(0, 1e7))
 def test_a_duration_is_within_a_unit_of_the_time(x):
     seconds = {"s": 1, "min": 60, "h": 3600, "d": 86400}
-    parts = words.duration(x).split()
+    parts = fmt.duration(x).split()
     read = sum(float(n) * seconds[u] for n, u in zip(parts[::2], parts[1::2], strict=True))
     assert read == pytest.approx(x, abs=seconds[parts[-1]])
 
 
 def test_intervals_share_their_unit():
     x = Estimate(48.4e12, lo=44.5e12, hi=57.1e12)
-    assert words.span(x, words.flops) == "44.5 to 57.1 TFLOP"
-    assert words.span(Estimate(1e12, lo=9e11, hi=2e12), words.flops) == "900 GFLOP to 2 TFLOP"
-    assert words.estimated(x, words.flops) == "48.4 TFLOP (95 % interval 44.5 to 57.1 TFLOP)"
+    assert fmt.span(x, fmt.flops) == "44.5 to 57.1 TFLOP"
+    assert fmt.span(Estimate(1e12, lo=9e11, hi=2e12), fmt.flops) == "900 GFLOP to 2 TFLOP"
+    assert fmt.estimated(x, fmt.flops) == "48.4 TFLOP (95 % interval 44.5 to 57.1 TFLOP)"
 
 
 def test_what_has_no_end_says_so():
     x = Estimate(1e6, lo=5e5, hi=math.inf)
-    assert words.span(x, words.count) == "at least 500K, no upper end"
+    assert fmt.span(x, fmt.count) == "at least 500K, no upper end"
     never = Estimate(math.inf, lo=5e5, hi=math.inf)
-    assert words.estimated(never, words.count, "parameters") == (
+    assert fmt.estimated(never, fmt.count, "parameters") == (
         "beyond reach (95 % interval: at least 500K parameters)"
     )
-    assert words.estimated(Estimate(1e6, method="the runs' own path"), words.count) == (
+    assert fmt.estimated(Estimate(1e6, method="the runs' own path"), fmt.count) == (
         "1M (no interval: the runs' own path)"
     )
 
@@ -95,7 +95,7 @@ def test_what_has_no_end_says_so():
     [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (list("abc"), "a, b and c")],
 )
 def test_lists_read_as_sentences(items, text):
-    assert words.listed(items) == text
+    assert fmt.listed(items) == text
 
 
 def test_a_sentence_names_its_family_without_spoiling_its_name():
@@ -122,4 +122,4 @@ def test_a_sentence_names_its_family_without_spoiling_its_name():
     ],
 )
 def test_families_are_written_as_their_papers_write_them(family, text):
-    assert words.family(family) == text
+    assert fmt.family(family) == text

@@ -19,7 +19,7 @@ from allometry.train.restore import restore
 from tests.cli.test_cli import allometry as command
 
 SOURCE = Path(allometry.__file__).parent
-SHELL = "allometry.study.pool:os.system"
+SHELL = "allometry.study.execute.processes:os.system"
 
 
 def evil(canary: Path) -> dict:

@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 
 from allometry import InputError, Spec
 from allometry.cli.run import left_out
-from allometry.study import Study, Task, budgeted, costs, local, recipes, within
-from allometry.study.allotted import Allotted, ending
-from allometry.study.costs import Costs
-from allometry.study.drive import Event
-from allometry.study.rules import together
+from allometry.study import (
+    Study,
+    Task,
+    local,
+    recipes,
+    time_budget,
+)
+from allometry.study.execute.driver import Event
+from allometry.study.execute.time_limited_queue import Allotted, ending
+from allometry.study.schedule import budget, measured_costs
+from allometry.study.schedule.measured_costs import Costs
+from allometry.study.schedule.untimed import together
 from allometry.study.tasks import Bundle, alone
 from allometry.targets import Text
 from tests.study.fakes import Deaf, FakeRun
@@ -103,10 +110,10 @@ def test_a_study_ends_in_time_though_guesses_are_off_by_three(off, noise, tilt, 
     each = {b.name: 1 + noise * math.sin(13 * i) for i, b in enumerate(made)}
 
     def truth(taken):
-        guess = taken.tasks[0].work + costs.EACH
+        guess = taken.tasks[0].work + measured_costs.EACH
         return off * guess ** (1 + tilt) * each.get(taken.name, 1.0)
 
-    seconds = sum(b.work + costs.EACH for b in made) / workers
+    seconds = sum(b.work + measured_costs.EACH for b in made) / workers
     works = [b.work for b in made[::-6]]
     queue = Allotted(made, seconds, workers, Costs(), seeds(works), clock=lambda: clock[0])
     end = carry_out(queue, truth, clock, workers)
@@ -123,7 +130,7 @@ def test_the_shortest_come_first_and_the_longest_are_left_out():
     out = queue.dropped
     assert min(b.work for b in out) >= works[-1] / 2
     assert {b.name for b in out} | {b.name for b in queue} == {b.name for b in made}
-    assert ending([0.0, 0.0], [b.work + costs.EACH for b in queue]) <= 40.0 * 1.03
+    assert ending([0.0, 0.0], [b.work + measured_costs.EACH for b in queue]) <= 40.0 * 1.03
 
 
 def test_runs_that_take_longer_than_expected_push_others_out_and_back():
@@ -188,21 +195,23 @@ def test_costs_follow_what_runs_take(seen):
 
 
 def test_costs_are_kept_for_the_machine_as_if_nobody_else_were_at_work():
-    found = costs.load(2, 1)
+    found = measured_costs.load(2, 1)
     one = bundle("a", 10.0)
     before = found.seconds(one)
     found.learn(one, 100.0, busy=20.0)
     assert found.seconds(one) == pytest.approx(100.0, rel=0.1)
     found.save(2, 1)
-    assert costs.load(2, 1).seconds(one) == pytest.approx(20.0, rel=0.1)
-    assert costs.load(4, 1).seconds(one) == pytest.approx(before, rel=0.5)  # another machine
+    assert measured_costs.load(2, 1).seconds(one) == pytest.approx(20.0, rel=0.1)
+    assert measured_costs.load(4, 1).seconds(one) == pytest.approx(
+        before, rel=0.5
+    )  # another machine
 
 
 def test_damaged_costs_are_measured_anew():
-    found = costs.load(2, 1)
-    path = costs._path()
+    found = measured_costs.load(2, 1)
+    path = measured_costs._path()
     path.write_text("{]")
-    again = costs.load(2, 1)
+    again = measured_costs.load(2, 1)
     assert again.past == []
     assert again.speed == pytest.approx(found.speed, rel=0.9)
 
@@ -214,10 +223,10 @@ def study(**changes):
 
 @pytest.mark.parametrize("seconds", [40.0, 90.0])
 def test_a_budget_of_time_decides_the_largest_size(seconds):
-    made = within.fitted(study(), seconds, Costs(), 2)
+    made = budget.fitted(study(), seconds, Costs(), 2)
     assert made.ladder[0] == 900
     assert len(made.ladder) == 3
-    taken = within.span(made, Costs(), 2) + within.START + Costs().report(20)
+    taken = budget.span(made, Costs(), 2) + budget.START + Costs().report(20)
     assert 0.6 * seconds <= taken <= 1.05 * seconds
 
 
@@ -241,23 +250,23 @@ def test_a_refusal_says_what_is_then_accepted(speed, rungs, seeds, workers):
     asked = Study(TEXT, [sized, recipes.ngram], sizes, seeds, [8e3, 1.6e4])
     found = Costs(speed=speed)
     with pytest.raises(InputError) as caught:
-        within.fitted(asked, 1.0, found, workers)
+        budget.fitted(asked, 1.0, found, workers)
     said = str(caught.value)
     number = "1 size" if rungs == 1 else f"{rungs} sizes"
     assert f" s for {number} from 900 parameters up; got 1 s." in said
     least = float(said.partition("at least ")[2].partition(" s")[0])
-    made = within.fitted(asked, least, found, workers)
+    made = budget.fitted(asked, least, found, workers)
     assert made.ladder[0] == 900
     with pytest.raises(InputError, match=f"at least {least:.0f} s"):
-        within.fitted(asked, least - 1, found, workers)
+        budget.fitted(asked, least - 1, found, workers)
 
 
 def test_a_refusal_of_operations_says_what_is_then_accepted():
     asked = study()
     with pytest.raises(InputError, match=r"flops must be at least .* for 3 sizes") as caught:
-        within.within(asked, operations=1e3)
+        budget.within(asked, operations=1e3)
     least = float(str(caught.value).partition("at least ")[2].partition(" for")[0])
-    assert within.flops(within.within(asked, operations=least)) <= least
+    assert budget.flops(budget.within(asked, operations=least)) <= least
 
 
 def test_a_study_whose_sizes_change_nothing_is_given_less_data():
@@ -265,43 +274,43 @@ def test_a_study_whose_sizes_change_nothing_is_given_less_data():
         return [Spec(Priced, name=f"{D}", seconds=D / 100) for D in tokens]
 
     asked = Study(TEXT, [fixed], [1], seeds=1, tokens=[1e4])
-    made = within.fitted(asked, 40.0, Costs(), 1)
+    made = budget.fitted(asked, 40.0, Costs(), 1)
     assert made.ladder == [1]
     assert 0.5 * 40 <= made.tokens[0] / 100 + 10 <= 40.0
 
 
 def test_a_resumed_study_keeps_its_sizes_and_what_is_left_of_its_time(tmp_path):
     place, clock = local(workers=2, threads=1), [3.0]
-    first = budgeted.budgeted(study(), tmp_path, 100.0, place, lambda: clock[0])
+    first = time_budget.budgeted(study(), tmp_path, 100.0, place, lambda: clock[0])
     left = first.left()
     clock[0] = 40.0
     first.save(tmp_path)
     clock[0] = 3.0
-    again = budgeted.budgeted(study(), tmp_path, 100.0, place, lambda: clock[0])
+    again = time_budget.budgeted(study(), tmp_path, 100.0, place, lambda: clock[0])
     assert again.study.ladder == first.study.ladder
     assert again.study.tokens == first.study.tokens
     assert again.left() == pytest.approx(left - 40.0)
     clock[0] = 98.0
     first.save(tmp_path)
-    assert budgeted.budgeted(study(), tmp_path, 100.0, place).spent
-    assert not budgeted.budgeted(study(), tmp_path, 300.0, place).spent  # more of the same
+    assert time_budget.budgeted(study(), tmp_path, 100.0, place).spent
+    assert not time_budget.budgeted(study(), tmp_path, 300.0, place).spent  # more of the same
     # Another question in the same folder is chosen for anew.
-    other = budgeted.budgeted(study(seeds=1), tmp_path, 100.0, place, lambda: clock[0])
+    other = time_budget.budgeted(study(seeds=1), tmp_path, 100.0, place, lambda: clock[0])
     assert other.before == 0.0
 
 
 def test_a_folders_budget_that_is_damaged_is_chosen_anew(tmp_path):
-    (tmp_path / budgeted.FILE).write_text(json.dumps({"asked": {}, "ladder": ["a"]}))
-    made = budgeted.budgeted(study(), tmp_path, 60.0, local(workers=2, threads=1), lambda: 1.0)
+    (tmp_path / time_budget.FILE).write_text(json.dumps({"asked": {}, "ladder": ["a"]}))
+    made = time_budget.budgeted(study(), tmp_path, 60.0, local(workers=2, threads=1), lambda: 1.0)
     assert made.before == 0.0
 
 
 def test_further_runs_are_the_next_size_and_another_seed_and_none_twice():
     asked = Study(TEXT, [recipes.transformer], [900, 2000, 5000], seeds=1, tokens=[8e3])
-    have = {budgeted._what(spec) for spec in asked.specs()}
+    have = {time_budget._what(spec) for spec in asked.specs()}
     taller, other = (
-        [budgeted._what(t.spec) for b in more for t in b.tasks]
-        for more, _ in zip(budgeted.further(asked), range(2), strict=False)
+        [time_budget._what(t.spec) for b in more for t in b.tasks]
+        for more, _ in zip(time_budget.further(asked), range(2), strict=False)
     )
     assert min(what[3] for what in taller) > max(what[3] for what in have)
     assert {what[2] for what in other} == {1}

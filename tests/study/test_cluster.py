@@ -18,8 +18,17 @@ import torch
 import allometry as al
 from allometry import InputError, Spec
 from allometry.cli import main
-from allometry.study import Needs, Study, cluster, local, ray, recipes
-from allometry.study.named import executor
+from allometry.study import (
+    Needs,
+    Study,
+    local,
+    ray,
+    recipes,
+)
+from allometry.study.execute import (
+    ray_cluster,
+)
+from allometry.study.execute.executor_names import executor
 from tests.study.fakes import Told, _starts
 from tests.study.kin import LOOPBACK, alive, kin, listening
 from tests.study.test_deterministic import ON, asked, digits, same
@@ -33,7 +42,7 @@ TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 1
 def session():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Ray's own processes and sockets
-        with cluster.connected(None, 2) as module:
+        with ray_cluster.connected(None, 2) as module:
             yield module
 
 
@@ -108,9 +117,9 @@ def test_a_cluster_that_the_user_runs_is_not_reaped(monkeypatch):
     fake = SimpleNamespace(
         is_initialized=lambda: False, init=told.update, shutdown=lambda: told.update(left=True)
     )
-    monkeypatch.setattr(cluster, "require_extra", lambda *_: fake)
-    monkeypatch.setattr(cluster, "reaped", lambda: pytest.fail("it is not ours to end"))
-    with cluster.connected("10.0.0.1:6379", 2):
+    monkeypatch.setattr(ray_cluster, "require_extra", lambda *_: fake)
+    monkeypatch.setattr(ray_cluster, "reaped", lambda: pytest.fail("it is not ours to end"))
+    with ray_cluster.connected("10.0.0.1:6379", 2):
         assert told["address"] == "10.0.0.1:6379"
         assert "_temp_dir" not in told
     assert told["left"]
@@ -197,7 +206,7 @@ def test_weights_come_back_where_the_folder_is_not_shared(tmp_path, monkeypatch)
     The second run needs another worker than the first.
     """
     study = Study(TEXT, [recipes.transformer], [900], seeds=2, tokens=[4e3])
-    folder, made, asked = tmp_path / "far", cluster._Actors.__init__, []
+    folder, made, asked = tmp_path / "far", ray_cluster._Actors.__init__, []
 
     def blind(self, *arguments):
         made(self, *arguments)
@@ -207,7 +216,7 @@ def test_weights_come_back_where_the_folder_is_not_shared(tmp_path, monkeypatch)
         asked.append(bundle)
         return Needs(cpus=float(len(asked)))
 
-    monkeypatch.setattr(cluster._Actors, "__init__", blind)
+    monkeypatch.setattr(ray_cluster._Actors, "__init__", blind)
     runs = study.run(folder, ray(workers=1, needs=needs))
     assert runs.frame()["status"].tolist() == ["done", "done"]
     for key in runs.frame()["key"]:

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from allometry import InputError, report
-from allometry.report import words
+from allometry.report import formatting as fmt
 from allometry.study import Study, jobs
-from allometry.study.densities import LAWS, density_study, vectors
+from allometry.study.density_studies import LAWS, density_study, vectors
 from allometry.study.recipes import baseline, gan, glow, moments, spline_coupling, vae, vqvae
 from allometry.study.recipes.autoencoder import PLAIN
 from allometry.study.recipes.density import FAMILIES, OF_IMAGES, grow, loss_on, made
-from allometry.study.recipes.flows import RECIPES
+from allometry.study.recipes.density_recipes import RECIPES
 from allometry.study.recipes.imitated import training_rows
 from allometry.study.recipes.judged import gap
 from allometry.study.recipes.moments import gaussian_samples
@@ -209,7 +209,7 @@ def test_games_of_digits_are_reported(tmp_path):
     assert "Built and trained" not in text
     frame = runs.frame()
     floor = frame[frame["family"] == "gaussian"]["data_loss"].item()
-    assert f"The training data themselves are {words.loss(floor)} distance" in text
+    assert f"The training data themselves are {fmt.loss(floor)} distance" in text
     assert 0 < floor < frame["loss"].min()
 
 

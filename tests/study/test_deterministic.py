@@ -7,11 +7,17 @@ import typer.testing
 
 import allometry as al
 from allometry.cli import app
-from allometry.study import Runs, Study, local, prices, recipes, schedule
-from allometry.study.fixed import fixed
-from allometry.study.lock import locked
-from allometry.study.probe import Price
-from allometry.study.schedule import Schedule
+from allometry.runs.lock import locked
+from allometry.study import (
+    Runs,
+    Study,
+    local,
+    recipes,
+)
+from allometry.study.schedule import cost_model, packing
+from allometry.study.schedule.deterministic import fixed
+from allometry.study.schedule.packing import Schedule
+from allometry.study.schedule.timing import Price
 from allometry.study.tasks import Bundle, How
 from allometry.train import On
 
@@ -33,8 +39,8 @@ def asked():
 def clock(monkeypatch, gain):
     """Let trials say that packing takes so much of the time that runs alone take."""
     price = Price(0.01, {m: m * 0.01 * gain for m in (2, 4)}, 0.0, 0.0, traced=gain)
-    monkeypatch.setattr(schedule, "probe", lambda shapes, *_: [price] * len(shapes))
-    monkeypatch.setattr(prices, "PROBED", 1)
+    monkeypatch.setattr(packing, "probe", lambda shapes, *_: [price] * len(shapes))
+    monkeypatch.setattr(cost_model, "PROBED", 1)
 
 
 def shapes(made):
@@ -126,7 +132,7 @@ def test_a_second_process_is_refused_before_it_tries_anything(tmp_path, monkeypa
     def tried(*_):
         raise AssertionError("it tried how long steps take")
 
-    monkeypatch.setattr(schedule, "probe", tried)
+    monkeypatch.setattr(packing, "probe", tried)
     folder = tmp_path / "study"
     folder.mkdir()
     with locked(folder):
@@ -143,7 +149,7 @@ def test_the_first_holds_the_folder_while_it_tries(tmp_path, monkeypatch):
         seen.append(al.study.lock.holder(folder))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(schedule, "probe", tried)
+    monkeypatch.setattr(packing, "probe", tried)
     typer.testing.CliRunner().invoke(app, ["run", "embedded", "-o", str(folder)])
     assert len(seen) == 1
     assert "process" in seen[0]

@@ -7,7 +7,7 @@ operation; `bench/faults.py` strikes all operations of a longer study with all o
 import pytest
 
 from allometry._core import files
-from allometry.study import journal
+from allometry.runs import journal
 from tests.support.faults import Fault
 from tests.support.ordeal import afresh, halfway, operations, strike
 

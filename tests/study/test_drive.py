@@ -6,8 +6,8 @@ import pytest
 
 from allometry import Spec
 from allometry._core.errors import WorkerError
-from allometry.study.crew import Crew, Member
-from allometry.study.drive import drive
+from allometry.study.execute.crew import Crew, Member
+from allometry.study.execute.driver import drive
 from allometry.study.tasks import Task, alone
 from tests.study.fakes import FakeRun
 

@@ -11,14 +11,14 @@ import allometry as al
 from allometry import Spec
 from allometry.cli import app
 from allometry.study import Study, Task, local
-from allometry.study.crew import order
-from allometry.study.drive import UNTOLD, Event
-from allometry.study.executors import Executor
-from allometry.study.pool import Pool, _message
-from allometry.study.schedule import Schedule
+from allometry.study.execute.crew import order
+from allometry.study.execute.driver import UNTOLD, Event
+from allometry.study.execute.executors import Executor
+from allometry.study.execute.processes import Pool, _message
+from allometry.study.execute.worker import Worker
+from allometry.study.schedule.packing import Schedule
 from allometry.study.study import UNENDED
 from allometry.study.tasks import Bundle, How, alone
-from allometry.study.worker import Worker
 from allometry.train import On
 from tests.study.fakes import FakeRun
 from tests.study.odd import DIVERGED, DONE, FAILED, KINDS, OddRun, OddTraining
@@ -154,7 +154,7 @@ def test_an_executor_that_forgets_a_run_leaves_none_open(tmp_path):
 
 
 def test_a_message_that_never_ends_ends_the_worker(tmp_path, monkeypatch):
-    monkeypatch.setattr("allometry.study.pool.LARGEST", 1 << 16)
+    monkeypatch.setattr("allometry.study.execute.processes.LARGEST", 1 << 16)
     endless = 'import sys\nprint(\'{"event": "ready"}\', flush=True)\n'
     endless += "while True: sys.stdout.write('x' * 65536)\n"
     command = (al.study.pool.sys.executable, "-c", endless)

@@ -10,8 +10,8 @@ import pytest
 import allometry as al
 from allometry import Spec
 from allometry._core.errors import StorageError
+from allometry.runs.importers import load
 from allometry.study import Board, Journal, Study, Task, local, recipes
-from allometry.study.importers import load
 from allometry.train import On, checkpoint
 from allometry.train.loop import Stopped
 from tests.study.fakes import FakeRun, SickRun, Tossed, _starts
@@ -91,7 +91,9 @@ def test_told_to_leave_a_training_goes_on_from_its_checkpoint_and_its_log_is_who
         events.append(event)
         kinds = [e.kind for e in events]
         if event.kind == "progress" and event.data["step"] > 20 and "stopped" not in kinds:
-            (worker,) = [pid for pid, line in kin().items() if "allometry.study.worker" in line]
+            (worker,) = [
+                pid for pid, line in kin().items() if "allometry.study.execute.worker" in line
+            ]
             os.kill(worker, signal.SIGTERM)
 
     frame = asked.run(tmp_path / "broken", one(), watch=watch).frame()

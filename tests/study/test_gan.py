@@ -104,7 +104,7 @@ def test_families_are_told_apart():
 def test_text_is_worth_little_before_training():
     """An untrained model writes uniform noise: far from the text, and covering none of it."""
     from allometry.models import Recurrent
-    from allometry.study.recipes.words import worth
+    from allometry.study.recipes.text_run import worth
     from allometry.targets import Text
 
     text = Text.embedded()

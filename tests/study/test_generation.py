@@ -6,7 +6,7 @@ import torch
 from allometry import InputError, decode, study
 from allometry._core.errors import StorageError
 from allometry.study.recipes import sequence
-from allometry.study.recipes.words import about
+from allometry.study.recipes.text_run import about
 from allometry.targets import Text
 from allometry.train import checkpoint
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import allometry as al
-from allometry.study.importers import load, number
-from allometry.study.importers.columns import recognise
+from allometry.runs.importers import load, number
+from allometry.runs.importers.columns import recognise
 
 
 def test_columns_are_recognised_by_name_and_unit(tmp_path):
@@ -396,13 +396,13 @@ def test_what_is_no_number_in_json_lines_is_a_bad_row(tmp_path, row):
 
 
 def test_a_disk_is_not_walked(tmp_path, monkeypatch):
-    from allometry._core import reading
+    from allometry._core import user_files
 
     deep = tmp_path / "/".join("abcdefghijklmnop")
     deep.mkdir(parents=True)
     with pytest.raises(al.InputError, match="fewer than 12 levels"):
         load(tmp_path)
-    monkeypatch.setattr(reading, "DEEPEST", 99)
+    monkeypatch.setattr(user_files, "DEEPEST", 99)
     (tmp_path / "loop").symlink_to(tmp_path)
     with pytest.raises(al.InputError, match="none of these"):
         load(tmp_path)

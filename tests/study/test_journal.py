@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allometry._core.errors import StorageError
-from allometry.study import frame as frames
-from allometry.study.journal import Journal
+from allometry.runs import frame as frames
+from allometry.runs.journal import Journal
 
 records = st.lists(
     st.fixed_dictionaries(

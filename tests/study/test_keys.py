@@ -10,7 +10,7 @@ from PIL import Image
 
 from allometry import InputError, Spec, targets
 from allometry.study import Study, local
-from allometry.study.keys import known
+from allometry.study.run_keys import known
 from allometry.targets import Images, Sources, Table, Text
 from tests.study.fakes import OnTarget
 

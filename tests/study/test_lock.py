@@ -7,12 +7,12 @@ import time
 import pytest
 
 from allometry._core.errors import LockedError
-from allometry.study.lock import holder, locked
+from allometry.runs.lock import holder, locked
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from allometry.study.lock import locked
+from allometry.runs.lock import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -9,7 +9,7 @@ import torch
 from allometry import InputError, report
 from allometry.models import PixelCNN
 from allometry.study import Study
-from allometry.study.densities import density_study
+from allometry.study.density_studies import density_study
 from allometry.study.recipes import baseline, pixelcnn
 from allometry.study.recipes.pixels import PixelRun, images_of, in_line, loss_on, nats
 from allometry.targets import Images, Points, points

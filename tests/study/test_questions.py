@@ -9,15 +9,15 @@ import torch
 
 from allometry import report
 from allometry._core.errors import InputError
-from allometry.cli.answer import plain
-from allometry.report import degrees, questions
+from allometry.cli.study_json import plain
+from allometry.report.sections import degrees, questions
 from allometry.study import Place, Study, jobs, local
-from allometry.study.questions import QUESTIONS
 from allometry.study.recipes.chebyshev import chebyshevs, solve_chebyshev
-from allometry.study.recipes.expressive import mixers, ranks, stacks
-from allometry.study.recipes.learning import TEACHERS, learners, teacher_epsilon_rank
-from allometry.study.recipes.stacks import SMALL, STACKS
-from allometry.targets import high_rank
+from allometry.study.recipes.polynomial_learning import TEACHERS, learners, teacher_epsilon_rank
+from allometry.study.recipes.polynomial_stacks import SMALL, STACKS
+from allometry.study.recipes.rank_runs import mixers, ranks, stacks
+from allometry.study.theory_studies import QUESTIONS
+from allometry.targets import high_rank_functions
 
 
 def small(name, specs):
@@ -178,7 +178,7 @@ def test_a_diverged_stack_never_wins():
 def test_degree_nine_is_out_of_reach_of_degree_eight():
     """What is left of Chebyshev 9 is its part in Legendre products of degree 9: 0.207 of it."""
     x, weights = np.polynomial.legendre.leggauss(24)
-    values = high_rank.chebyshev(9)(torch.cartesian_prod(*[torch.from_numpy(x)] * 2))
+    values = high_rank_functions.chebyshev(9)(torch.cartesian_prod(*[torch.from_numpy(x)] * 2))
     values = values.numpy().reshape(24, 24) * np.sqrt(np.outer(weights, weights)) / 2
     basis = [
         np.sqrt((2 * i + 1) * weights / 2) * np.polynomial.Legendre.basis(i)(x) for i in range(10)

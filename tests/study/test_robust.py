@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from allometry._core.errors import InputError
-from allometry.study.robust import LOSSES, _over, contaminated, contamination
+from allometry.study.robust_estimation import LOSSES, _over, contaminated, contamination
 
 
 def test_outliers_are_as_many_as_asked_for():

@@ -25,19 +25,17 @@ from allometry.study import (
     Study,
     Task,
     local,
-    prices,
-    prober,
     recipes,
-    schedule,
-    trial,
 )
-from allometry.study import probe as probing
-from allometry.study.probe import Compiled, Price, Ways, Whole, probe
-from allometry.study.schedule import bundles, choose, one_step, span, stepping
-from allometry.study.within import flops, seconds_of, within
-from allometry.train import On, abreast, branch_step, next_token
+from allometry.study.schedule import cost_model, job_timing, packing, timing_worker
+from allometry.study.schedule import timing as probing
+from allometry.study.schedule.budget import flops, seconds_of, within
+from allometry.study.schedule.packing import bundles, choose, one_step, span, stepping
+from allometry.study.schedule.timing import Compiled, Price, Ways, Whole, probe
+from allometry.train import On, branch_step, next_token
 from allometry.train.loop import Progress, Stopped
-from allometry.train.schedule import log_spaced
+from allometry.train.lr_schedule import log_spaced
+from allometry.train.packed import adamw
 from tests.study.fakes import Deaf, FakeRun
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
@@ -77,14 +75,14 @@ def test_a_packed_step_lies_between_those_that_were_tried():
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=12), st.integers(1, 4))
 def test_the_end_lies_between_its_bounds(works, workers):
     made = [Bundle(str(i), (Task(Spec(FakeRun, name=str(i)), w),)) for i, w in enumerate(works)]
-    end = span(made, workers) - schedule.START
+    end = span(made, workers) - packing.START
     least = max(max(works), sum(works) / workers)
     # Longest first ends within 4/3 of the best, which is no less than `least` (Graham 1969).
     assert least - 1e-9 <= end <= sum(works) / workers + max(works) + 1e-9
 
 
 def choices(monkeypatch, price, workers=2, **changes):
-    monkeypatch.setattr(schedule, "probe", lambda shapes, *_: [price] * len(shapes))
+    monkeypatch.setattr(packing, "probe", lambda shapes, *_: [price] * len(shapes))
     specs = study(**changes).specs()
     return choose([Task(s, s().work()) for s in specs], workers=workers, threads=1), specs
 
@@ -109,7 +107,7 @@ def test_no_worker_is_left_without_work(monkeypatch):
 
 def test_long_bundles_are_compiled_where_trying_says_so(monkeypatch):
     answers = iter([Compiled(1.0, 0.7, 10.0), Compiled(1.0, 0.7, 1e4)])
-    monkeypatch.setattr(schedule, "probe_compiled", lambda packs, *_: [next(answers)] * len(packs))
+    monkeypatch.setattr(packing, "probe_compiled", lambda packs, *_: [next(answers)] * len(packs))
     price = Price(200.0, {}, 0.0, 0.0)
     first, _ = choices(monkeypatch, price)
     second, _ = choices(monkeypatch, price)
@@ -125,7 +123,7 @@ def test_one_training_takes_all_threads_unless_other_runs_would_wait_for_them(
     """Twice as quick on two threads, which then nobody else has."""
     prices = {1: Price(0.02, {}, 0.0, 0.0), 2: Price(0.01, {}, 0.0, 0.0)}
     monkeypatch.setattr(
-        schedule, "probe", lambda shapes, ways, *_: [prices[ways.threads]] * len(shapes)
+        packing, "probe", lambda shapes, ways, *_: [prices[ways.threads]] * len(shapes)
     )
     families = [recipes.transformer, recipes.ngram] if counted else [recipes.transformer]
     specs = Study(TEXT, families, ladder=[900], seeds=1, tokens=[1.6e4]).specs()
@@ -170,12 +168,12 @@ class Stepping(FakeRun):
 @pytest.mark.parametrize("asked", [{"steps": 30}, {"steps": 3000}, {"steps": 900, "unlike": 0.5}])
 def test_the_seconds_of_a_run_are_known_from_a_part_of_it(monkeypatch, asked):
     run, now = Stepping("a", **asked), Stepping.clock
-    monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(job_timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     make, step, measurement, finish = run.parts
     truth = make + run.steps * step + len(log_spaced(run.steps, 12)) * measurement + finish
     started = now[0]
     # The few steps of the short run leave out one or two of the measurements.
-    assert trial.whole(run) == pytest.approx(truth, rel=0.05)
+    assert job_timing.whole(run) == pytest.approx(truth, rel=0.05)
     assert now[0] - started < min(truth + 1e-9, 4.0)
 
 
@@ -211,7 +209,7 @@ def test_runs_that_are_no_trainings_are_priced_by_trying_two(monkeypatch):
     tasks = [Task(Spec(Stepping, name=f"{work}"), work) for work in (10.0, 40.0, 160.0)]
     off = {"10.0": 30.0, "160.0": 1920.0}
     monkeypatch.setattr(
-        schedule, "probe", lambda shapes, *_: [Whole(off[spec().name]) for (spec,) in shapes]
+        packing, "probe", lambda shapes, *_: [Whole(off[spec().name]) for (spec,) in shapes]
     )
     made = choose(tasks, workers=1, threads=1)
     assert {b.tasks[0].key: b.work for b in made} == pytest.approx(
@@ -232,7 +230,7 @@ def test_of_many_families_the_middle_ones_of_the_dearest_are_tried():
         asked.extend(shapes)
         return [None] * len(shapes)
 
-    assert prices.find({}, tasks, requests, ask) == ({}, {})
+    assert cost_model.find({}, tasks, requests, ask) == ({}, {})
     assert [spec().family for (spec,) in asked] == [f"f{i}" for i in range(9, 1, -1)]
     assert {spec().name for (spec,) in asked} == {"2"}
 
@@ -255,7 +253,7 @@ def test_a_probe_says_how_long_things_take(monkeypatch):
 
 @pytest.mark.parametrize("precision", ["bfloat16", "auto"])
 def test_a_probe_computes_in_the_precision_of_the_runs(monkeypatch, precision):
-    monkeypatch.setattr(abreast, "best_precision", lambda *_: "bfloat16")
+    monkeypatch.setattr(adamw, "best_precision", lambda *_: "bfloat16")
     seen = []
 
     def noted(model, *batch):
@@ -264,9 +262,9 @@ def test_a_probe_computes_in_the_precision_of_the_runs(monkeypatch, precision):
 
     made = study().specs()[0]().training()
     made = dataclasses.replace(made, objective=noted)
-    on = prober._on(made, precision)
-    prober._update(made, 0, on)
-    prober._pack([made], on).step(0)
+    on = timing_worker._on(made, precision)
+    timing_worker._update(made, 0, on)
+    timing_worker._pack([made], on).step(0)
     assert on.precision == "bfloat16"
     assert all(seen)
     assert len(seen) >= 2
@@ -290,7 +288,7 @@ def test_a_schedule_tries_the_precision_it_is_asked_for(monkeypatch):
         seen.append(ways.precision)
         return [Price(0.01, {}, 0.0, 0.0)] * len(shapes)
 
-    monkeypatch.setattr(schedule, "probe", probe)
+    monkeypatch.setattr(packing, "probe", probe)
     study().schedule("/nonexistent", workers=2, threads=1, precision="auto")
     assert set(seen) == {"auto"}
 
@@ -378,7 +376,7 @@ def test_a_trunk_is_one_unit_of_a_schedule(monkeypatch):
         TEXT, [recipes.cooled(recipes.transformer)], [900], seeds=2, tokens=[4e3, 8e3, 1.6e4]
     )
     price = Price(1.0, {2: 2.0, 4: 4.0}, 0.0, 0.0)
-    monkeypatch.setattr(schedule, "probe", lambda shapes, *_: [price] * len(shapes))
+    monkeypatch.setattr(packing, "probe", lambda shapes, *_: [price] * len(shapes))
     made = choose([Task(s, 1.0) for s in asked.specs()], workers=2, threads=1)
     assert [len(bundle.tasks) for bundle in made] == [3, 3]
     assert [len({t.spec().trunk for t in bundle.tasks}) for bundle in made] == [1, 1]

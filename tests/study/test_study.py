@@ -13,8 +13,8 @@ import pytest
 import allometry as al
 from allometry import InputError, Spec
 from allometry._core.errors import LockedError
+from allometry.runs.lock import locked
 from allometry.study import Runs, Study, local, recipes
-from allometry.study.lock import locked
 from allometry.study.recipes.transformer import grow
 from tests.study.fakes import FakeRun, _starts
 

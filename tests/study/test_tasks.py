@@ -8,8 +8,8 @@ import torch
 from allometry._core.errors import InputError
 from allometry.study import jobs, recipes
 from allometry.study.recipes.domains import Domains
+from allometry.study.recipes.pretraining_tasks import TASKS
 from allometry.study.recipes.transduction import answered, score, writer
-from allometry.study.recipes.upstream import TASKS
 from allometry.study.request import Place
 from allometry.targets import Sources, Symbols, Text, Transduction
 from allometry.train import Crowd

@@ -10,7 +10,7 @@ import torch
 import allometry as al
 from allometry import InputError
 from allometry.study import Study, local, recipes, torchrun
-from allometry.study.named import executor
+from allometry.study.execute.executor_names import executor
 from tests.study.kin import LOOPBACK, kin, listening
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
@@ -34,7 +34,10 @@ def ranks():
     """Processes of a group, by rank."""
     found = {}
     for pid, line in kin().items():
-        if "allometry.study.rank" in line and "allometry.study.meeting" not in line:
+        if (
+            "allometry.study.execute.torchrun_worker" in line
+            and "allometry.study.execute.torchrun_launcher" not in line
+        ):
             settings = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             (rank,) = [word[5:] for word in settings if word.startswith(b"RANK=")]
             found[int(rank)] = pid

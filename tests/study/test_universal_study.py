@@ -3,7 +3,7 @@ import pytest
 
 import allometry as al
 from allometry import InputError, report
-from allometry.report import sizes
+from allometry.report.sections import sizes
 from allometry.study import Study, jobs, local
 from allometry.study.recipes import built, learner
 from allometry.targets import SequenceFunction

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from allometry._core import files
-from allometry.study import journal, lock
+from allometry.runs import journal, lock
 
 MODULES = (files, journal, lock)
 """All that touch the disk for a study do it through these."""

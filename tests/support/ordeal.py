@@ -8,8 +8,8 @@ from pathlib import Path
 
 from allometry._core.errors import AllometryError, StorageError
 from allometry._core.npz import read_arrays
+from allometry.runs.folder import curve_path
 from allometry.study import Runs
-from allometry.study.runs import curve_path
 from allometry.train import checkpoint
 from tests.support import stub
 from tests.support.faults import Disk, Fault, PowerLoss, installed

@@ -14,11 +14,11 @@ from torch import nn, optim
 from allometry._core.files import inside, make_folder, replacing
 from allometry._core.spec import Spec
 from allometry.study import Bundle, Event, Executor, Study, Task
-from allometry.study.crew import Crew, Member, order
-from allometry.study.drive import drive
-from allometry.study.executors import longest_first
+from allometry.study.execute.crew import Crew, Member, order
+from allometry.study.execute.driver import drive
+from allometry.study.execute.executors import longest_first
+from allometry.study.execute.worker import Worker
 from allometry.study.request import Outcome, Place, Request
-from allometry.study.worker import Worker
 from allometry.train import On, checkpoint
 from allometry.train.budget import Budget
 

@@ -11,7 +11,18 @@ from scipy import integrate, stats
 from torch import nn
 
 from allometry._core.errors import InputError
-from allometry.train.adversarial import (
+from allometry.train.f_divergences import (
+    DIVERGENCES,
+    HELLINGER,
+    JENSEN_SHANNON,
+    KL,
+    PEARSON,
+    REVERSE_KL,
+    TOTAL_VARIATION,
+    Divergence,
+    variational_estimate,
+)
+from allometry.train.gan_costs import (
     HINGE,
     LEAST_SQUARES,
     MAXIMUM_LIKELIHOOD,
@@ -23,17 +34,6 @@ from allometry.train.adversarial import (
     f_gan,
     gradient_penalty,
     optimal_discriminator,
-)
-from allometry.train.divergences import (
-    DIVERGENCES,
-    HELLINGER,
-    JENSEN_SHANNON,
-    KL,
-    PEARSON,
-    REVERSE_KL,
-    TOTAL_VARIATION,
-    Divergence,
-    variational_estimate,
 )
 
 SHIFT = 0.8

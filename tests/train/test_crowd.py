@@ -20,13 +20,13 @@ from allometry.train import (
     Crowd,
     On,
     Training,
-    abreast,
     adamw,
     branch_step,
     evaluate,
     next_token,
 )
 from allometry.train.loop import Stopped
+from allometry.train.packed import adamw as packed_adamw
 
 TEXT = Text.from_string("the quick brown fox jumps over the lazy dog. " * 60)
 V = TEXT.vocabulary.size
@@ -115,7 +115,7 @@ def test_reduced_precision_is_that_of_a_training_alone(size):
 def test_the_precision_that_was_found_quicker_is_kept_when_resumed(tmp_path, monkeypatch):
     torch.set_default_dtype(torch.float32)
     try:
-        monkeypatch.setattr(abreast, "best_precision", lambda *_: "bfloat16")
+        monkeypatch.setattr(packed_adamw, "best_precision", lambda *_: "bfloat16")
         undisturbed = ends(Crowd({"a": training()}, precision="auto"))
         seen, path = [], tmp_path / "c.safetensors"
         with pytest.raises(Stopped):
@@ -125,7 +125,7 @@ def test_the_precision_that_was_found_quicker_is_kept_when_resumed(tmp_path, mon
                 watch=lambda *told: seen.append(told),
                 stop=lambda: len(seen) == 9,
             )
-        monkeypatch.setattr(abreast, "best_precision", lambda *_: "float32")
+        monkeypatch.setattr(packed_adamw, "best_precision", lambda *_: "float32")
         resumed = ends(Crowd({"a": training()}, precision="auto"), save_to=path)
         assert resumed["a"].trained.curve == undisturbed["a"].trained.curve
     finally:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from allometry import InputError
-from allometry.study.recipes.words import text_training
+from allometry.study.recipes.text_run import text_training
 from allometry.targets import Text
 from allometry.train import On, adamw, checkpoint, device
 from allometry.train.loop import Stopped, descend

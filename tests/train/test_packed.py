@@ -10,7 +10,7 @@ from torch.nn import functional
 from allometry._core.errors import InputError
 from allometry.models import CausalConvolution, Transformer
 from allometry.train.objectives import next_token
-from allometry.train.packed import Packed, together
+from allometry.train.packed.stack import Packed, together
 
 M, STEPS = 3, 200
 RATES = [1e-2, 3e-3, 1e-3]

@@ -7,7 +7,7 @@ from torch import nn
 from allometry._core.errors import InputError
 from allometry.models.polynomial import PolynomialNetwork
 from allometry.train.loop import Stopped
-from allometry.train.regression import learn_function, uniform_points
+from allometry.train.packed_regression import learn_function, uniform_points
 
 
 def linear(rng):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allometry import InputError
-from allometry.train.schedule import log_spaced, warmup_decay
+from allometry.train.lr_schedule import log_spaced, warmup_decay
 
 
 @given(

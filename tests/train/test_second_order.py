@@ -5,7 +5,7 @@ import torch
 from scipy.optimize import least_squares
 
 from allometry.models.polynomial import PolynomialNetwork
-from allometry.targets.high_rank import chebyshev
+from allometry.targets.high_rank_functions import chebyshev
 from allometry.train.second_order import fit_with_kicks, levenberg_marquardt, residuals_of
 
 

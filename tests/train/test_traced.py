@@ -8,8 +8,8 @@ from allometry import InputError
 from allometry.models import autoencoders as ae
 from allometry.models import flows
 from allometry.train import objectives
-from allometry.train.packed import Packed
-from allometry.train.traced import Traced
+from allometry.train.packed.stack import Packed
+from allometry.train.packed.trace import Traced
 
 
 def seeded(make):

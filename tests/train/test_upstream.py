@@ -9,7 +9,7 @@ from torch import nn
 from allometry._core.errors import InputError
 from allometry.models import Transformer
 from allometry.train.objectives import cloze, next_passage
-from allometry.train.upstream import hide, pair
+from allometry.train.pretraining import hide, pair
 
 
 def rng(seed=0):

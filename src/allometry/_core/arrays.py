@@ -19,7 +19,7 @@ from numpy import ndarray
 
 from allometry._core.errors import InputError
 from allometry._core.files import storage
-from allometry._core.reading import memory_share, open_regular
+from allometry._core.user_files import memory_share, open_regular
 
 _MAGIC = b"\x93NUMPY"
 _KINDS = {

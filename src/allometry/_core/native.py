@@ -15,8 +15,8 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from allometry._core.cache import private_folder
 from allometry._core.errors import AllometryWarning
+from allometry._core.user_cache import private_folder
 
 FLAGS = (
     *("-O3", "-march=native", "-std=c++17", "-fno-math-errno", "-fno-trapping-math"),

@@ -10,23 +10,23 @@ import typer
 
 from allometry import __version__
 from allometry._core.errors import AllometryError
-from allometry._core.quiet import quiet
+from allometry._core.library_warnings import quiet
 from allometry.cli import (
     construct,
     demo,
     fit,
     generate,
-    listing,
+    list_names,
     measure,
     plan,
     report,
     run,
     status,
 )
-from allometry.cli.examples import epilog
+from allometry.cli.console import complain
+from allometry.cli.error_messages import asked, plainly
+from allometry.cli.help_examples import epilog
 from allometry.cli.next import next_
-from allometry.cli.output import complain
-from allometry.cli.wording import asked, plainly
 
 DEFECT = 70
 """Exit code of a failure that nobody foresaw (EX_SOFTWARE in sysexits.h)."""
@@ -74,7 +74,7 @@ app.command("plan", epilog=epilog("plan"))(plan.plan)
 app.command("next", epilog=epilog("next"))(next_)
 app.command("generate", epilog=epilog("generate"))(generate.generate)
 app.command("measure", epilog=epilog("measure"))(measure.measure)
-app.command("list", epilog=epilog("list"))(listing.listing)
+app.command("list", epilog=epilog("list"))(list_names.listing)
 app.add_typer(construct.app, name="construct")
 
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from allometry.cli.examples import epilog
-from allometry.cli.output import out, say, write_json
+from allometry.cli.console import out, say, write_json
+from allometry.cli.help_examples import epilog
 
 app = typer.Typer(
     help="Build a network whose weights come from a proof, with its certificate.",
@@ -57,7 +57,7 @@ def universal(
 ) -> None:
     """The transformer of the universality theorem for a function, and how near it comes."""
     from allometry import construct
-    from allometry.construct.sequences import named
+    from allometry.construct.sequence_functions import named
     from allometry.targets.functions import ORDERED
 
     f = named(function)
@@ -75,7 +75,7 @@ def universal(
     if save is not None:
         say(f"Weights: {construct.export(made, save)}")
     if picture is not None:
-        from allometry.report.construction import draw
+        from allometry.report.construction_figures import draw
 
         say(f"Picture: {draw(picture, made)}")
 
@@ -162,7 +162,7 @@ def _tell(
 ) -> None:
     """Print the answer and the certificate; write what was asked for."""
     from allometry.construct import export
-    from allometry.report.steps import steps
+    from allometry.report.layer_steps import steps
 
     proof = answer.get("certificate")
     if json:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from allometry.cli.output import out, say, write_json
+from allometry.cli.console import out, say, write_json
 
 Runs = Annotated[
     Path,
@@ -43,7 +43,7 @@ def fit(
 ) -> None:
     """Fit the law by which loss falls with size, data and compute, with intervals."""
     from allometry import laws
-    from allometry.study.importers import load
+    from allometry.runs.importers import load
 
     made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
     law = laws.fit(
@@ -51,7 +51,7 @@ def fit(
     )
     said = made.words()  # told after all is done: a failure is one line
     if report is not None:
-        from allometry.report.laws import write
+        from allometry.report.law_charts import write
 
         said.append(f"Charts: {write(report, law)}")
     for sentence in said:

@@ -9,13 +9,13 @@ from rich.text import Text
 
 from allometry._core.errors import require
 from allometry._core.files import replacing
-from allometry._core.reading import parse_json, read_text
-from allometry.cli import quantities
-from allometry.cli.output import out, say, write_json
+from allometry._core.user_files import parse_json, read_text
+from allometry.cli import option_types
+from allometry.cli.console import out, say, write_json
 
 if TYPE_CHECKING:
     from allometry.study import Saved
-    from allometry.study.samples import Choice
+    from allometry.study.sample_generation import Choice
 
 _COLOURS = ((1.0, "green"), (2.5, "yellow"), (4.5, "dark_orange"), (float("inf"), "red"))
 
@@ -30,7 +30,7 @@ def generate(
     size: Annotated[
         float | None,
         typer.Option(
-            parser=quantities.size, help="Of a study's folder: the model nearest to this size."
+            parser=option_types.size, help="Of a study's folder: the model nearest to this size."
         ),
     ] = None,
     prompt: Annotated[str, typer.Option(help="What to go on from.")] = "\n",
@@ -78,9 +78,9 @@ def generate(
     Text is shown as it is drawn; strategies are applied in the order of the options above. Points
     and images are written to a file.
     """
-    from allometry.report.units import aside
+    from allometry.report.likelihood_units import aside
     from allometry.study import Generation, likeliest, load
-    from allometry.study.samples import choose
+    from allometry.study.sample_generation import choose
 
     choice = choose(model, family=family, size=size)
     if not choice.is_text:
@@ -127,23 +127,23 @@ def generate(
 
 def _introduced(choice: "Choice") -> str:
     """Which model speaks."""
-    from allometry.report import words
+    from allometry.report import formatting as fmt
 
-    name = words.family(choice.family) if choice.family else "Model"
+    name = fmt.family(choice.family) if choice.family else "Model"
     if choice.N is None or choice.loss is None:
         return f"{name} in {choice.path}"
     which = f", of {choice.among} saved models" if choice.among > 1 else ""
     unit = f" {choice.unit}" if choice.unit else ""
-    size = f"{words.count(choice.N)} parameters"
-    return f"{name}, {size}, loss {words.loss(choice.loss)}{unit}{which}: {choice.path.name}"
+    size = f"{fmt.count(choice.N)} parameters"
+    return f"{name}, {size}, loss {fmt.loss(choice.loss)}{unit}{which}: {choice.path.name}"
 
 
 def _draw(choice: "Choice", n: int, seed: int, path: Path, json: bool) -> None:
     """Write samples of a model of points or images."""
     import numpy as np
 
-    from allometry.report.sheet import write_sheet
-    from allometry.study.samples import draw
+    from allometry.report.sample_grid import write_sheet
+    from allometry.study.sample_generation import draw
 
     kinds = (".npy", ".png")
     require(path.suffix in kinds, "output", "end in .npy or .png", str(path))
@@ -161,7 +161,7 @@ def _draw(choice: "Choice", n: int, seed: int, path: Path, json: bool) -> None:
 
 
 def _compare(path: Path, saved: "Saved", prompt: str, n: int, seed: int, json: bool) -> None:
-    from allometry.report.decoders import decoders
+    from allometry.report.decoder_table import decoders
 
     found = decoders(path, saved, prompt, n=n, seed=seed)
     if json:

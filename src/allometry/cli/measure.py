@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from allometry.cli.output import err, out, say, write_json
+from allometry.cli.console import err, out, say, write_json
 
 if TYPE_CHECKING:
     from allometry.measure.desiderata import Audit
-    from allometry.measure.table import Scores
+    from allometry.measure.score_table import Scores
 
 _FILES = ".npy, .npz, .csv or .safetensors"
 
@@ -47,13 +47,13 @@ def measure(
     known ways and tells which measure sees what.
     """
     from allometry._core.errors import require
-    from allometry.measure import inputs, table
+    from allometry.measure import sample_inputs, score_table
     from allometry.measure.diversity import FEWER
     from allometry.measure.features import identity
 
-    data = None if real is None else inputs.load(real)
-    known = None if labels is None else inputs.load(labels)
-    space = identity() if data is None else table.feature_map(features, data, known, seed)
+    data = None if real is None else sample_inputs.load(real)
+    known = None if labels is None else sample_inputs.load(labels)
+    space = identity() if data is None else score_table.feature_map(features, data, known, seed)
     if audit:
         _audit(data, known, space, only, seed, json)
         return
@@ -61,11 +61,11 @@ def measure(
     assert data is not None
     assert samples is not None
     others = [sample_labels, training, *(rival or [])]
-    loaded: list[Any] = [None if path is None else inputs.load(path) for path in others]
+    loaded: list[Any] = [None if path is None else sample_inputs.load(path) for path in others]
     with err.status("measuring") as status:
-        scores = table.score(
+        scores = score_table.score(
             data,
-            inputs.load(samples),
+            sample_inputs.load(samples),
             labels=known,
             sample_labels=loaded[0],
             training=loaded[1],

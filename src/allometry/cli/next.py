@@ -4,29 +4,29 @@ from typing import Annotated
 
 import typer
 
-from allometry.cli import quantities
+from allometry.cli import option_types
+from allometry.cli.console import out, say, write_json
 from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Runs, Where
-from allometry.cli.output import out, say, write_json
 
 
 def next_(
     runs: Runs,
     budget: Annotated[
         float,
-        typer.Option(parser=quantities.compute, help="FLOPs to spend on new runs, as 2EFLOP."),
+        typer.Option(parser=option_types.compute, help="FLOPs to spend on new runs, as 2EFLOP."),
     ],
     compute: Annotated[
         float | None,
         typer.Option(
-            parser=quantities.compute, help="The run to predict: the plan for so many FLOPs."
+            parser=option_types.compute, help="The run to predict: the plan for so many FLOPs."
         ),
     ] = None,
     size: Annotated[
-        float | None, typer.Option(parser=quantities.size, help="Or its parameters, as 7B.")
+        float | None, typer.Option(parser=option_types.size, help="Or its parameters, as 7B.")
     ] = None,
     tokens: Annotated[
         float | None,
-        typer.Option(parser=quantities.data, help="And its training tokens, as 300B."),
+        typer.Option(parser=option_types.data, help="And its training tokens, as 300B."),
     ] = None,
     form: Annotated[str, typer.Option(help="Which law; see `allometry list forms`.")] = "auto",
     n: NColumn = None,
@@ -42,7 +42,7 @@ def next_(
     """Which runs to do next, to narrow the answer most per FLOP."""
     from allometry import InputError, laws
     from allometry.report.terminal import design_table
-    from allometry.study.importers import load
+    from allometry.runs.importers import load
 
     if compute is None and (size is None or tokens is None):
         raise InputError(

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from allometry.cli import quantities
+from allometry.cli import option_types
+from allometry.cli.console import out, say, write_json
 from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Report, Runs, Where
-from allometry.cli.output import out, say, write_json
 
 OWN_SPLIT = (
     "The plan's own size is read from the efficient runs, which on public runs came nearer to the "
@@ -19,26 +19,26 @@ def plan(
     runs: Runs,
     compute: Annotated[
         float | None,
-        typer.Option(parser=quantities.compute, help="The budget, as 1e21 or 1ZFLOP."),
+        typer.Option(parser=option_types.compute, help="The budget, as 1e21 or 1ZFLOP."),
     ] = None,
     reach: Annotated[float | None, typer.Option(help="Or: the loss to reach.")] = None,
     size: Annotated[
-        float | None, typer.Option(parser=quantities.size, help="Fix the parameters, as 7B.")
+        float | None, typer.Option(parser=option_types.size, help="Fix the parameters, as 7B.")
     ] = None,
     tokens: Annotated[
         float | None,
-        typer.Option(parser=quantities.data, help="Fix the training tokens, as 300B."),
+        typer.Option(parser=option_types.data, help="Fix the training tokens, as 300B."),
     ] = None,
     unique_tokens: Annotated[
         float | None,
         typer.Option(
-            parser=quantities.data, help="Unique tokens there are; more means repeating them."
+            parser=option_types.data, help="Unique tokens there are; more means repeating them."
         ),
     ] = None,
     inference_tokens: Annotated[
         float | None,
         typer.Option(
-            parser=quantities.data, help="Tokens to generate, paid from the same budget."
+            parser=option_types.data, help="Tokens to generate, paid from the same budget."
         ),
     ] = None,
     form: Annotated[str, typer.Option(help="Which law; see `allometry list forms`.")] = "auto",
@@ -56,10 +56,10 @@ def plan(
     """What to do with a budget: size, data, and the loss to expect."""
     from allometry import InputError, laws
     from allometry.report import claims
-    from allometry.report.plans import approach, repeated
+    from allometry.report.formatting import estimated, flops
+    from allometry.report.plan_cells import approach, repeated
     from allometry.report.terminal import plan_table
-    from allometry.report.words import estimated, flops
-    from allometry.study.importers import load
+    from allometry.runs.importers import load
 
     if (compute is None) == (reach is None):
         raise InputError("plan must be given either --compute FLOPS or --reach LOSS.")
@@ -89,7 +89,7 @@ def plan(
         planned.warnings.insert(0, claim.text)
     said = made.words()  # told after all is done: a failure is one line
     if report is not None:
-        from allometry.report.laws import write
+        from allometry.report.law_charts import write
 
         said.append(f"Charts: {write(report, law, planned)}")
     others = {}
@@ -117,7 +117,7 @@ def plan(
 
 def _told(runs: Path) -> tuple[str, str, float | None]:
     """What a study's folder says of its loss and data: unit, token, how much distinct data."""
-    from allometry.report.story import measured_in
+    from allometry.report.analysis import measured_in
     from allometry.study import Runs as Study
 
     if not (runs / "study.json").is_file():

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from allometry.cli.output import say
+from allometry.cli.console import say
 
 
 def report(

@@ -12,12 +12,12 @@ import typer
 
 from allometry._core.errors import require, require_extra
 from allometry._core.files import inside, make_folder
-from allometry.cli import quantities
-from allometry.cli.output import duration, err, out, say, write_json
+from allometry.cli import option_types
+from allometry.cli.console import duration, err, out, say, write_json
 
 if TYPE_CHECKING:
     from allometry.study import Bundle, Executor, Runs, Study
-    from allometry.study.budgeted import Budgeted
+    from allometry.study.time_budget import Budgeted
 
 REPORT = 5.0
 """Seconds that laws, their intervals and the page take after the last run."""
@@ -40,10 +40,10 @@ def run(
         Path | None, typer.Option("--folder", "-o", help="Where runs go; runs/JOB if not given.")
     ] = None,
     smallest: Annotated[
-        float, typer.Option(parser=quantities.size, help="Parameters of the smallest model.")
+        float, typer.Option(parser=option_types.size, help="Parameters of the smallest model.")
     ] = 1e3,
     largest: Annotated[
-        float, typer.Option(parser=quantities.size, help="Parameters of the largest, as 350K.")
+        float, typer.Option(parser=option_types.size, help="Parameters of the largest, as 350K.")
     ] = 3.4e5,
     rungs: Annotated[int, typer.Option(help="Sizes from smallest to largest.")] = 8,
     seeds: Annotated[
@@ -53,7 +53,7 @@ def run(
     tokens: Annotated[
         list[float] | None,
         typer.Option(
-            parser=quantities.data, help="Training tokens, as 2M; give it again for several."
+            parser=option_types.data, help="Training tokens, as 2M; give it again for several."
         ),
     ] = None,
     vocabulary: Annotated[str, typer.Option(help="characters, bytes or bpe.")] = "characters",
@@ -86,7 +86,7 @@ def run(
     flops: Annotated[
         float | None,
         typer.Option(
-            parser=quantities.compute, help="Or: FLOPs to spend on all trainings, as 10TFLOP."
+            parser=option_types.compute, help="Or: FLOPs to spend on all trainings, as 10TFLOP."
         ),
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; one per core.")] = None,
@@ -123,16 +123,22 @@ def run(
 
     The same folder again resumes, or extends the study that is there.
     """
-    from allometry.report import words
-    from allometry.study import jobs, named, recipes
-    from allometry.study.budgeted import budgeted
-    from allometry.study.within import seconds_of, within
+    from allometry.report import formatting as fmt
+    from allometry.study import (
+        jobs,
+        recipes,
+    )
+    from allometry.study.execute import (
+        executor_names,
+    )
+    from allometry.study.schedule.budget import seconds_of, within
+    from allometry.study.time_budget import budgeted
     from allometry.train import On
 
     on = On(device, precision, deterministic)
     if rates:
         recipes.checked(rates)
-    place = named.executor(executor, workers=workers, threads=threads, on=on)
+    place = executor_names.executor(executor, workers=workers, threads=threads, on=on)
     study = jobs.study(
         job,
         smallest=smallest,
@@ -160,13 +166,13 @@ def run(
         study = within(study, operations=flops)
     if budget is not None or flops is not None:
         token = str(study.target.describe().get("token") or "token")
-        most = words.many(study.tokens[-1], token)
+        most = fmt.many(study.tokens[-1], token)
         say(f"The budget allows {_range(study)}, {most} at most.")
     for note in study.notes():
         say(note)
     with claimed(folder, dry_run=dry_run):
         if rates and not dry_run:
-            least = words.count(study.ladder[0])
+            least = fmt.count(study.ladder[0])
             say(f"Trying {len(rates)} learning rates at {least} parameters ...")
             study = recipes.carried(study, inside(folder, "rates"), rates, executor=place)
         shown = {"dry_run": dry_run, "json": json, "tensorboard": tensorboard}
@@ -180,7 +186,7 @@ def claimed(folder: Path, *, dry_run: bool) -> Iterator[None]:
     Taken before the first trial of how long things take, which is work that a second process with
     the same command would do for nothing, and disturb the first one by.
     """
-    from allometry.study.lock import locked
+    from allometry.runs.lock import locked
 
     if dry_run:
         yield
@@ -200,12 +206,12 @@ def claimed(folder: Path, *, dry_run: bool) -> Iterator[None]:
 
 
 def _range(study: "Study") -> str:
-    from allometry.report import words
+    from allometry.report import formatting as fmt
 
     sizes = len(dict.fromkeys(study.ladder))
-    low, high = words.count(study.ladder[0]), words.count(study.ladder[-1])
+    low, high = fmt.count(study.ladder[0]), fmt.count(study.ladder[-1])
     if sizes == 1:
-        return f"1 size of {words.many(study.ladder[0], 'parameter')}"
+        return f"1 size of {fmt.many(study.ladder[0], 'parameter')}"
     return f"{sizes} sizes from {low} to {high} parameters"
 
 
@@ -237,7 +243,7 @@ def carry_out(
 def _runs(
     study: "Study", folder: Path, executor: "Executor", tensorboard: bool, kept: "Budgeted | None"
 ) -> "Runs":
-    from allometry.cli.progress import StudyProgress, both
+    from allometry.cli.progress_bars import StudyProgress, both
     from allometry.study import Board, Runs
 
     board = Board(inside(folder, "tensorboard")) if tensorboard else None
@@ -288,7 +294,7 @@ def _report(
     folder: Path, runs: "Runs", json: bool, executor: "Executor", kept: "Budgeted | None"
 ) -> None:
     from allometry import report
-    from allometry.cli.answer import plain
+    from allometry.cli.study_json import plain
     from allometry.report.terminal import closing
 
     started = time.process_time()
@@ -323,10 +329,10 @@ def left_out(bundles: "Sequence[Bundle]") -> str:
 def _print_grid(
     study: "Study", folder: Path, executor: "Executor", json: bool, kept: "Budgeted | None"
 ) -> None:
-    from allometry.cli.grid import grid
-    from allometry.study import costs as known
+    from allometry.cli.dry_run import grid
+    from allometry.study.schedule import measured_costs as known
+    from allometry.study.schedule.budget import START, span
     from allometry.study.tasks import Task, alone
-    from allometry.study.within import START, span
 
     workers = executor.workers
     costs = kept.costs if kept is not None else known.load(workers, executor.threads)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allometry._core.errors import require
-from allometry.cli.output import duration, out, say, write_json
+from allometry.cli.console import duration, out, say, write_json
 
 if TYPE_CHECKING:
     from allometry.study import Runs
@@ -45,7 +45,7 @@ def _watch(runs: "Runs", every: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from allometry.report.live import rungs
+    from allometry.report.progress import rungs
 
     with Live(console=out, auto_refresh=False) as live:
         while True:
@@ -58,7 +58,7 @@ def _watch(runs: "Runs", every: float) -> None:
 
 def _state(runs: "Runs") -> dict[str, Any]:
     from allometry._core.cores import available_cores
-    from allometry.study.lock import holder
+    from allometry.runs.lock import holder
 
     at_work = holder(runs.folder)
     return runs.state() | {"at_work": at_work, "seconds_left": runs.left(available_cores())}

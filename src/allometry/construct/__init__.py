@@ -1,16 +1,16 @@
 """Models whose weights come from a proof."""
 
-from allometry.construct.attention import attention_maps
+from allometry.construct.attention_maps import attention_maps
 from allometry.construct.certificate import Certificate, Construction, Term
-from allometry.construct.compact import compact
-from allometry.construct.cost import Cost, cost
 from allometry.construct.dyck import DyckGenerator, DyckRecogniser, dyck
-from allometry.construct.exactness import Exactness
+from allometry.construct.exact_certificate import Exactness
 from allometry.construct.export import export
 from allometry.construct.programs.compiled import Program, program
-from allometry.construct.softness import breaking_length, least_scale
+from allometry.construct.softmax_sharpness import breaking_length, least_scale
 from allometry.construct.turing import AutoregressiveRun, CellularRun, turing
+from allometry.construct.two_block import compact
 from allometry.construct.universal import universal
+from allometry.construct.universal_cost import Cost, cost
 
 __all__ = [
     "AutoregressiveRun",

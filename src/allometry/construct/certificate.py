@@ -16,7 +16,7 @@ from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry._core.files import replacing
 from allometry.measure.contextual import Contextual
-from allometry.models.transformer import Transformer
+from allometry.models.transformer.model import Transformer
 
 
 @final

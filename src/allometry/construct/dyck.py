@@ -16,10 +16,10 @@ from numpy import ndarray
 from torch import Tensor
 
 from allometry._core.errors import require
-from allometry.construct.attention import attention_maps
+from allometry.construct.attention_maps import attention_maps
 from allometry.construct.dyck_weights import compact, layered
-from allometry.construct.exactness import Batch, Exactness, check
-from allometry.models.transformer import Transformer
+from allometry.construct.exact_certificate import Batch, Exactness, check
+from allometry.models.transformer.model import Transformer
 from allometry.targets.languages.dyck import Dyck
 from allometry.targets.languages.language import Word
 

@@ -6,8 +6,18 @@ Letters: k types of brackets, D depth, n symbols, b = bits of a type.
 
 import math
 
-from allometry.construct.wiring import ONE, Head, Layer, Neuron, build, codes, erase, indexed, step
-from allometry.models.transformer import Transformer
+from allometry.construct.named_weights import (
+    ONE,
+    Head,
+    Layer,
+    Neuron,
+    build,
+    codes,
+    erase,
+    indexed,
+    step,
+)
+from allometry.models.transformer.model import Transformer
 
 
 def bits_of(k: int) -> int:

@@ -10,9 +10,9 @@ import safetensors.torch
 from allometry._core.errors import require
 from allometry._core.files import make_folder, replacing
 from allometry.construct.onnx_graph import graph
-from allometry.models.attention import Attention
-from allometry.models.block import Block
-from allometry.models.transformer import Transformer
+from allometry.models.transformer.attention import Attention
+from allometry.models.transformer.block import Block
+from allometry.models.transformer.model import Transformer
 
 FORMATS = ("safetensors", "onnx", "hf")
 

@@ -9,9 +9,9 @@ import numpy as np
 from torch import Tensor
 
 from allometry._core.errors import require_extra
-from allometry.models.attention import Attention
-from allometry.models.block import Block, FeedForward
-from allometry.models.transformer import Transformer
+from allometry.models.transformer.attention import Attention
+from allometry.models.transformer.block import Block, FeedForward
+from allometry.models.transformer.model import Transformer
 
 OPSET = 18
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry.construct.exactness import Exactness, sizes
+from allometry.construct.exact_certificate import Exactness, sizes
 from allometry.construct.turing_weights import autoregressive, cellular
-from allometry.models.transformer import Transformer
+from allometry.models.transformer.model import Transformer
 from allometry.targets.machines import Configuration, TuringMachine
 
 Tape = str | Sequence[str] | Mapping[int, str]

@@ -3,8 +3,8 @@
 Letters: Q states, A symbols, T steps, L cells, b bits of a cell's number, N slots.
 """
 
-from allometry.construct.wiring import ONE, Head, Layer, Neuron, build, erase, indexed
-from allometry.models.transformer import Transformer
+from allometry.construct.named_weights import ONE, Head, Layer, Neuron, build, erase, indexed
+from allometry.models.transformer.model import Transformer
 from allometry.targets.machines import TuringMachine
 
 

@@ -12,12 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry.construct import stages as stage
+from allometry.construct import proof_stages as stage
 from allometry.construct.certificate import Construction
-from allometry.construct.certify import certify
-from allometry.construct.cost import MOST_BLOCKS, base, cost, top
-from allometry.construct.pieces import TEMPERATURE, Layer, Phi, Thin, apply, soften
-from allometry.construct.sequences import (
+from allometry.construct.modified_layers import TEMPERATURE, Layer, Phi, Thin, apply, soften
+from allometry.construct.sequence_functions import (
     Function,
     Table,
     checked,
@@ -26,7 +24,9 @@ from allometry.construct.sequences import (
     orders,
     tabulate,
 )
-from allometry.measure.error import d_p, sobol
+from allometry.construct.universal_certificate import certify
+from allometry.construct.universal_cost import MOST_BLOCKS, base, cost, top
+from allometry.measure.function_error import d_p, sobol
 
 
 def universal(

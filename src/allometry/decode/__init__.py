@@ -1,14 +1,13 @@
 """Strategies over next-token logits: anyone's logits."""
 
 from allometry.decode.beam import Hypothesis, beam, stochastic_beam
-from allometry.decode.chain import Chain, Ending, Stateful, chain
-from allometry.decode.constraint import Automaton, Constrained, Constraint, constrained
-from allometry.decode.grammar import Grammar, json_schema, lark, regex
+from allometry.decode.constrained_sampling import exact_posterior, posterior
+from allometry.decode.constraints import Automaton, Constrained, Constraint, constrained
+from allometry.decode.grammars import Grammar, json_schema, lark, regex
 from allometry.decode.huggingface import HuggingFace
 from allometry.decode.mirostat import Mirostat, mirostat
 from allometry.decode.penalties import Penalty, frequency, repetition
-from allometry.decode.posterior import exact_posterior, posterior
-from allometry.decode.prompt import (
+from allometry.decode.prompt_search import (
     Embedded,
     HardPrompt,
     SoftPrompt,
@@ -16,7 +15,19 @@ from allometry.decode.prompt import (
     soft_prompt,
     surprise,
 )
-from allometry.decode.reading import Cached, Memory, Reader
+from allometry.decode.prompt_templates import (
+    Item,
+    Template,
+    Variant,
+    compare,
+    demonstration,
+    direct,
+    metaprompt,
+    opened,
+    proxy,
+    serialised,
+)
+from allometry.decode.reader import Cached, Memory, Reader
 from allometry.decode.sampling import ENDED, Sampler, Step, best_of, draw, sample, stream
 from allometry.decode.strategies import (
     Strategy,
@@ -31,19 +42,8 @@ from allometry.decode.strategies import (
     top_p,
     typical,
 )
-from allometry.decode.templates import (
-    Item,
-    Template,
-    Variant,
-    compare,
-    demonstration,
-    direct,
-    metaprompt,
-    opened,
-    proxy,
-    serialised,
-)
-from allometry.decode.texture import Texture, texture
+from allometry.decode.strategy_chain import Chain, Ending, Stateful, chain
+from allometry.decode.text_statistics import Texture, texture
 
 __all__ = [
     "ENDED",

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry.decode.reading import Cached, LogitsFunction, Prompt, Reader, as_prompts
+from allometry.decode.reader import Cached, LogitsFunction, Prompt, Reader, as_prompts
 from allometry.decode.strategies import checked, first_largest
 
 

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from allometry._core.errors import require
-from allometry.decode.chain import Stateful, chain
-from allometry.decode.reading import Cached, LogitsFunction, Prompt, Reader, as_prompts
+from allometry.decode.reader import Cached, LogitsFunction, Prompt, Reader, as_prompts
 from allometry.decode.strategies import Strategy, checked, plain
+from allometry.decode.strategy_chain import Stateful, chain
 
 ENDED = -1
 """What stands in a batch after a sequence has ended."""

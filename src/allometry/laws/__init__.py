@@ -4,7 +4,6 @@ Needs numpy and scipy only, and data that anyone has: a table of runs.
 """
 
 from allometry.laws import kaplan
-from allometry.laws.allocate import allocations
 from allometry.laws.allometric import (
     Allometry,
     allometry,
@@ -13,17 +12,18 @@ from allometry.laws.allometric import (
     consistent,
     isometry,
 )
-from allometry.laws.catalogue import FORMS
+from allometry.laws.batch import fit_many
 from allometry.laws.design import Design, next_runs
 from allometry.laws.downstream import TaskCurve, task_curve
 from allometry.laws.fitting import extrapolate, fit
+from allometry.laws.form_names import FORMS
 from allometry.laws.forms import Form
-from allometry.laws.identify import identified, profile
+from allometry.laws.hoffmann import allocations
+from allometry.laws.identifiability import identified, profile
+from allometry.laws.inverse import budget
 from allometry.laws.law import Law
-from allometry.laws.many import fit_many
+from allometry.laws.multi_power import Curve, MultiPowerLaw, fit_schedule
 from allometry.laws.plan import Plan, crossing_of
-from allometry.laws.reach import budget
-from allometry.laws.schedule import Curve, MultiPowerLaw, fit_schedule
 from allometry.laws.transfer import transfer
 
 __all__ = [

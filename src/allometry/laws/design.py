@@ -12,9 +12,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry._core.errors import require
-from allometry.laws.interval import BETWEEN, half_width, unseen
+from allometry.laws.component import covariance
+from allometry.laws.intervals import BETWEEN, half_width, unseen
 from allometry.laws.law import Law
-from allometry.laws.member import covariance
 
 
 @final

@@ -12,17 +12,17 @@ from numpy import ndarray
 
 from allometry._core.errors import InputError, require, require_seed
 from allometry._core.estimate import Estimate
-from allometry.laws.backtest import cuts, drift_of, run_folds, summary, usual
-from allometry.laws.catalogue import named
-from allometry.laws.cost import cost_of, path_of, spread
+from allometry.laws.backtests import cuts, drift_of, run_folds, summary, usual
+from allometry.laws.component import Member, draw, fit_member, thinned
+from allometry.laws.compute_cost import cost_of, path_of, spread
+from allometry.laws.form_names import named
 from allometry.laws.forms import Form
-from allometry.laws.identify import doubts, floorless
-from allometry.laws.interval import Resample
+from allometry.laws.identifiability import doubts, floorless
+from allometry.laws.intervals import Resample
 from allometry.laws.law import Law, Starts
-from allometry.laws.member import Member, draw, fit_member, thinned
 from allometry.laws.objective import EFFICIENT, FORECAST, PLAIN, SPREAD, Objective
-from allometry.laws.select import SPARE, Choice, choose, one_variable
-from allometry.laws.table import VARIABLES, Table, read
+from allometry.laws.runs_table import VARIABLES, Table, read
+from allometry.laws.selection import SPARE, Choice, choose, one_variable
 
 
 def fit(
@@ -52,7 +52,7 @@ def fit(
         form: `auto`, a form's name (`FORMS`), a form, or your own formula as a function.
         x: The variable of a one-variable law; by default compute, unless only one thing varies.
         bootstrap: Draws behind the intervals.
-        resample: Which bootstrap; see `allometry.laws.interval.resampled`.
+        resample: Which bootstrap; see `allometry.laws.intervals.resampled`.
         seed: Of the starts and the draws.
         drop_highest: Leave out so many of the highest losses.
         delta: Where Huber's loss turns linear (1e-3; 0.03 for `auto`, half of that where size and

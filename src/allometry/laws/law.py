@@ -14,16 +14,16 @@ from numpy import ndarray
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
-from allometry.laws.backtest import Backtest, Fold, distance
-from allometry.laws.cost import Cost, Path
+from allometry.laws.backtests import Backtest, Fold, distance
+from allometry.laws.component import Member
+from allometry.laws.compute_cost import Cost, Path
 from allometry.laws.forms import Form
-from allometry.laws.interval import BETWEEN, Drift, half_width, unseen
-from allometry.laws.member import Member
+from allometry.laws.intervals import BETWEEN, Drift, half_width, unseen
 from allometry.laws.objective import PLAIN, Objective
-from allometry.laws.table import Table
+from allometry.laws.runs_table import Table
 
 if TYPE_CHECKING:
-    from allometry.laws.split import Split
+    from allometry.laws.allocation import Split
 
 Values = float | int | list[Any] | tuple[Any, ...] | ndarray
 """What may be asked for: one number or many."""
@@ -99,7 +99,7 @@ class Law:
     @cached_property
     def split(self) -> "Split":
         """What the best split of a budget into size and data is read from."""
-        from allometry.laws.split import split_of
+        from allometry.laws.allocation import split_of
 
         return split_of(self)
 
@@ -184,7 +184,7 @@ class Law:
         infinite where the band's upper end never comes down to it. `.method` has the share of
         draws that never do.
         """
-        from allometry.laws.reach import reach
+        from allometry.laws.inverse import reach
 
         return reach(self, loss, variable, fixed)
 
@@ -262,7 +262,7 @@ class Law:
         shape = arrays[0].shape if given else ()
         given = {name: array.reshape(-1) for name, array in given.items()}
         if self.splits(given):
-            from allometry.laws.reach import best_size
+            from allometry.laws.inverse import best_size
 
             given["N"] = best_size(self, given["C"])
         logs = {name: self.coordinate(name, given) for name in self.variables}

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry.laws.forms import Form
-from allometry.laws.solve import Prior
-from allometry.laws.table import Table
+from allometry.laws.runs_table import Table
+from allometry.laws.solver import Prior
 
 
 @final

@@ -13,9 +13,9 @@ from numpy import ndarray
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
+from allometry.laws.allocation import facing
+from allometry.laws.inverse import along, first_below, frontier, lowest
 from allometry.laws.law import Law
-from allometry.laws.reach import along, first_below, frontier, lowest
-from allometry.laws.split import facing
 
 GRID = 600
 INFERENCE = 2.0
@@ -87,8 +87,8 @@ def plan(
     For a law in N and D: the split of the budget between them with the least loss, found on each
     bootstrap draw as well, so that N and D carry intervals. That of an average of forms is read
     from the efficient runs, and its interval carries what backtests of the best size got wrong
-    (`allometry.laws.split`). For a law in one variable: the point on the runs' own path with that
-    compute.
+    (`allometry.laws.allocation`). For a law in one variable: the point on the runs' own path with
+    that compute.
 
     Args:
         law: A fitted law.

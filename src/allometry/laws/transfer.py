@@ -14,9 +14,9 @@ from scipy import special
 from allometry._core.errors import require
 from allometry.laws.fitting import estimates, fit
 from allometry.laws.forms import WIDE, Draws, Form
+from allometry.laws.inverse import crossing
 from allometry.laws.law import Law
-from allometry.laws.reach import crossing
-from allometry.laws.solve import minimise
+from allometry.laws.solver import minimise
 
 
 @final

@@ -1,6 +1,6 @@
 """The measure room: functions from samples, models or tensors to an `Estimate`."""
 
-from allometry.measure.classify import (
+from allometry.measure.classifier_scores import (
     accuracy_on_samples,
     adversarial_accuracy,
     adversarial_divergence,
@@ -9,27 +9,23 @@ from allometry.measure.classify import (
     train_on_samples_accuracy,
 )
 from allometry.measure.contextual import Contextual, is_contextual_mapping
-from allometry.measure.description import description_length
+from allometry.measure.description_length import description_length
 from allometry.measure.desiderata import Audit, audit
 from allometry.measure.diversity import birthday_support, different_bins, vendi_score
 from allometry.measure.entropy import hindsight, regret, shannon
-from allometry.measure.error import d_p, equivariance_error, sobol
 from allometry.measure.features import Features
 from allometry.measure.frechet import frechet_distance, frechet_distance_infinity
-from allometry.measure.games import (
-    adversarial_metric,
-    relative_discriminative_scores,
-    skill_ratings,
-    tournament_win_rates,
-)
-from allometry.measure.kernels import energy_distance, kid, mmd2
-from allometry.measure.likelihood import bits, block_mean, per_character, perplexity
-from allometry.measure.modes import mode_recovery
-from allometry.measure.natural import (
+from allometry.measure.function_error import d_p, equivariance_error, sobol
+from allometry.measure.image_similarity import ms_ssim, psnr, sharpness_difference, ssim
+from allometry.measure.image_statistics import (
     contrast_difference,
     filter_response_difference,
     spectrum_slope_difference,
 )
+from allometry.measure.kernels import energy_distance, kid, mmd2
+from allometry.measure.likelihood import bits, block_mean, per_character, perplexity
+from allometry.measure.linear_probe import linear_probe
+from allometry.measure.modes import mode_recovery
 from allometry.measure.neighbours import (
     authenticity,
     copying,
@@ -45,10 +41,10 @@ from allometry.measure.parzen import (
     mean_log_likelihood,
     parzen_log_likelihood,
 )
-from allometry.measure.prime import PRIMES, Field, prime_rank
-from allometry.measure.probe import linear_probe
+from allometry.measure.prime_field_rank import PRIMES, Field, prime_rank
 from allometry.measure.reconstruction import reconstruction_error
 from allometry.measure.retrieval import retrieval_distance, retrieval_p_value, retrieval_win_rate
+from allometry.measure.score_table import Scores, score
 from allometry.measure.scores import (
     am_score,
     inception_score,
@@ -65,11 +61,15 @@ from allometry.measure.separation import (
     separation_rank,
     template_rows,
 )
-from allometry.measure.similarity import ms_ssim, psnr, sharpness_difference, ssim
-from allometry.measure.table import Scores, score
 from allometry.measure.topology import geometry_score
+from allometry.measure.tournaments import (
+    adversarial_metric,
+    relative_discriminative_scores,
+    skill_ratings,
+    tournament_win_rates,
+)
 from allometry.measure.transport import sliced_wasserstein, wasserstein, wasserstein_critic
-from allometry.measure.twosample import (
+from allometry.measure.two_sample import (
     classifier_accuracy,
     classifier_p_value,
     efron_p_value,

@@ -3,24 +3,24 @@
 from allometry._core.errors import InputError
 from allometry._core.estimate import Estimate
 from allometry.measure import (
-    classify,
-    description,
+    classifier_scores,
+    description_length,
     diversity,
     frechet,
-    games,
+    image_similarity,
+    image_statistics,
     kernels,
-    natural,
     neighbours,
     parzen,
     retrieval,
     scores,
-    similarity,
     topology,
+    tournaments,
     transport,
-    twosample,
+    two_sample,
 )
-from allometry.measure.case import Case, NotApplicableError
-from allometry.measure.entry import INF, Entry, entry
+from allometry.measure.context import Case, NotApplicableError
+from allometry.measure.entries import INF, Entry, entry
 
 _SHARE = (0.0, 1.0)
 
@@ -50,7 +50,7 @@ def _discrepancies(c: Case) -> dict[str, Estimate]:
 
 
 def _nearest(c: Case) -> dict[str, Estimate]:
-    found = twosample.nearest_neighbour_test(
+    found = two_sample.nearest_neighbour_test(
         *c.pair, permutations=c.effort.permutations, rng=c.rng
     )
     return {
@@ -62,14 +62,14 @@ def _nearest(c: Case) -> dict[str, Estimate]:
 
 
 def _network(c: Case) -> dict[str, Estimate]:
-    found = twosample.classifier_test(
+    found = two_sample.classifier_test(
         *c.pair, permutations=c.effort.permutations, steps=c.effort.steps, rng=c.rng
     )
     return {"classifier_accuracy": found["accuracy"], "classifier_p_value": found["p_value"]}
 
 
 def _classification(c: Case) -> dict[str, Estimate]:
-    return classify.classification(
+    return classifier_scores.classification(
         c.real, c.known_labels, c.samples, c.sample_labels, steps=c.effort.steps, rng=c.rng
     )
 
@@ -84,11 +84,11 @@ def _retrieval(c: Case) -> dict[str, Estimate]:
 
 
 def _games(c: Case) -> dict[str, Estimate]:
-    return games.all_games(c.pair[0], c.players, steps=c.effort.steps, rng=c.rng)
+    return tournaments.all_games(c.pair[0], c.players, steps=c.effort.steps, rng=c.rng)
 
 
 def _relative(c: Case) -> Estimate:
-    found = games.relative_discriminative_scores(
+    found = tournaments.relative_discriminative_scores(
         c.pair[0], c.players, epoch_steps=c.effort.curve_steps, rng=c.rng
     )
     return found["samples"]
@@ -102,28 +102,28 @@ def _geometry(c: Case) -> Estimate:
 
 
 def _likeness(c: Case) -> dict[str, Estimate]:
-    near, made = similarity.nearest_pairs(*c.images)
-    first, second = similarity.random_pairs(c.images[1], c.rng)
+    near, made = image_similarity.nearest_pairs(*c.images)
+    first, second = image_similarity.random_pairs(c.images[1], c.rng)
     return {
-        "ssim_to_nearest": similarity.ssim(near, made, span=c.span),
-        "psnr_to_nearest": similarity.psnr(near, made, span=c.span),
-        "sharpness_to_nearest": similarity.sharpness_difference(near, made, span=c.span),
-        "ms_ssim_between_samples": similarity.ms_ssim(first, second, span=c.span),
+        "ssim_to_nearest": image_similarity.ssim(near, made, span=c.span),
+        "psnr_to_nearest": image_similarity.psnr(near, made, span=c.span),
+        "sharpness_to_nearest": image_similarity.sharpness_difference(near, made, span=c.span),
+        "ms_ssim_between_samples": image_similarity.ms_ssim(first, second, span=c.span),
     }
 
 
 def _low_level(c: Case) -> dict[str, Estimate]:
     return {
-        "spectrum_slope_difference": natural.spectrum_slope_difference(*c.images),
-        "contrast_difference": natural.contrast_difference(*c.images),
-        "filter_response_difference": natural.filter_response_difference(*c.images),
+        "spectrum_slope_difference": image_statistics.spectrum_slope_difference(*c.images),
+        "contrast_difference": image_statistics.contrast_difference(*c.images),
+        "filter_response_difference": image_statistics.filter_response_difference(*c.images),
     }
 
 
 def _description(c: Case) -> dict[str, Estimate]:
     return {
-        "description_length": description.description_length(*c.pair, rng=c.rng),
-        "efron_p_value": twosample.efron_p_value(*c.pair, most=500, rng=c.rng),
+        "description_length": description_length.description_length(*c.pair, rng=c.rng),
+        "efron_p_value": two_sample.efron_p_value(*c.pair, most=500, rng=c.rng),
     }
 
 

@@ -8,8 +8,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from allometry._core.errors import require
-from allometry.measure.blocks import spans
-from allometry.measure.inputs import Array, as_tensor, class_labels, generator, tensor, whole_seed
+from allometry.measure.pair_blocks import spans
+from allometry.measure.sample_inputs import (
+    Array,
+    as_tensor,
+    class_labels,
+    generator,
+    tensor,
+    whole_seed,
+)
 
 
 @final

@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry.measure import interval
+from allometry.measure import uncertainty
 from allometry.measure.threads import one_thread
 
 Channel = Float[ndarray, "a theta"]
@@ -50,7 +50,9 @@ def bayesian_surprise(
 
     References: `itti2009` Eq. (2).
     """
-    return interval.mean(_surprises(_rows(posterior, "posterior"), prior), "independent samples")
+    return uncertainty.mean(
+        _surprises(_rows(posterior, "posterior"), prior), "independent samples"
+    )
 
 
 def _surprises(channel: Channel, belief: Float[ndarray, " theta"]) -> Float[ndarray, " a"]:

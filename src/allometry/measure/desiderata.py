@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from allometry._core.errors import require
-from allometry.measure.case import QUICK, Case, Effort
 from allometry.measure.catalogue import ENTRIES
+from allometry.measure.context import QUICK, Case, Effort
+from allometry.measure.corruptions import collapsed, drop_modes, found_modes, frozen, noisy, turned
 from allometry.measure.features import Features, identity
-from allometry.measure.inputs import Array, class_labels, tensor, whole_seed
-from allometry.measure.spoil import collapsed, drop_modes, found_modes, frozen, noisy, turned
-from allometry.measure.table import take
+from allometry.measure.sample_inputs import Array, class_labels, tensor, whole_seed
+from allometry.measure.score_table import take
 
 SEEN = 3.0
 """Standard deviations at which an effect counts as seen."""

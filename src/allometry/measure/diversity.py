@@ -13,8 +13,8 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry.measure import interval
-from allometry.measure.blocks import (
+from allometry.measure import uncertainty
+from allometry.measure.pair_blocks import (
     BLOCK,
     Kernel,
     differences,
@@ -22,7 +22,7 @@ from allometry.measure.blocks import (
     spans,
     squared_distances,
 )
-from allometry.measure.inputs import (
+from allometry.measure.sample_inputs import (
     Array,
     Map,
     generator,
@@ -150,10 +150,10 @@ def vendi_score(
     effective = math.exp(whole)
     ways = max(1.0, effective * (effective + 1) / 2 - 1)
     least = abs(whole - float(np.mean(pieces))) / math.sqrt(ways)
-    first = interval.influence(value, influences, method=words)
+    first = uncertainty.influence(value, influences, method=words)
     assert first.se is not None
     found = Estimate(value, se=max(first.se, least), n=first.n, method=words)
-    return interval.transformed(found, math.exp, math.exp(value), floor=1.0)
+    return uncertainty.transformed(found, math.exp, math.exp(value), floor=1.0)
 
 
 def _spectral_entropy(y: Float[Tensor, "n d"], kernel: Kernel | None) -> tuple[float, Tensor]:

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from allometry._core.errors import InputError, require, require_extra
-from allometry.measure import interval
-from allometry.measure.blocks import spans
+from allometry.measure import uncertainty
 from allometry.measure.classifier import Classifier, fit_classifier
-from allometry.measure.inputs import Array, class_labels, generator, matrix, tensor
+from allometry.measure.pair_blocks import spans
+from allometry.measure.sample_inputs import Array, class_labels, generator, matrix, tensor
 
 
 @final
@@ -94,7 +94,7 @@ def classifier(
     model = fit_classifier(
         x[order[cut:]], y[order[cut:]], classes=int(y.max()) + 1, steps=steps, rng=rng
     )
-    held = interval.mean(model.correct(x[order[:cut]], y[order[:cut]])).value
+    held = uncertainty.mean(model.correct(x[order[:cut]], y[order[:cut]])).value
     name = f"classifier({model.classes} classes, accuracy {held:.3f})"
     return Features(name, model.embed), model
 

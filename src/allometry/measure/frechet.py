@@ -12,8 +12,8 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry.measure import interval
-from allometry.measure.inputs import Array, Map, generator, pair, require_rank
+from allometry.measure import uncertainty
+from allometry.measure.sample_inputs import Array, Map, generator, pair, require_rank
 
 _FIX = "Give more rows, fewer features (pca), or use kid, which needs no covariance."
 
@@ -35,8 +35,8 @@ def frechet_distance(real: Array, samples: Array, *, features: Map | None = None
     value, g, h = _distance(x, y, influences=True)
     n = min(len(x), len(y))
     words = f"delta method; about the expectation at n = {n}, which is biased upwards"
-    found = interval.influence(value, g, h, method=words)
-    return interval.transformed(found, lambda v: v, 1.0, floor=0.0)
+    found = uncertainty.influence(value, g, h, method=words)
+    return uncertainty.transformed(found, lambda v: v, 1.0, floor=0.0)
 
 
 def frechet_distance_infinity(
@@ -78,7 +78,7 @@ def frechet_distance_infinity(
     slope, limit = np.polyfit(ks, means, 1)
     _, g, h = _distance(x, y, influences=True)
     words = f"line through {pieces} sizes; delta method; bias of {slope:.3g} removed"
-    return interval.influence(float(limit), g, h, method=words)
+    return uncertainty.influence(float(limit), g, h, method=words)
 
 
 def _checked(real: Array, samples: Array, features: Map | None) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.estimate import Z95, Estimate
-from allometry.measure.blocks import (
+from allometry.measure.cubic_kernel import cubic_discrepancies
+from allometry.measure.pair_blocks import (
     Kernel,
     PairSums,
     centred,
@@ -21,8 +22,7 @@ from allometry.measure.blocks import (
     self_sums,
     squared_distances,
 )
-from allometry.measure.cubic import cubic_discrepancies
-from allometry.measure.inputs import Array, Map, generator, pair, subset
+from allometry.measure.sample_inputs import Array, Map, generator, pair, subset
 
 
 def rbf(bandwidth: float | int) -> Kernel:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry.measure import interval
-from allometry.measure.blocks import differences, nearest
-from allometry.measure.inputs import Array, as_tensor, pair
+from allometry.measure import uncertainty
+from allometry.measure.pair_blocks import differences, nearest
+from allometry.measure.sample_inputs import Array, as_tensor, pair
 from allometry.measure.ties import slack
 
 
@@ -91,7 +91,7 @@ def recovery(
     n, found = len(near), len(torch.unique(near[good]))
     return {
         "modes": Estimate(float(found), exact=True, n=n, method=f"of {k}, in these {n} samples"),
-        "high_quality": interval.proportion(int(good.sum()), n, words),
+        "high_quality": uncertainty.proportion(int(good.sum()), n, words),
         "reverse_kl": _reverse_kl(np.bincount(near.numpy(), minlength=k)),
     }
 

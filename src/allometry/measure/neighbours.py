@@ -14,9 +14,9 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry.measure import interval
-from allometry.measure.blocks import BLOCK, centred, differences, nearest, spans
-from allometry.measure.inputs import Array, Map, pair, require_spread
+from allometry.measure import uncertainty
+from allometry.measure.pair_blocks import BLOCK, centred, differences, nearest, spans
+from allometry.measure.sample_inputs import Array, Map, pair, require_spread
 from allometry.measure.ties import merged, slack
 
 
@@ -55,9 +55,9 @@ def prdc(
     inside, recalled, closest = _memberships(x, y, radii[:, k - 1], s, weights, edge)
     words = f"k = {k}; given the {{}} balls"
     return {
-        "precision": interval.proportion(int((inside > 0).sum()), len(y), words.format("real")),
-        "recall": interval.proportion(int(recalled.sum()), len(x), words.format("samples'")),
-        "density": interval.mean(inside / k, words.format("real")),
+        "precision": uncertainty.proportion(int((inside > 0).sum()), len(y), words.format("real")),
+        "recall": uncertainty.proportion(int(recalled.sum()), len(x), words.format("samples'")),
+        "density": uncertainty.mean(inside / k, words.format("real")),
         "coverage": _covered(closest, radii + edge, neighbours, k),
     }
 
@@ -108,7 +108,7 @@ def _covered(
     # Rows count for as many independent ones as have this variance.
     rows = p * (1 - p) / variance if variance > 0 and 0 < p < 1 else n
     words = f"k = {k}; given the samples; 60 times a fifth left out"
-    return replace(interval.proportion(p * rows, rows, words), n=n)
+    return replace(uncertainty.proportion(p * rows, rows, words), n=n)
 
 
 def _memberships(
@@ -202,7 +202,7 @@ def authenticity(training: Array, samples: Array, *, features: Map | None = None
         near = differences(y[some], x) <= first[some, None] + edge
         fresh = near & (first[some, None] >= own - edge)
         authentic[some] = fresh.sum(1).double() / near.sum(1)
-    return interval.proportion(float(authentic.sum()), len(y), "given the training set")
+    return uncertainty.proportion(float(authentic.sum()), len(y), "given the training set")
 
 
 def copying(

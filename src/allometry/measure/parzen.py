@@ -14,9 +14,9 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry.measure import interval
-from allometry.measure.blocks import BLOCK, centred, nearest, spans, squared_distances
-from allometry.measure.inputs import (
+from allometry.measure import uncertainty
+from allometry.measure.pair_blocks import BLOCK, centred, nearest, spans, squared_distances
+from allometry.measure.sample_inputs import (
     Array,
     Map,
     generator,
@@ -90,14 +90,14 @@ def parzen_log_likelihood(
         require(bandwidth > 0, "bandwidth", "be positive", bandwidth)
         judged = x
     values = parzen_log_density(judged, y, bandwidth)
-    return interval.mean(values, f"windows of {bandwidth:.4g}; given the samples")
+    return uncertainty.mean(values, f"windows of {bandwidth:.4g}; given the samples")
 
 
 def mean_log_likelihood(log_prob: Array) -> Estimate:
     """Mean exact log-likelihood, in nats, from a model's `log_prob` of independent rows."""
     values = matrix(log_prob, "log_prob")
     require(values.shape[1] == 1, "log_prob", "be one number for each row", tuple(values.shape))
-    return interval.mean(values[:, 0], "independent rows")
+    return uncertainty.mean(values[:, 0], "independent rows")
 
 
 def bits_per_dimension(log_prob: Array, dim: int, *, bin_width: float | int = 1.0) -> Estimate:
@@ -154,7 +154,7 @@ def coverage_metric(
         return float((sets[0] > np.quantile(sets[1], 1 - mass)).mean())
 
     words = f"windows of {bandwidth:.4g}; bootstrap"
-    return interval.bootstrap(share, [on_real, on_model], seed=whole_seed(rng), method=words)
+    return uncertainty.bootstrap(share, [on_real, on_model], seed=whole_seed(rng), method=words)
 
 
 def nearest_distance(x: Float[Tensor, "n d"]) -> float:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry.measure import interval
-from allometry.measure.inputs import Array, generator, matrix, subset, tensor
+from allometry.measure import uncertainty
+from allometry.measure.sample_inputs import Array, generator, matrix, subset, tensor
 
 
 def reconstruction_error(
@@ -66,4 +66,4 @@ def reconstruction_error(
     with torch.no_grad():
         best = torch.minimum(best, errors())
     least = best.reshape(restarts, len(x)).amin(0)
-    return interval.mean(least, f"{restarts} starts of {steps} steps; given the generator")
+    return uncertainty.mean(least, f"{restarts} starts of {steps} steps; given the generator")

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry.measure import interval
-from allometry.measure.blocks import nearest
-from allometry.measure.inputs import Array, Map, generator, pair, subset, whole_seed
+from allometry.measure import uncertainty
+from allometry.measure.pair_blocks import nearest
+from allometry.measure.sample_inputs import Array, Map, generator, pair, subset, whole_seed
 from allometry.measure.ties import merged, slack
 
 
@@ -23,7 +23,7 @@ def retrieval_distance(
     """
     x, y = pair(real, samples, features=features)
     found = nearest(x, y, k)[0][:, -1]
-    return interval.mean(found, f"k = {k}; given the samples")
+    return uncertainty.mean(found, f"k = {k}; given the samples")
 
 
 def retrieval_win_rate(
@@ -42,7 +42,7 @@ def retrieval_win_rate(
     both = torch.stack([nearest(x, y)[0][:, 0], nearest(x, z)[0][:, 0]])
     ours, theirs = merged(both.flatten(), slack(x, y, z)).reshape(both.shape)
     wins = (ours < theirs).double() + 0.5 * (ours == theirs).double()
-    return interval.mean(wins, "given both sets of samples")
+    return uncertainty.mean(wins, "given both sets of samples")
 
 
 def retrieval_p_value(
@@ -85,7 +85,7 @@ def retrieval_p_value(
         )
         for done in range(0, permutations, step)
     ]
-    return interval.randomised_p_value(float(observed), np.concatenate(drawn), seeded)
+    return uncertainty.randomised_p_value(float(observed), np.concatenate(drawn), seeded)
 
 
 def _signed_ranks(

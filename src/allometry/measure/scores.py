@@ -14,8 +14,8 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry.measure import interval
-from allometry.measure.inputs import Array, matrix
+from allometry.measure import uncertainty
+from allometry.measure.sample_inputs import Array, matrix
 
 _TINY = 1e-12
 
@@ -44,7 +44,7 @@ def inception_score(probabilities: Array) -> Estimate:
     total, rows = p.sum(0), float(own.sum())
     value = float(_entropy(total / n)) - rows / n
     without = _entropy((total - p) / (n - 1)) - (rows - own) / (n - 1)
-    return _exponential(interval.jackknife(value, without), K)
+    return _exponential(uncertainty.jackknife(value, without), K)
 
 
 def modified_inception_score(probabilities: Array) -> Estimate:
@@ -75,7 +75,7 @@ def _within(p: Float[Tensor, "n k"]) -> Estimate:
 
     value = float(mean_divergence(P, L, S, n))
     without = mean_divergence(P - p, L - logs, S - own, n - 1)
-    return _exponential(interval.jackknife(value, without, correct=False), math.inf)
+    return _exponential(uncertainty.jackknife(value, without, correct=False), math.inf)
 
 
 def mode_score(real_probabilities: Array, probabilities: Array) -> Estimate:
@@ -99,7 +99,7 @@ def mode_score(real_probabilities: Array, probabilities: Array) -> Estimate:
 
     value = float(score(total / n, rows / n))
     without = score((total - p) / (n - 1), (rows - own) / (n - 1))
-    return _exponential(interval.jackknife(value, without), K)
+    return _exponential(uncertainty.jackknife(value, without), K)
 
 
 def label_divergence(real_probabilities: Array, probabilities: Array) -> Estimate:
@@ -136,7 +136,7 @@ def _two_sided(q: Float[Tensor, "m k"], p: Float[Tensor, "n k"], *, entropies: b
     value = float(score(a, b, rows))
     over_samples = score(a, (n * b - p) / (n - 1), (n * rows - own) / (n - 1))
     over_real = score((m * a - q) / (m - 1), b, rows)
-    return interval.jackknife(value, over_samples, over_real)
+    return uncertainty.jackknife(value, over_samples, over_real)
 
 
 def _entropy(p: Float[Tensor, "... k"]) -> Float[Tensor, "..."]:
@@ -146,7 +146,7 @@ def _entropy(p: Float[Tensor, "... k"]) -> Float[Tensor, "..."]:
 def _exponential(logarithm: Estimate, most: float) -> Estimate:
     slope = math.exp(logarithm.value)
     ceiling = math.inf if math.isinf(most) else float(most)
-    return interval.transformed(logarithm, math.exp, slope, floor=1.0, ceiling=ceiling)
+    return uncertainty.transformed(logarithm, math.exp, slope, floor=1.0, ceiling=ceiling)
 
 
 def _same_classes(q: Tensor, p: Tensor) -> None:

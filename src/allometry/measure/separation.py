@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry.measure.prime import PRIMES, Field, prime_rank
+from allometry.measure.prime_field_rank import PRIMES, Field, prime_rank
 
 Function = Callable[[Tensor], Tensor]
 """Inputs (b, i) to one number each (b,)."""

@@ -17,7 +17,7 @@ from numpy import ndarray
 from scipy import sparse
 from torch import Tensor
 
-from allometry.measure.blocks import BLOCK, differences, nearest
+from allometry.measure.pair_blocks import BLOCK, differences, nearest
 
 MOST = 512
 """Equally near distinct rows that are kept of one row; if there are more, drawn at random."""

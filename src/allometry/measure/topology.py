@@ -13,8 +13,8 @@ from torch import Tensor
 
 from allometry._core.errors import require, require_extra
 from allometry._core.estimate import Estimate
-from allometry.measure.blocks import differences
-from allometry.measure.inputs import Array, Map, generator, pair, subset
+from allometry.measure.pair_blocks import differences
+from allometry.measure.sample_inputs import Array, Map, generator, pair, subset
 
 
 def relative_living_times(

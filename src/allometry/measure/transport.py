@@ -14,9 +14,9 @@ from torch.nn.utils.parametrizations import orthogonal
 
 from allometry._core.errors import require, require_extra
 from allometry._core.estimate import Estimate
-from allometry.measure import interval
-from allometry.measure.blocks import centred, squared_distances
-from allometry.measure.inputs import Array, Map, generator, halves, pair, subset, whole_seed
+from allometry.measure import uncertainty
+from allometry.measure.pair_blocks import centred, squared_distances
+from allometry.measure.sample_inputs import Array, Map, generator, halves, pair, subset, whole_seed
 
 
 def wasserstein(
@@ -62,7 +62,9 @@ def wasserstein(
         numItermax=10_000_000,
     )
     words = f"exact at n = {n}, m = {m}; dual potentials; about the expectation at these sizes"
-    found = interval.influence(float(value) * unit, log["u"] * unit, log["v"] * unit, method=words)
+    found = uncertainty.influence(
+        float(value) * unit, log["u"] * unit, log["v"] * unit, method=words
+    )
     return _root(found, p)
 
 
@@ -101,7 +103,7 @@ def sliced_wasserstein(
         u += _potential(a, levels.partner(b, real=True), a_order, p)
         v += _potential(b, levels.partner(a, real=False), b_order, p)
     found = torch.cat(values)
-    base = interval.influence(float(found.mean()), u / projections, v / projections)
+    base = uncertainty.influence(float(found.mean()), u / projections, v / projections)
     drawing = float(found.var()) / projections if d > 1 else 0.0
     se = math.sqrt((base.se or 0.0) ** 2 + drawing)
     words = f"{projections} directions; potentials; about the expectation at these sizes"
@@ -147,10 +149,10 @@ def _potential(sorted_: Tensor, partner: Tensor, order: Tensor, p: int) -> Float
 
 def _root(powered: Estimate, p: int) -> Estimate:
     if p == 1:
-        return interval.transformed(powered, lambda v: v, 1.0, floor=0.0)
+        return uncertainty.transformed(powered, lambda v: v, 1.0, floor=0.0)
     top = math.sqrt(max(powered.value, 0.0))
     slope = 0.5 / top if top > 0 else 0.0
-    return interval.transformed(powered, lambda v: math.sqrt(max(v, 0.0)), slope, floor=0.0)
+    return uncertainty.transformed(powered, lambda v: math.sqrt(max(v, 0.0)), slope, floor=0.0)
 
 
 def wasserstein_critic(
@@ -193,7 +195,7 @@ def wasserstein_critic(
     with torch.no_grad():
         on_real, on_samples = critic(a_held)[:, 0].double(), critic(b_held)[:, 0].double()
     words = "held-out rows, given a 1-Lipschitz critic: a lower bound"
-    return interval.difference(on_real * scale, on_samples * scale, words)
+    return uncertainty.difference(on_real * scale, on_samples * scale, words)
 
 
 def _critic(inputs: int, width: int) -> nn.Sequential:

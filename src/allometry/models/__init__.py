@@ -1,19 +1,19 @@
 """Architectures: plain modules that know nothing of data or training."""
 
-from allometry.models import autoencoders, flows, quantise, sampling
-from allometry.models.attention import Attention, hardmax
-from allometry.models.block import Block, FeedForward
-from allometry.models.cache import Cache
+from allometry.models import autoencoders, flows, quantisation, sampling
 from allometry.models.convolution import CausalConvolution, FiniteMemory
+from allometry.models.finite_state import DecayingMemory, SaturatingCounter
 from allometry.models.graphical import Directed, Node
-from allometry.models.hidden import HiddenMarkov
+from allometry.models.hidden_markov import HiddenMarkov
 from allometry.models.linear_process import Autoregression
-from allometry.models.machine_memory import DecayingMemory, SaturatingCounter
-from allometry.models.markov import AddConstant, Katz, KneserNey
-from allometry.models.pixels import PixelCNN
+from allometry.models.ngram import AddConstant, Katz, KneserNey
+from allometry.models.pixelcnn import PixelCNN
 from allometry.models.recurrent import Recurrent
-from allometry.models.transformer import Transformer
-from allometry.models.universal import LZ78, ContextTree
+from allometry.models.transformer.attention import Attention, hardmax
+from allometry.models.transformer.block import Block, FeedForward
+from allometry.models.transformer.cache import Cache
+from allometry.models.transformer.model import Transformer
+from allometry.models.universal_prediction import LZ78, ContextTree
 
 __all__ = [
     "LZ78",
@@ -39,6 +39,6 @@ __all__ = [
     "autoencoders",
     "flows",
     "hardmax",
-    "quantise",
+    "quantisation",
     "sampling",
 ]

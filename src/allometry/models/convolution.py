@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from allometry._core.errors import require
-from allometry.models.window import History, initialise
+from allometry.models.convolution_cache import History, initialise
 
 
 @final

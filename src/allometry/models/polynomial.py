@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from allometry._core.errors import require
-from allometry.models.products import (
+from allometry.models.polynomial_layers import (
     Fractional,
     Mixed,
     Product,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from allometry._core.errors import require
-from allometry.models.window import initialise
+from allometry.models.convolution_cache import initialise
 
 _CELLS: dict[str, type[nn.RNN] | type[nn.LSTM] | type[nn.GRU]] = {
     "rnn": nn.RNN,

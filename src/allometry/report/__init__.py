@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from allometry.laws import Law, Plan
-    from allometry.report.runs import RunsLike
-    from allometry.report.story import Story, tell
+    from allometry.report.analysis import Story, tell
+    from allometry.report.run_groups import RunsLike
 
 __all__ = ["Story", "tell", "write"]
 
@@ -14,9 +14,9 @@ __all__ = ["Story", "tell", "write"]
 def __getattr__(name: str) -> Any:
     # Stories import pandas, and whoever only needs words for numbers should not wait for it.
     if name in ("Story", "tell"):
-        from allometry.report import story
+        from allometry.report import analysis
 
-        return getattr(story, name)
+        return getattr(analysis, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -12,7 +12,9 @@ import numpy as np
 
 from allometry._core.estimate import Estimate
 from allometry.laws import Law, Plan
-from allometry.report import judge, words
+from allometry.report import extrapolation
+from allometry.report import formatting as fmt
+from allometry.report.extrapolation import Crossing, Reach, above
 from allometry.report.guards import (
     WIDEST_AMOUNT,
     WIDEST_LOSS,
@@ -31,13 +33,12 @@ from allometry.report.guards import (
     within_span,
     within_tests,
 )
-from allometry.report.judge import Crossing, Reach, above
-from allometry.report.runs import Configuration
-from allometry.report.sentences import baseline, both, named, plural, size, verdict
+from allometry.report.prose import baseline, both, named, plural, size, verdict
+from allometry.report.run_groups import Configuration
 
 if TYPE_CHECKING:
-    from allometry.report.family import Family
-    from allometry.report.story import Story
+    from allometry.report.analysis import Story
+    from allometry.report.family_fit import Family
 
 
 @final
@@ -82,7 +83,7 @@ class Claim:
 def _passes(passes: float | None) -> str:
     if passes is None or passes <= 1:
         return ""
-    return f"{words.significant(passes, 2)} passes over the data"
+    return f"{fmt.significant(passes, 2)} passes over the data"
 
 
 def forecast(e: Evidence, reached: Reach | None, before: float | None = None) -> Claim:
@@ -103,7 +104,7 @@ def forecast(e: Evidence, reached: Reach | None, before: float | None = None) ->
     if refusal is not None or reached is None:
         return _refused("forecast", family, f"Loss at {what}", refusal)
     reached = replace(reached, loss=above(reached.loss, e.entropy))
-    loss = words.estimated(reached.loss, words.loss, e.unit)
+    loss = fmt.estimated(reached.loss, fmt.loss, e.unit)
     where = ", ".join(filter(None, [sized(reached.N, reached.D, e.token), *_of(reached)]))
     text = f"Predicted loss at {what}: {loss}{f', with {where}' if where else ''}."
     values = {"C": reached.C, "loss": reached.loss, "N": reached.N, "D": reached.D}
@@ -117,7 +118,7 @@ def _doubted(e: Evidence, reached: Reach, before: float | None) -> Refusal | Non
         lambda: supplied(e, reached.D, reached.passes, reached.fresh is not None),
         lambda: descending(e, reached.loss, before),
         lambda: above_entropy(e, reached.loss),
-        lambda: narrow(reached.loss, WIDEST_LOSS, words.loss),
+        lambda: narrow(reached.loss, WIDEST_LOSS, fmt.loss),
     )
 
 
@@ -143,9 +144,9 @@ def planned(law: Law, plan: Plan, D_unique: float | None, unit: str, token: str)
         Configuration("", "", N, D, C, Estimate(loss), None, 1, ())
         for N, D, C, loss in zip(*(x.tolist() for x in columns), strict=True)
     )
-    tests = judge.tested(law, None, ())
+    tests = extrapolation.tested(law, None, ())
     e = Evidence(law, "", grown, (), tests, None, D_unique, unit, token)
-    reached = judge.reach("plan", plan, D_unique)
+    reached = extrapolation.reach("plan", plan, D_unique)
     if {"N", "D"} <= set(law.variables):
         reached = replace(reached, fresh=plan.loss)  # planned with repeated data worth less
     return forecast(e, reached)
@@ -172,7 +173,7 @@ def crossover(e: Evidence, rival: Configuration, met: Crossing | None) -> Claim:
     if exact(rival, e.entropy):
         text = (
             f"{name[:1].upper()}{name[1:]} has the entropy as its loss, "
-            f"{words.loss(e.entropy or 0.0)}: no model can be better."
+            f"{fmt.loss(e.entropy or 0.0)}: no model can be better."
         )
         return Claim("crossover", family, False, text, "The baseline is exact.")
     below = [c for c in e.grown if c.loss.value <= rival.loss.value]
@@ -192,12 +193,12 @@ def crossover(e: Evidence, rival: Configuration, met: Crossing | None) -> Claim:
                 e, met.D, met.passes, {"N", "D"} <= set(e.law.variables if e.law else ())
             )
         ),
-        lambda: narrow(met.C, WIDEST_AMOUNT, words.flops) if met and met.C else None,
+        lambda: narrow(met.C, WIDEST_AMOUNT, fmt.flops) if met and met.C else None,
     )
     if refusal is not None or met is None or met.C is None:
         return _refused("crossover", family, what, refusal)
     where = sized(met.N, met.D, e.token)
-    compute = f"{words.flops(met.C.value)}, 95 % interval {words.span(met.C, words.flops)}"
+    compute = f"{fmt.flops(met.C.value)}, 95 % interval {fmt.span(met.C, fmt.flops)}"
     text = f"Predicted crossover with {name}: "
     text += f"{where} ({compute})." if where else f"{compute}."
     if _passes(met.passes):
@@ -208,12 +209,10 @@ def crossover(e: Evidence, rival: Configuration, met: Crossing | None) -> Claim:
 
 def _passed(e: Evidence, rival: Configuration, least: Configuration) -> Claim:
     """A crossover that the runs have behind them: the least compute with as low a loss."""
-    where = (
-        f"{words.many(least.N, 'parameter')} on {words.many(least.D, e.token, plural(e.token))}"
-    )
+    where = f"{fmt.many(least.N, 'parameter')} on {fmt.many(least.D, e.token, plural(e.token))}"
     text = (
         f"The least compute with a loss as low as {baseline(rival)}'s is "
-        f"{words.flops(least.C)}, measured at {where}."
+        f"{fmt.flops(least.C)}, measured at {where}."
     )
     values: dict[str, Estimate | float | None] = {"C": least.C, "N": least.N, "D": least.D}
     return Claim("crossover", least.family, True, text, values=values | {"measured": 1.0})
@@ -222,19 +221,19 @@ def _passed(e: Evidence, rival: Configuration, least: Configuration) -> Claim:
 def best(story: "Story", family: "Family") -> Claim:
     """What the best model reaches, beside the best baseline: measured numbers alone."""
     made, rival, floor = family.best, story.rival, story.entropy
-    who = f"the best {words.family(family.name)} ({size(made, story.token)})"
+    who = f"the best {fmt.family(family.name)} ({size(made, story.token)})"
     if story.compared > 1:
-        many = words.small(story.compared)
-        who = f"the best of {many} trained families, {words.family(family.name)} "
+        many = fmt.small(story.compared)
+        who = f"the best of {many} trained families, {fmt.family(family.name)} "
         who += f"({size(made, story.token)}),"
     values: dict[str, Estimate | float | None] = {"loss": made.loss, "N": made.N, "D": made.D}
     values |= {"C": made.C}
     start = f"On {story.target}, {who} reaches"
     if rival is None:
-        known = f"; the entropy is {words.loss(floor)}" if floor is not None else ""
+        known = f"; the entropy is {fmt.loss(floor)}" if floor is not None else ""
         if floor is not None and made.loss.value < floor:
-            known = f", within the evaluation's error of the entropy, {words.loss(floor)}"
-        text = f"{start} {words.loss(made.loss.value)} {story.unit}{known}."
+            known = f", within the evaluation's error of the entropy, {fmt.loss(floor)}"
+        text = f"{start} {fmt.loss(made.loss.value)} {story.unit}{known}."
         return Claim("best", family.name, True, text, values=values)
     values |= {"baseline": rival.loss}
     which = verdict(made, rival)
@@ -255,14 +254,14 @@ def best(story: "Story", family: "Family") -> Claim:
 
 def _data(story: "Story", made: Configuration, rival: Configuration) -> str:
     """Whose data were more, where a model that was trained and one that was fitted differ."""
-    if rival.family not in ("ngram", *words.FITTED) or not min(made.D, rival.D) > 0:
+    if rival.family not in ("ngram", *fmt.FITTED) or not min(made.D, rival.D) > 0:
         return ""
     if max(made.D, rival.D) / min(made.D, rival.D) < 1.05:
         return ""
     many = plural(story.token)
     return (
-        f" The data are not equal: {words.many(rival.D, story.token, many)} for the baseline, "
-        f"{words.many(made.D, story.token, many)} for the {words.family(made.family)}."
+        f" The data are not equal: {fmt.many(rival.D, story.token, many)} for the baseline, "
+        f"{fmt.many(made.D, story.token, many)} for the {fmt.family(made.family)}."
     )
 
 
@@ -277,23 +276,21 @@ def headline(story: "Story") -> str:
     if story.verdict:
         return story.verdict
     if story.best is None:
-        what = words.several(len(story.unfinished), "run")
+        what = fmt.several(len(story.unfinished), "run")
         if story.total == 0:
             return f"There are no runs on {story.target} yet, so there is nothing to tell."
         return f"No run on {story.target} has finished: {what} diverged or failed, so no law."
     if not story.families:
-        loss = words.estimated(story.best.loss, words.loss, story.unit)
+        loss = fmt.estimated(story.best.loss, fmt.loss, story.unit)
         return (
             f"On {story.target}, the best {named(story.best)} reaches {loss}. No trained family "
             "has a finished run to set beside it."
         )
     if story.target == "domains":
-        each = [
-            f"{words.loss(f.best.loss.value)} for {words.family(f.name)}" for f in story.families
-        ]
+        each = [f"{fmt.loss(f.best.loss.value)} for {fmt.family(f.name)}" for f in story.families]
         return (
-            f"One transformer on {words.small(len(each))} kinds of data: where counting single "
-            f"symbols has a loss of 1, the best of each has {words.listed(each)}."
+            f"One transformer on {fmt.small(len(each))} kinds of data: where counting single "
+            f"symbols has a loss of 1, the best of each has {fmt.listed(each)}."
         )
     family = story.families[0]
     return f"{best(story, family).text} {outlook(story, family).text}"

@@ -13,12 +13,13 @@ import numpy as np
 import pandas as pd
 
 from allometry._core.files import replacing
-from allometry.report import theme, words
-from allometry.report.bands import Series, bands, series
-from allometry.report.judge import Reach
-from allometry.report.runs import Configuration, RunsLike, curves_of, finished, table
-from allometry.report.sentences import named, plural
-from allometry.report.story import Family, Story, tell
+from allometry.report import formatting as fmt
+from allometry.report import theme
+from allometry.report.analysis import Family, Story, tell
+from allometry.report.extrapolation import Reach
+from allometry.report.law_bands import Series, bands, series
+from allometry.report.prose import named, plural
+from allometry.report.run_groups import Configuration, RunsLike, curves_of, finished, table
 from allometry.report.theme import LIGHT, Spec, layer
 
 AXES = {
@@ -36,11 +37,11 @@ _BAND = {"opacity": 0.15} | _SILENT
 
 
 def _short_flops(x: float) -> str:
-    return words.flops(x).removesuffix("FLOP").replace(" ", "")
+    return fmt.flops(x).removesuffix("FLOP").replace(" ", "")
 
 
-def _writer(x: str) -> words.Writer:
-    return _short_flops if x == "C" else words.count
+def _writer(x: str) -> fmt.Writer:
+    return _short_flops if x == "C" else fmt.count
 
 
 def _title(x: str, token: str) -> str:
@@ -66,11 +67,11 @@ def _points(runs: RunsLike, family: Family, unit: str, token: str) -> pd.DataFra
     frame = frame[frame["family"] == family.name]
     if len(frame) > MOST_POINTS:
         frame = frame.iloc[:: math.ceil(len(frame) / MOST_POINTS)]
-    name = words.family(family.name)
+    name = fmt.family(family.name)
     told = [
-        f"{name}, {row.shape}, seed {row.seed}: {words.loss(row.loss)} {unit}; "
-        f"{words.many(row.N, 'parameter')}, {words.many(row.D, token, plural(token))}, "
-        f"{words.flops(row.C)}"
+        f"{name}, {row.shape}, seed {row.seed}: {fmt.loss(row.loss)} {unit}; "
+        f"{fmt.many(row.N, 'parameter')}, {fmt.many(row.D, token, plural(token))}, "
+        f"{fmt.flops(row.C)}"
         for row in _rows(frame)
     ]
     made = frame[["key", "N", "D", "C", "loss"]].assign(told=told, line="")
@@ -78,8 +79,8 @@ def _points(runs: RunsLike, family: Family, unit: str, token: str) -> pd.DataFra
 
 
 def _rule(rival: Configuration, unit: str) -> list[Spec]:
-    name = f"{words.family(rival.family)} {words.loss(rival.loss.value)}"
-    told = f"Best {named(rival)}: {words.loss(rival.loss.value)} {unit}"
+    name = f"{fmt.family(rival.family)} {fmt.loss(rival.loss.value)}"
+    told = f"Best {named(rival)}: {fmt.loss(rival.loss.value)} {unit}"
     data = pd.DataFrame({"loss": [rival.loss.value], "name": [name], "told": [told]})
     colour = LIGHT[theme.COUNT_COLOUR]
     line = {"color": colour, "strokeWidth": 1.6, "strokeDash": [5, 3]}
@@ -129,7 +130,7 @@ def frontier(runs: RunsLike, story: Story, width: int = 720, *, paper: bool = Fa
 
 def _legend(story: Story) -> list[Spec]:
     """What colour and shape belong to which family."""
-    names = [words.family(f.name) for f in story.families]
+    names = [fmt.family(f.name) for f in story.families]
     hue = colours(story)
     shapes = [theme.SHAPES[i % len(theme.SHAPES)] for i in range(len(names))]
     field = {"field": "name", "type": "nominal", "sort": names}
@@ -159,7 +160,7 @@ def _assembled(
         "point",
         {"opacity": 0, "color": LIGHT["paper"], "aria": False},
         x=theme.log_axis("x", *x, _writer(axis), _title(axis, story.token), most),
-        y=theme.log_axis("y", *y, words.significant, None, 7),
+        y=theme.log_axis("y", *y, fmt.significant, None, 7),
     )
     unit = f"Loss, {story.unit}"
     return theme.styled([scales, *layers], unit, width, height, paper=paper)
@@ -184,12 +185,12 @@ def _law(family: Family, colour: str, opacity: float) -> list[Spec]:
 def _reaches(family: Family, unit: str, colour: str) -> list[Spec]:
     if not family.reaches:
         return []
-    name = words.family(family.name)
+    name = fmt.family(family.name)
 
     def row(r: Reach) -> dict[str, Any]:
-        interval = words.estimated(r.loss, words.loss, unit)
+        interval = fmt.estimated(r.loss, fmt.loss, unit)
         lo, hi = r.loss.interval
-        told = f"{name}, {r.label}, {words.flops(r.C)}: {interval}"
+        told = f"{name}, {r.label}, {fmt.flops(r.C)}: {interval}"
         label = r.label if "×" in r.label else "plan"
         return {"x": r.C, "loss": r.loss.value, "lo": lo, "hi": hi, "label": label, "told": told}
 
@@ -213,8 +214,8 @@ def _crossing(family: Family) -> list[Spec]:
     lo, hi = met.C.interval
     bottom, top = float(family.frontier.C[0]), float(family.frontier.C[-1])
     told = (
-        f"The {words.family(family.name)}'s law meets the {words.family(met.rival.family)} at "
-        f"{words.estimated(met.C, words.flops)}"
+        f"The {fmt.family(family.name)}'s law meets the {fmt.family(met.rival.family)} at "
+        f"{fmt.estimated(met.C, fmt.flops)}"
     )
     row = {"x": met.C.value, "loss": met.rival.loss.value, "told": told}
     row |= {"lo": max(lo, bottom), "hi": min(hi, top)}
@@ -310,11 +311,11 @@ def curves(runs: RunsLike, story: Story, width: int = 720, *, paper: bool = Fals
     if not len(lines):
         return None
     lines = _thinned(lines.sort_values(["key", "tokens"]))
-    names = {N: words.count(N) for N in sorted(lines["N"].unique())}
+    names = {N: fmt.count(N) for N in sorted(lines["N"].unique())}
     order = list(dict.fromkeys(names.values()))
     palette = [LIGHT[theme.STEPS[round(i)]] for i in np.linspace(0, 6, len(order))]
     told = [
-        f"{words.family(r.family)}, {r.shape}, seed {r.seed}"
+        f"{fmt.family(r.family)}, {r.shape}, seed {r.seed}"
         + ("" if r.status == "done" else f" ({r.status})")
         for r in _rows(lines)
     ]

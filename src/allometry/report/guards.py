@@ -10,10 +10,10 @@ from typing import final
 
 from allometry._core.estimate import Estimate
 from allometry.laws import Law
-from allometry.report import words
-from allometry.report.judge import FRESH_PASSES, Crossing, HeldOut, distance
-from allometry.report.runs import Configuration
-from allometry.report.sentences import plural
+from allometry.report import formatting as fmt
+from allometry.report.extrapolation import FRESH_PASSES, Crossing, HeldOut, distance
+from allometry.report.prose import plural
+from allometry.report.run_groups import Configuration
 
 WIDEST_LOSS = 2.0
 """Upper over lower end of a loss's 95 % interval, beyond which the interval is of no use."""
@@ -103,19 +103,19 @@ def enough(e: Evidence) -> Refusal | None:
     sizes = len({c.N for c in e.grown})
     missing = max(free + 1 - len(e.grown), free + 2 - runs, 0)
     if missing:
-        have = f"{words.several(len(e.grown), 'configuration')} in {words.several(runs, 'run')}"
+        have = f"{fmt.several(len(e.grown), 'configuration')} in {fmt.several(runs, 'run')}"
         return Refusal(
-            f"{have} are too few for the {words.small(free)} free parameters of the law.",
-            f"{words.several(missing, 'more run')} of other sizes would settle it.",
+            f"{have} are too few for the {fmt.small(free)} free parameters of the law.",
+            f"{fmt.several(missing, 'more run')} of other sizes would settle it.",
         )
     if not e.tested > 0:
         return Refusal(
-            f"With {words.several(sizes, 'size')}, none could be held out to test the law.",
+            f"With {fmt.several(sizes, 'size')}, none could be held out to test the law.",
             "A run of one more size would settle it.",
         )
     missed = [h for h in e.held_out if not h.covered]
     if 2 * len(missed) > len(e.held_out):
-        worst = words.percent(max(abs(h.error) for h in missed))
+        worst = fmt.percent(max(abs(h.error) for h in missed))
         count = f"{len(missed)} of {len(e.held_out)}"
         return Refusal(
             f"The law failed its test: {count} held-out losses lie outside their 95 % intervals, "
@@ -131,9 +131,9 @@ def descending(e: Evidence, loss: Estimate, before: float | None) -> Refusal | N
     if loss.value <= least * (1 + SAME):
         return None
     return Refusal(
-        f"The law predicts {words.loss(loss.value)} there, above the {words.loss(least)} reached "
+        f"The law predicts {fmt.loss(loss.value)} there, above the {fmt.loss(least)} reached "
         "with less compute, so it does not describe these runs.",
-        f"Another seed of the largest size ({words.count(max(c.N for c in e.grown))} parameters) "
+        f"Another seed of the largest size ({fmt.count(max(c.N for c in e.grown))} parameters) "
         "would show whether that is noise.",
     )
 
@@ -143,14 +143,14 @@ def above_entropy(e: Evidence, loss: Estimate) -> Refusal | None:
     if e.entropy is None or loss.value >= e.entropy * (1 - SAME):
         return None
     away = e.best.loss.value - e.entropy
-    rest = f" The best run is {words.loss(away)} above it." if away > 0 else ""
+    rest = f" The best run is {fmt.loss(away)} above it." if away > 0 else ""
     return Refusal(
-        f"The law falls to {words.loss(loss.value)} there, below the entropy of "
-        f"{words.loss(e.entropy)} that no model can go below.{rest}"
+        f"The law falls to {fmt.loss(loss.value)} there, below the entropy of "
+        f"{fmt.loss(e.entropy)} that no model can go below.{rest}"
     )
 
 
-def narrow(x: Estimate, widest: float, write: words.Writer) -> Refusal | None:
+def narrow(x: Estimate, widest: float, write: fmt.Writer) -> Refusal | None:
     """An interval of usable width."""
     if identified(x, widest):
         return None
@@ -159,7 +159,7 @@ def narrow(x: Estimate, widest: float, write: words.Writer) -> Refusal | None:
         return Refusal(f"The 95 % interval begins at {write(lo)} and has no upper end.", NARROWER)
     if not lo > 0 or hi / lo > 1e3 * widest:
         return Refusal("The 95 % interval has no usable ends.", NARROWER)
-    return Refusal(f"The 95 % interval, {words.span(x, write)}, is too wide to use.", NARROWER)
+    return Refusal(f"The 95 % interval, {fmt.span(x, write)}, is too wide to use.", NARROWER)
 
 
 def within_span(e: Evidence, C: float) -> Refusal | None:
@@ -168,9 +168,9 @@ def within_span(e: Evidence, C: float) -> Refusal | None:
     if max(span, 1.0) * (1 + 1e-6) >= C / e.C:
         return None
     return Refusal(
-        f"That is {words.count(C / e.C, 2)} times the largest run, and the runs span only "
-        f"{words.count(span, 2)} times in compute.",
-        f"A run of {words.flops(math.sqrt(C * e.C))} would settle it.",
+        f"That is {fmt.count(C / e.C, 2)} times the largest run, and the runs span only "
+        f"{fmt.count(span, 2)} times in compute.",
+        f"A run of {fmt.flops(math.sqrt(C * e.C))} would settle it.",
     )
 
 
@@ -197,8 +197,8 @@ def supplied(
     if D.value <= max(c.D for c in e.grown) * 1.05:
         return None  # so many passes were measured
     return Refusal(
-        f"That takes {words.significant(passes, 2)} passes over the "
-        f"{words.many(e.D_unique or 0, e.token)} there are, and the law does not know what "
+        f"That takes {fmt.significant(passes, 2)} passes over the "
+        f"{fmt.many(e.D_unique or 0, e.token)} there are, and the law does not know what "
         "repeated data are worth.",
         "More data would settle it, or runs with several amounts of data at one size.",
     )
@@ -225,11 +225,11 @@ def beyond_runs(e: Evidence, met: Crossing | None) -> Refusal | None:
         return None
     largest = max(e.grown, key=lambda c: c.C)
     where = sized(met.N, met.D, e.token) if growing(e, met.N, met.D) is None else ""
-    at = f"{where} ({words.flops(met.C.value)})" if where else words.flops(met.C.value)
+    at = f"{where} ({fmt.flops(met.C.value)})" if where else fmt.flops(met.C.value)
     return Refusal(
-        f"The law puts it at {at}, but a run of {words.flops(largest.C)} has "
-        f"{words.loss(largest.loss.value)}, above the baseline's "
-        f"{words.loss(met.rival.loss.value)}.",
+        f"The law puts it at {at}, but a run of {fmt.flops(largest.C)} has "
+        f"{fmt.loss(largest.loss.value)}, above the baseline's "
+        f"{fmt.loss(met.rival.loss.value)}.",
         f"A run of {where} would settle it." if where else "More sizes would settle it.",
     )
 
@@ -244,10 +244,10 @@ def within_tests(e: Evidence, met: Crossing | None) -> Refusal | None:
     if far <= e.tested * (1 + 1e-6):
         return None
     return Refusal(
-        f"The law comes down to the baseline's loss only at {words.flops(met.C.value)}, "
-        f"{words.count(met.C.value / e.C, 2)} times the largest run and farther than it was "
+        f"The law comes down to the baseline's loss only at {fmt.flops(met.C.value)}, "
+        f"{fmt.count(met.C.value / e.C, 2)} times the largest run and farther than it was "
         "tested on held-out sizes.",
-        f"A run of {words.flops(math.sqrt(met.C.value * e.C))} would say more.",
+        f"A run of {fmt.flops(math.sqrt(met.C.value * e.C))} would say more.",
     )
 
 
@@ -255,7 +255,7 @@ def sized(N: Estimate | None, D: Estimate | None, token: str) -> str:
     """`154K parameters on 4.4M characters`; nothing where the runs do not identify them."""
     if not identified(N) or N is None:
         return ""
-    size = words.many(N.value, "parameter")
+    size = fmt.many(N.value, "parameter")
     if not identified(D) or D is None:
         return size
-    return f"{size} on {words.many(D.value, token, plural(token))}"
+    return f"{size} on {fmt.many(D.value, token, plural(token))}"

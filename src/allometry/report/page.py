@@ -19,19 +19,23 @@ from allometry._core.errors import require
 from allometry._core.files import inside, make_folder, replacing
 from allometry.laws import Law, Plan
 from allometry.report import (
-    densities,
-    nesting,
-    plates,
-    questions,
+    formatting as fmt,
+)
+from allometry.report import (
+    likelihood_units,
+    page_figures,
     tables,
     theme,
-    units,
-    words,
-    worth,
 )
-from allometry.report.runs import RunsLike, about
-from allometry.report.sentences import doubts, facts, plural
-from allometry.report.story import Story, tell
+from allometry.report.analysis import Story, tell
+from allometry.report.prose import doubts, facts, plural
+from allometry.report.run_groups import RunsLike, about
+from allometry.report.sections import (
+    densities,
+    nesting,
+    questions,
+    sample_quality,
+)
 
 
 def write(
@@ -79,7 +83,7 @@ def write(
 def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
     """The page as text, and the charts that stand alone by name."""
     css, js = page_style(), template("page.js")
-    drawn = plates.plates(runs, story)
+    drawn = page_figures.plates(runs, story)
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -104,13 +108,13 @@ def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
         if any(f.held_out for f in story.families)
         else "How loss falls",
         families=tables.families(story),
-        units=units.table(story),
-        panel_notes=plates.panel_notes(story),
+        units=likelihood_units.table(story),
+        panel_notes=page_figures.panel_notes(story),
         held_out=tables.held_out(story),
         curves=drawn.curves,
         game=drawn.game,
         findings=list(zip(story.findings, drawn.findings, strict=True)),
-        measures=worth.measures(runs, story),
+        measures=sample_quality.measures(runs, story),
         pictures=densities.pictures(runs),
         # The tables of a question's findings hold every run already.
         runs=None if story.findings else tables.runs(runs, story),
@@ -180,12 +184,12 @@ def _reach_warnings(story: Story) -> list[str]:
     limited = [(f, r) for f in story.families for r in f.reaches if r.fresh is not None]
     if limited:
         each = [
-            f"{r.label} {words.loss(r.fresh.value)}" for f, r in limited
+            f"{r.label} {fmt.loss(r.fresh.value)}" for f, r in limited
             if f is story.families[0] and r.fresh is not None
         ]  # fmt: skip
-        new = f" New data alone would give {words.listed(each)}." if each else ""
+        new = f" New data alone would give {fmt.listed(each)}." if each else ""
         said.append(
-            f"There are {words.count(story.D_unique or 0)} distinct {plural(story.token)} to "
+            f"There are {fmt.count(story.D_unique or 0)} distinct {plural(story.token)} to "
             "train on, so these budgets repeat them. Repeated data are counted as worth less, at "
             f"the rate that Muennighoff et al. measured.{new}"
         )
@@ -206,8 +210,8 @@ def _once(said: list[str]) -> list[str]:
 def _subtitle(story: Story) -> str:
     parts = []
     if story.D_unique:
-        parts.append(f"{words.count(story.D_unique)} {plural(story.token)} to train on")
-    parts.append(words.several(story.total, "run"))
+        parts.append(f"{fmt.count(story.D_unique)} {plural(story.token)} to train on")
+    parts.append(fmt.several(story.total, "run"))
     if story.waiting:
         parts.append(f"{story.waiting} more to come")
     return "· " + " · ".join(parts)
@@ -215,7 +219,7 @@ def _subtitle(story: Story) -> str:
 
 def _runs_lead(story: Story) -> str:
     broken = len(story.unfinished)
-    text = f"{words.several(story.total, 'run')}"
+    text = f"{fmt.several(story.total, 'run')}"
     if broken:
         text += f", of which {broken} did not finish"
     return (

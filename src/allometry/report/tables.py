@@ -8,11 +8,11 @@ import numpy as np
 
 from allometry._core.estimate import Estimate
 from allometry.laws import Law
-from allometry.report import words
+from allometry.report import formatting as fmt
+from allometry.report.analysis import Story
 from allometry.report.guards import identified
-from allometry.report.runs import Configuration, RunsLike, about, finished, table
-from allometry.report.sentences import plural
-from allometry.report.story import Story
+from allometry.report.prose import plural
+from allometry.report.run_groups import Configuration, RunsLike, about, finished, table
 
 MOST_ROWS = 1000
 MOST_SAMPLES = 24
@@ -73,25 +73,25 @@ class LawTable:
     warnings: tuple[str, ...]
 
 
-def number(x: float | None, write: words.Writer) -> Cell:
+def number(x: float | None, write: fmt.Writer) -> Cell:
     """A number that sorts by its value; an em dash where there is none."""
     if x is None or not math.isfinite(x):
         return Cell("—", order="", kind="num")
     return Cell(write(x), order=float(x), kind="num")
 
 
-def estimate(x: Estimate | None, write: words.Writer) -> Cell:
+def estimate(x: Estimate | None, write: fmt.Writer) -> Cell:
     """A value with its interval."""
     if x is None:
         return Cell("—", order="", kind="num")
     if not math.isfinite(x.value):
-        return Cell(words.BEYOND, order="", kind="num")
-    ends = words.span(x, write)
+        return Cell(fmt.BEYOND, order="", kind="num")
+    ends = fmt.span(x, write)
     return Cell(write(x.value), more=f"({ends})", order=float(x.value), kind="num")
 
 
 def _whole(x: float) -> str:
-    return f"{x:,.0f}" if x < 1e5 else words.count(x)
+    return f"{x:,.0f}" if x < 1e5 else fmt.count(x)
 
 
 def runs(study: RunsLike, story: Story | None = None) -> Table:
@@ -131,16 +131,16 @@ def runs(study: RunsLike, story: Story | None = None) -> Table:
         good = row["status"] == "done" and math.isfinite(row["loss"])
         rows.append(
             (
-                Cell(words.family(row["family"]), kind="tight"),
+                Cell(fmt.family(row["family"]), kind="tight"),
                 Cell(_cut(row["shape"], 60), kind="tight"),
                 Cell(str(row["seed"]), order=_order(row["seed"]), kind="num"),
-                number(row["N"], words.count),
-                number(row["N_embedding"], words.count),
-                number(row["D"], words.count),
+                number(row["N"], fmt.count),
+                number(row["N_embedding"], fmt.count),
+                number(row["D"], fmt.count),
                 _compute(row["C"]),
-                number(row["loss"], lambda x: words.loss(x, 4)),
-                number(row["loss_se"], lambda x: words.significant(x, 2)),
-                number(row["seconds"], words.duration),
+                number(row["loss"], lambda x: fmt.loss(x, 4)),
+                number(row["loss_se"], lambda x: fmt.significant(x, 2)),
+                number(row["seconds"], fmt.duration),
                 Cell(row["status"], kind="tight" if good else "tight bad"),
                 Cell(row["key"][:10], kind="tight more"),
             )
@@ -154,7 +154,7 @@ def runs(study: RunsLike, story: Story | None = None) -> Table:
 
 
 def _compute(x: float) -> Cell:
-    return number(x, words.flops) if x > 0 else Cell("none", order=0.0, kind="num")
+    return number(x, fmt.flops) if x > 0 else Cell("none", order=0.0, kind="num")
 
 
 def _order(value: Any) -> float | str:
@@ -174,12 +174,12 @@ def held_out(story: Story) -> Table | None:
             inside = "inside" if held.covered else "outside"
             rows.append(
                 (
-                    *((Cell(words.family(family.name), kind="tight"),) if several else ()),
-                    number(c.N, words.count),
-                    number(c.D, words.count),
-                    number(c.C, words.flops),
-                    estimate(held.predicted, words.loss),
-                    Cell(words.loss(c.loss.value), more=_spread(c), kind="num"),
+                    *((Cell(fmt.family(family.name), kind="tight"),) if several else ()),
+                    number(c.N, fmt.count),
+                    number(c.D, fmt.count),
+                    number(c.C, fmt.flops),
+                    estimate(held.predicted, fmt.loss),
+                    Cell(fmt.loss(c.loss.value), more=_spread(c), kind="num"),
                     Cell(f"{100 * held.error:+.2f} %".replace("-", "−"), kind="num"),
                     Cell(inside, kind="tight good" if held.covered else "tight bad"),
                 )
@@ -200,7 +200,7 @@ def held_out(story: Story) -> Table | None:
 
 
 def _spread(c: Configuration) -> str:
-    return "(one seed)" if c.spread is None else f"± {words.significant(c.spread, 2)}"
+    return "(one seed)" if c.spread is None else f"± {fmt.significant(c.spread, 2)}"
 
 
 def families(story: Story) -> Table | None:
@@ -219,12 +219,12 @@ def families(story: Story) -> Table | None:
     ten = {f.name: r.loss for f in story.families for r in f.reaches if r.label == "10×"}
     rows = tuple(
         (
-            Cell(words.family(c.family), kind="tight"),
+            Cell(fmt.family(c.family), kind="tight"),
             Cell(_cut(c.shape, 60), kind="tight"),
-            number(c.N, words.count),
+            number(c.N, fmt.count),
             _compute(c.C),
-            estimate(c.loss, words.loss),
-            estimate(ten.get(c.family), words.loss),
+            estimate(c.loss, fmt.loss),
+            estimate(ten.get(c.family), fmt.loss),
         )
         for c in sorted(bests, key=lambda c: c.loss.value)
     )
@@ -237,13 +237,13 @@ def reaches(story: Story) -> Table | None:
     rows = []
     for family in story.families:
         for r in family.reaches:
-            passes = "—" if r.passes is None else words.significant(r.passes, 2)
+            passes = "—" if r.passes is None else fmt.significant(r.passes, 2)
             rows.append(
                 (
-                    *((Cell(words.family(family.name), kind="tight"),) if several else ()),
+                    *((Cell(fmt.family(family.name), kind="tight"),) if several else ()),
                     Cell(r.label, kind="tight"),
-                    Cell(words.flops(r.C), kind="num"),
-                    estimate(r.loss, words.loss),
+                    Cell(fmt.flops(r.C), kind="num"),
+                    estimate(r.loss, fmt.loss),
                     _planned(r.N),
                     _planned(r.D),
                     Cell(passes, kind="num bad" if r.repeats else "num"),
@@ -268,11 +268,11 @@ def reaches(story: Story) -> Table | None:
 def _planned(x: Estimate | None) -> Cell:
     """A planned size, whose lack of an interval is explained by where it comes from."""
     if x is not None and not identified(x):
-        return Cell(words.UNKNOWN, order="", kind="num")
+        return Cell(fmt.UNKNOWN, order="", kind="num")
     if x is None or x.lo is not None or not math.isfinite(x.value):
-        return estimate(x, words.count)
+        return estimate(x, fmt.count)
     how = "on path" if "path" in x.method else "trend" if "trend" in x.method else "no interval"
-    return Cell(words.count(x.value), more=f"({how})", kind="num")
+    return Cell(fmt.count(x.value), more=f"({how})", kind="num")
 
 
 def failed(story: Story) -> Table:
@@ -287,10 +287,10 @@ def failed(story: Story) -> Table:
     )
     rows = tuple(
         (
-            Cell(words.family(u.family), kind="tight"),
+            Cell(fmt.family(u.family), kind="tight"),
             Cell(u.shape),
             Cell(str(u.seed), kind="num"),
-            number(u.N, words.count),
+            number(u.N, fmt.count),
             Cell(u.status, kind="tight bad"),
             Cell(_cut(u.error, 600), kind="wide-text"),
         )
@@ -318,8 +318,8 @@ def samples(study: RunsLike, story: Story) -> tuple[Sample, ...]:
     made = []
     for row in frame.to_dict("records"):
         kept = "counts" if row["later"] else "parameters"
-        title = f"{words.family(row['family'])}, {words.count(row['N'])} {kept}"
-        under = f"{row['shape']} · {words.loss(row['loss'])} {story.unit}"
+        title = f"{fmt.family(row['family'])}, {fmt.count(row['N'])} {kept}"
+        under = f"{row['shape']} · {fmt.loss(row['loss'])} {story.unit}"
         made.append(Sample(title, under, _cut(texts[row["key"]], SAMPLE_LENGTH)))
     return tuple(made)
 
@@ -330,7 +330,7 @@ _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ"}
 def laws(story: Story) -> tuple[LawTable, ...]:
     """Each family's law: parameters with intervals, on all runs and without the held-out ones."""
     return tuple(
-        law_table(family.law, family.law_without, words.family(family.name))
+        law_table(family.law, family.law_without, fmt.family(family.name))
         for family in story.families
         if family.law is not None
     )
@@ -353,7 +353,7 @@ def law_table(law: Law, without: Law | None = None, name: str = "law") -> LawTab
             "Without the held-out sizes another form was chosen: "
             f"{_equation(without.shape.equation)}."
         )
-    caption = f"Fitted to {words.several(law.n, 'run')}. {law.why}"
+    caption = f"Fitted to {fmt.several(law.n, 'run')}. {law.why}"
     title = f"{name[:1].upper()}{name[1:]}: {law.form}"
     table = Table(caption, tuple(heads), tuple(rows))
     return LawTable(title, _equation(law.shape.equation), table, tuple(warnings))
@@ -367,5 +367,5 @@ def _equation(text: str) -> str:
 
 def _parameter(x: float) -> str:
     if x != 0 and not 1e-3 <= abs(x) < 1e5:
-        return words.power_of_ten(x, 3)
-    return words.significant(x, 3, trim=False)
+        return fmt.power_of_ten(x, 3)
+    return fmt.significant(x, 3, trim=False)

@@ -6,10 +6,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from allometry.laws import Design, Law, Plan
-from allometry.report import plans, tables, units, words
-from allometry.report.runs import RunsLike
-from allometry.report.sentences import doubts, trust
-from allometry.report.story import Story
+from allometry.report import formatting as fmt
+from allometry.report import likelihood_units, plan_cells, tables
+from allometry.report.analysis import Story
+from allometry.report.prose import doubts, trust
+from allometry.report.run_groups import RunsLike
 from allometry.report.tables import Cell, Table
 
 MOST_NOTES = 5
@@ -65,7 +66,7 @@ def law_table(law: Law) -> RenderableType:
 
 def plan_table(plan: Plan, unit: str = "nats", token: str = "token") -> RenderableType:
     """A plan: size, data and loss with their intervals, and what to doubt about it."""
-    return Group(drawn(plans.table(plan, unit, token)), *_warned(tuple(plan.warnings)))
+    return Group(drawn(plan_cells.table(plan, unit, token)), *_warned(tuple(plan.warnings)))
 
 
 def design_table(design: Design) -> RenderableType:
@@ -78,8 +79,8 @@ def design_table(design: Design) -> RenderableType:
     )
     rows = tuple(
         (
-            Cell("" if run.N is None else words.count(run.N)),
-            Cell("" if run.D is None else words.count(run.D)),
+            Cell("" if run.N is None else fmt.count(run.N)),
+            Cell("" if run.D is None else fmt.count(run.D)),
             Cell(f"{run.compute:.3g}"),
             Cell(f"{run.width:.2%} of the loss"),
         )
@@ -88,7 +89,7 @@ def design_table(design: Design) -> RenderableType:
     said = f"The interval is now {design.now:.2%} of the loss wide"
     if not rows:
         return Text(f"{said}; no run within the budget would narrow it. {design.why}")
-    said += f", and {design.after:.2%} after these runs for {words.flops(design.spent)}."
+    said += f", and {design.after:.2%} after these runs for {fmt.flops(design.spent)}."
     return Group(drawn(tables.Table("Next runs", heads, rows)), Text(f"{said} {design.why}"))
 
 
@@ -99,10 +100,10 @@ def closing(story: Story) -> RenderableType:
     for finding in story.findings:
         parts += [Text(said) for said in finding.words]
         parts += [Padding(drawn(table), (1, 0, 0, 0)) for table in finding.tables]
-    for table in (tables.reaches(story), units.table(story)):
+    for table in (tables.reaches(story), likelihood_units.table(story)):
         parts += [Padding(drawn(table), (1, 0, 0, 0))] if table is not None else []
     if story.unfinished:
-        count = words.several(len(story.unfinished), "run")
+        count = fmt.several(len(story.unfinished), "run")
         parts.append(Text(f"{count} did not finish and entered no fit.", style="red"))
     notes = doubts(story)
     said = _warned(tuple(notes[:MOST_NOTES]))

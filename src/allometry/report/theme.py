@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import vl_convert
 
-from allometry.report import words
+from allometry.report import formatting as fmt
 
 LIGHT = {
     "ink": "#1d2228",
@@ -118,7 +118,7 @@ def log_ticks(lo: float, hi: float, most: int = 6) -> list[float]:
     return inside
 
 
-def tick_labels(ticks: list[float], write: words.Writer) -> str:
+def tick_labels(ticks: list[float], write: fmt.Writer) -> str:
     """A Vega expression that gives each tick its text."""
     expression = "''"
     for tick in reversed(ticks):
@@ -128,7 +128,7 @@ def tick_labels(ticks: list[float], write: words.Writer) -> str:
 
 
 def log_axis(
-    field: str, lo: float, hi: float, write: words.Writer, title: str | None, most: int = 6
+    field: str, lo: float, hi: float, write: fmt.Writer, title: str | None, most: int = 6
 ) -> Spec:
     """The encoding of a logarithmic channel with its scale and axis."""
     ticks = log_ticks(lo, hi, most)

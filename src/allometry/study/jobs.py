@@ -10,9 +10,8 @@ from types import ModuleType
 
 from allometry._core.errors import InputError, require
 from allometry._core.spec import Spec
-from allometry.study.densities import LAWS, density_study, game_study, vectors
+from allometry.study.density_studies import LAWS, density_study, game_study, vectors
 from allometry.study.ladder import ladder
-from allometry.study.questions import QUESTIONS, question_study
 from allometry.study.recipes import (
     built,
     convolution,
@@ -30,9 +29,10 @@ from allometry.study.recipes import (
     upstream,
 )
 from allometry.study.recipes.domains import Domains
+from allometry.study.recipes.pretraining_tasks import TASKS
 from allometry.study.recipes.transduction import KINDS as WRITERS
-from allometry.study.recipes.upstream import TASKS
 from allometry.study.study import Recipe, Study
+from allometry.study.theory_studies import QUESTIONS, question_study
 from allometry.targets import Brackets, SequenceFunction, Sources, Text, Transduction, points
 from allometry.targets.transduction import KINDS as TRANSDUCTIONS
 

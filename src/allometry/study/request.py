@@ -11,7 +11,7 @@ from torch import nn
 from allometry._core.estimate import Estimate
 from allometry.train.budget import Budget
 from allometry.train.device import On
-from allometry.train.group import Group
+from allometry.train.distributed import Group
 from allometry.train.loop import HERE, Progress, Trained
 from allometry.train.training import Training
 

@@ -14,18 +14,18 @@ import torch
 from allometry._core.errors import AllometryError, InputError, StorageError, require
 from allometry._core.files import inside, make_folder
 from allometry._core.spec import Spec
-from allometry.study import about as said
-from allometry.study.allotted import Allotted
-from allometry.study.endings import failed, plain
-from allometry.study.executors import Event, Executor, local
-from allometry.study.fixed import fixed
-from allometry.study.journal import Journal, legible
-from allometry.study.keys import known, renamed
-from allometry.study.leftovers import clear, tidy
-from allometry.study.lock import locked
+from allometry.runs import study_file as said
+from allometry.runs.folder import Runs, write_curve
+from allometry.runs.journal import Journal, legible
+from allometry.runs.lock import locked
+from allometry.study.execute.cleanup import clear, tidy
+from allometry.study.execute.executors import Event, Executor, local
+from allometry.study.execute.results import failed, plain
+from allometry.study.execute.time_limited_queue import Allotted
 from allometry.study.request import Request, Target
-from allometry.study.runs import Runs, write_curve
-from allometry.study.schedule import Schedule, bundles, schedule
+from allometry.study.run_keys import known, renamed
+from allometry.study.schedule.deterministic import fixed
+from allometry.study.schedule.packing import Schedule, bundles, schedule
 from allometry.study.tasks import Bundle, Task
 
 if TYPE_CHECKING:

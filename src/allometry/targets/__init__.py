@@ -13,11 +13,11 @@ from allometry.targets.languages import (
     Tree,
 )
 from allometry.targets.machines import Configuration, TuringMachine
+from allometry.targets.numeric_table import Table
 from allometry.targets.points import Points
 from allometry.targets.series import AutoregressiveSeries
 from allometry.targets.sources import Sources
-from allometry.targets.symbols import Symbols
-from allometry.targets.table import Table
+from allometry.targets.symbol_rows import Symbols
 from allometry.targets.text import Text
 from allometry.targets.transduction import Transduction
 from allometry.targets.vocabulary import Vocabulary, vocabulary_from_dict

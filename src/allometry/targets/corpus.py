@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from allometry._core.errors import InputError, require
-from allometry._core.reading import read_bytes
+from allometry._core.user_files import read_bytes
 
 
 def read(path: Path, vocabulary: str) -> str | bytes:

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.spec import Spec
-from allometry.targets import high_rank as high_rank
 
 Sequences = Float[Tensor, "b d n"]
 

@@ -20,9 +20,9 @@ from torch import Tensor
 from allometry._core.arrays import read_npy
 from allometry._core.errors import InputError, require, require_extra
 from allometry._core.files import storage
-from allometry._core.reading import files_below, memory_share, shown
 from allometry._core.spec import Spec, located
-from allometry.targets.rows import SPLITS, cut, epoch_rows, same_content
+from allometry._core.user_files import files_below, memory_share, shown
+from allometry.targets.row_batches import SPLITS, cut, epoch_rows, same_content
 
 MOST_PIXELS = 64_000_000
 """Pixels of the largest image that is unpacked: small files may claim any number."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from allometry._core.errors import InputError, require
-from allometry._core.reading import parse_json, read_text, shown
+from allometry._core.user_files import parse_json, read_text, shown
 
 Move = tuple[str, int, str]
 """What to write, where to go (-1, 0 or 1) and the state to be in."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from allometry._core.errors import InputError, require
 from allometry._core.spec import Spec, located
 from allometry.targets.corpus import read
-from allometry.targets.rows import SPLITS, cut, same_content
+from allometry.targets.row_batches import SPLITS, cut, same_content
 from allometry.targets.vocabulary import BPE, Characters, Marked, Vocabulary
 
 MODULES = ("argparse", "inspect", "subprocess", "tarfile", "typing", "_pydecimal")

@@ -10,7 +10,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry._core.reading import shown
+from allometry._core.user_files import shown
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 """How the unknown symbol is written when decoded."""

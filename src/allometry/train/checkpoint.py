@@ -12,8 +12,8 @@ from torch import Tensor, nn, optim
 
 from allometry._core.errors import StorageError
 from allometry._core.files import check_regular, is_there, rename, replacing, storage, sync
-from allometry._core.reading import shown
-from allometry.train.group import like, whole
+from allometry._core.user_files import shown
+from allometry.train.distributed import like, whole
 
 WEIGHTS_SUM = "weights_sha256"
 """The name under which a file of weights has its checksum."""

@@ -14,10 +14,10 @@ from allometry._core.errors import DivergedError, require
 from allometry._core.estimate import Estimate
 from allometry.train import checkpoint
 from allometry.train.device import On
+from allometry.train.distributed import Group, whole
 from allometry.train.evaluate import Split, evaluate
-from allometry.train.group import Group, whole
+from allometry.train.lr_schedule import log_spaced, warmup_decay
 from allometry.train.objectives import next_token
-from allometry.train.schedule import log_spaced, warmup_decay
 
 HERE = On("cpu")
 """The processor, in the precision of the weights."""

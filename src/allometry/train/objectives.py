@@ -4,7 +4,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
-from allometry.train.autoencoding import (
+from allometry.train.autoencoder_objectives import (
     adversarial,
     contractive,
     critic_loss,
@@ -17,7 +17,7 @@ from allometry.train.autoencoding import (
     sparse,
     vector_quantised,
 )
-from allometry.train.upstream import cloze, next_passage
+from allometry.train.pretraining import cloze, next_passage
 
 __all__ = [
     "adversarial",

@@ -13,9 +13,9 @@ from torch import Tensor, nn, optim
 from allometry._core.estimate import Estimate
 from allometry.train.checkpoint import newest
 from allometry.train.device import Agreed, On, best_precision
-from allometry.train.group import Group, Helped, whole
+from allometry.train.distributed import Group, Helped, whole
 from allometry.train.loop import HERE, Progress, Trained, descend
-from allometry.train.schedule import warmup_decay
+from allometry.train.lr_schedule import warmup_decay
 
 
 @final

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from allometry.train.adversarial import MINIMAX, NON_SATURATING, WASSERSTEIN
 from allometry.train.game import dirac, local_nash, simultaneous
 from allometry.train.game.differentiable import jacobian, play
+from allometry.train.gan_costs import MINIMAX, NON_SATURATING, WASSERSTEIN
 
 ORIGIN = (torch.zeros(1), torch.zeros(1))
 

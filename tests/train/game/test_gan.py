@@ -8,10 +8,10 @@ from torch import nn
 
 from allometry._core.errors import DivergedError, InputError
 from allometry.models.gan import Discriminator, Generator, MinibatchDiscrimination
-from allometry.train.adversarial import MINIMAX, NON_SATURATING, WASSERSTEIN, f_gan
-from allometry.train.divergences import KL
+from allometry.train.f_divergences import KL
 from allometry.train.game.gan import Contest, Rules, adam_ahead, play
-from allometry.train.packed import Packed, together
+from allometry.train.gan_costs import MINIMAX, NON_SATURATING, WASSERSTEIN, f_gan
+from allometry.train.packed.stack import Packed, together
 
 DATA = torch.randn(1000, 2, generator=torch.Generator().manual_seed(0)).float()
 

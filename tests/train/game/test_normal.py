@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allometry._core.errors import InputError
-from allometry.train.game import NormalForm, lemke_howson, minimax, normal, support_enumeration
+from allometry.train.game import (
+    NormalForm,
+    lemke_howson,
+    minimax,
+    normal_form,
+    support_enumeration,
+)
 
 LECTURE = NormalForm.of([[(4, 2), (2, 3)], [(6, -1), (0, 0)]])
 PRISONERS = NormalForm.of([[(-1, -1), (-3, 0)], [(0, -3), (-2, -2)]])
@@ -149,7 +155,7 @@ def test_a_game_has_as_many_equilibria_in_any_unit(unit):
 
 def test_exact_pivots_are_the_fallback(monkeypatch):
     """Where floating point is stuck, fractions still end at an equilibrium, also of ties."""
-    monkeypatch.setattr(normal, "_pivoted", lambda A, B, label: None)
+    monkeypatch.setattr(normal_form, "_pivoted", lambda A, B, label: None)
     rng = np.random.default_rng(1)
     for _ in range(60):
         m, n = rng.integers(1, 6, 2).tolist()

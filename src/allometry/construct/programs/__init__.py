@@ -2,7 +2,7 @@
 
 from allometry.construct.programs.compiled import Program, program
 from allometry.construct.programs.expressions import Selector, SequenceOperator, indices, tokens
-from allometry.construct.programs.interpret import interpret
+from allometry.construct.programs.interpreter import interpret
 from allometry.construct.programs.operators import (
     aggregate,
     combine,

@@ -6,9 +6,9 @@ from typing import final
 
 import torch
 
+from allometry.construct.named_weights import ONE, Head, Layer, Neuron, build
 from allometry.construct.programs.lowering import BEGIN, Form, Lowering, TableOperation
-from allometry.construct.wiring import ONE, Head, Layer, Neuron, build
-from allometry.models.transformer import Transformer
+from allometry.models.transformer.model import Transformer
 
 SCALE = 128.0
 """Factor on the scores: what is not selected, half a unit below, weighs e^-64."""

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry.construct.attention import attention_maps
-from allometry.construct.exactness import Batch, Exactness, check
+from allometry.construct.attention_maps import attention_maps
+from allometry.construct.exact_certificate import Batch, Exactness, check
+from allometry.construct.named_weights import ONE
 from allometry.construct.programs.assembly import SCALE, assemble, with_scale
-from allometry.construct.programs.domains import Domains
 from allometry.construct.programs.expressions import SequenceOperator
-from allometry.construct.programs.interpret import interpret, plain, undefined
+from allometry.construct.programs.interpreter import interpret, plain, undefined
 from allometry.construct.programs.lowering import Lowering
 from allometry.construct.programs.operators import parts
-from allometry.construct.wiring import ONE
-from allometry.models.transformer import Transformer
+from allometry.construct.programs.value_sets import Domains
+from allometry.models.transformer.model import Transformer
 
 MOST_TOKENS = 10_000
 """Tokens of the longest input of a program: attention takes their square."""

@@ -14,7 +14,7 @@ from allometry.construct.programs.operators import (
     select,
     selector_width,
 )
-from allometry.construct.sequences import from_file
+from allometry.construct.sequence_functions import from_file
 
 _PAST = select(indices, indices, "<=")
 

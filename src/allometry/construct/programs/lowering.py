@@ -11,7 +11,8 @@ from itertools import pairwise, product
 from typing import Any, final
 
 from allometry._core.errors import InputError
-from allometry.construct.programs.domains import Domains, conjuncts, is_atom
+from allometry.construct.named_weights import ONE
+from allometry.construct.programs.attention_scores import Score, score
 from allometry.construct.programs.expressions import (
     Aggregate,
     Indices,
@@ -21,8 +22,7 @@ from allometry.construct.programs.expressions import (
     Tokens,
     Width,
 )
-from allometry.construct.programs.scores import Score, score
-from allometry.construct.wiring import ONE
+from allometry.construct.programs.value_sets import Domains, conjuncts, is_atom
 
 Form = dict[str, float]
 BEGIN = "begin"

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from allometry._core.errors import require
-from allometry.models.autoencoders.networks import Dense, Down, Up
+from allometry.models.autoencoders.encoders import Dense, Down, Up
 
 
 @final

@@ -13,8 +13,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, distributions, nn
 
 from allometry._core.errors import require
+from allometry.models.autoencoders.encoders import Dense
 from allometry.models.autoencoders.likelihoods import Likelihood
-from allometry.models.autoencoders.networks import Dense
 from allometry.models.graphical import Directed, Node
 
 Data = Shaped[Tensor, "n *event"]

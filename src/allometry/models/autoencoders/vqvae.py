@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from allometry._core.errors import require
-from allometry.models.autoencoders.networks import Down, Up
-from allometry.models.quantise import nearest
+from allometry.models.autoencoders.encoders import Down, Up
+from allometry.models.quantisation import nearest
 
 
 @final

@@ -1,7 +1,20 @@
 """Normalizing flows: layers that can be undone, and whole flows by their paper's name."""
 
 from allometry.models.flows.autoregressive import InverseAutoregressive, MaskedAutoregressive
-from allometry.models.flows.build import (
+from allometry.models.flows.continuous import Continuous
+from allometry.models.flows.coupling import AffineCoupling, SplineCoupling
+from allometry.models.flows.dequantisation import Dequantised
+from allometry.models.flows.discrete import DiscreteFlow, ModularShift
+from allometry.models.flows.flow import Flow
+from allometry.models.flows.glow import ImageCoupling, MultiScale, Squeeze
+from allometry.models.flows.invertible_linear import (
+    ActNorm,
+    Flatten,
+    InvertibleLinear,
+    Permutation,
+)
+from allometry.models.flows.marginal import Marginal
+from allometry.models.flows.named_flows import (
     affine_coupling,
     continuous,
     discrete,
@@ -14,14 +27,6 @@ from allometry.models.flows.build import (
     radial,
     spline_coupling,
 )
-from allometry.models.flows.continuous import Continuous
-from allometry.models.flows.coupling import AffineCoupling, SplineCoupling
-from allometry.models.flows.dequantise import Dequantised
-from allometry.models.flows.discrete import DiscreteFlow, ModularShift
-from allometry.models.flows.flow import Flow
-from allometry.models.flows.glow import ImageCoupling, MultiScale, Squeeze
-from allometry.models.flows.linear import ActNorm, Flatten, InvertibleLinear, Permutation
-from allometry.models.flows.marginal import Marginal
 from allometry.models.flows.planar import Planar, Radial
 from allometry.models.flows.spline import spline, spline_inverse
 from allometry.models.flows.transform import Transform

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from allometry._core.errors import require
-from allometry.models.flows.networks import MLP
-from allometry.models.flows.ode import State, integrate, march
+from allometry.models.flows.conditioners import MLP
+from allometry.models.flows.ode_solver import State, integrate, march
 from allometry.models.flows.transform import Context, LogDet, Transform
 
 Points = Float[Tensor, "n d"]

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from allometry._core.errors import require
-from allometry.models.flows.networks import MLP, log_scale, seen
+from allometry.models.flows.conditioners import MLP, log_scale, seen
 from allometry.models.flows.spline import spline, spline_inverse, spline_parameters
 from allometry.models.flows.transform import Context, LogDet, Transform
 

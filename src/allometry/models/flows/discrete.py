@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from allometry._core.errors import require
-from allometry.models.flows.networks import MaskedMLP
+from allometry.models.flows.conditioners import MaskedMLP
 
 Symbols = Int[Tensor, "n *event"]
 OneHot = Float[Tensor, "n d K"]

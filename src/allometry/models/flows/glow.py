@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from allometry._core.errors import require
-from allometry.models.flows.linear import ActNorm, InvertibleLinear
-from allometry.models.flows.networks import ConvNet, log_scale, seen
+from allometry.models.flows.conditioners import ConvNet, log_scale, seen
+from allometry.models.flows.invertible_linear import ActNorm, InvertibleLinear
 from allometry.models.flows.transform import Context, LogDet, Transform
 
 Images = Float[Tensor, "n c h w"]

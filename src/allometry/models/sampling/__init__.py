@@ -1,19 +1,19 @@
 """Sampling: from uniform numbers to any law, chains, change of variables, unseen kinds."""
 
-from allometry.models.sampling.chains import (
+from allometry.models.sampling.change_of_variables import (
+    expectation,
+    linear_log_density,
+    many_to_one_log_density,
+    mapped_log_density,
+)
+from allometry.models.sampling.mcmc import (
     Chains,
     effective_sample_size,
     hamiltonian,
     metropolis,
     rhat,
 )
-from allometry.models.sampling.change import (
-    expectation,
-    linear_log_density,
-    many_to_one_log_density,
-    mapped_log_density,
-)
-from allometry.models.sampling.draw import (
+from allometry.models.sampling.transforms import (
     Rejected,
     box_muller,
     gumbel_max,
@@ -21,7 +21,7 @@ from allometry.models.sampling.draw import (
     inverse_transform_table,
     rejection,
 )
-from allometry.models.sampling.unseen import good_turing, laplace
+from allometry.models.sampling.unseen_species import good_turing, laplace
 
 __all__ = [
     "Chains",

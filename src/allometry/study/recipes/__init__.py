@@ -9,10 +9,8 @@ from allometry.study.recipes.autoencoder import (
     sparse_autoencoder,
 )
 from allometry.study.recipes.baseline import baseline
-from allometry.study.recipes.brackets import twins
-from allometry.study.recipes.cooled import cooled
-from allometry.study.recipes.domains import domains
-from allometry.study.recipes.flows import (
+from allometry.study.recipes.cooldown import cooled
+from allometry.study.recipes.density_recipes import (
     affine_coupling,
     beta_vae,
     continuous,
@@ -29,18 +27,20 @@ from allometry.study.recipes.flows import (
     variational_splines,
     vqvae,
 )
+from allometry.study.recipes.domains import domains
+from allometry.study.recipes.dyck import twins
 from allometry.study.recipes.gan import gan
 from allometry.study.recipes.moments import moments
 from allometry.study.recipes.ngram import ngram
 from allometry.study.recipes.pixels import pixelcnn
+from allometry.study.recipes.pretraining_tasks import upstream
 from allometry.study.recipes.quantiser import quantiser
-from allometry.study.recipes.retried import retried
+from allometry.study.recipes.rate_search import at_rate, carried, checked, tuned
+from allometry.study.recipes.retry import retried
 from allometry.study.recipes.sequence import convolution, gru, lstm, mlp, rnn
 from allometry.study.recipes.transduction import transduction
 from allometry.study.recipes.transformer import transformer
-from allometry.study.recipes.tuned import at_rate, carried, checked, tuned
-from allometry.study.recipes.universal import built, learner
-from allometry.study.recipes.upstream import upstream
+from allometry.study.recipes.universal_approximation import built, learner
 
 __all__ = [
     "affine_coupling",

@@ -11,7 +11,7 @@ import numpy as np
 from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.study.recipes.density import Vectors
-from allometry.study.recipes.outcome import untrained
+from allometry.study.recipes.run_outcome import untrained
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Images, Points, Table
 from allometry.train.budget import Budget

@@ -9,9 +9,9 @@ import torch
 
 from allometry._core.estimate import Estimate, proportion
 from allometry._core.spec import Spec
-from allometry.study.recipes.stacks import SMALL, Stack
+from allometry.study.recipes.polynomial_stacks import SMALL, Stack
 from allometry.study.request import Outcome, Place, Request
-from allometry.targets import high_rank
+from allometry.targets import high_rank_functions
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress
 from allometry.train.second_order import fit_with_kicks, residuals_of
@@ -104,7 +104,7 @@ def solve_chebyshev(
     dtype = torch.float64
     rng = torch.Generator().manual_seed(1)
     x, fresh = (2 * torch.rand(n, 2, generator=rng, dtype=dtype) - 1 for n in (200, 2000))
-    teacher = high_rank.chebyshev(k)
+    teacher = high_rank_functions.chebyshev(k)
     y, truth = teacher(x), teacher(fresh)
     nets = [
         stack.made(2, False, torch.Generator().manual_seed(s)).to(dtype) for s in range(starts)

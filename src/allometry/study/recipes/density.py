@@ -16,9 +16,9 @@ from allometry._core.estimate import Estimate
 from allometry._core.files import inside, make_folder, replacing
 from allometry._core.spec import Spec
 from allometry.models import autoencoders, flows
+from allometry.study.recipes.density_losses import objective, step_batch
 from allometry.study.recipes.judged import drawn, worth
 from allometry.study.recipes.latent import latent_pictures
-from allometry.study.recipes.losses import objective, step_batch
 from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Images, Points, Table
 from allometry.train import checkpoint

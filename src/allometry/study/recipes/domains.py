@@ -16,9 +16,9 @@ from allometry._core.spec import Spec
 from allometry.decode import plain, sample
 from allometry.measure.likelihood import scaled
 from allometry.models import Transformer
-from allometry.study.recipes.outcome import outcome
+from allometry.study.recipes.run_outcome import outcome
+from allometry.study.recipes.text_run import text_training
 from allometry.study.recipes.transformer import BASE_WIDTH, cost, decoder, grow
-from allometry.study.recipes.words import text_training
 from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Symbols, Text, music
 from allometry.train import checkpoint

@@ -34,12 +34,12 @@ from allometry.study.recipes.imitated import (
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Images
 from allometry.train import checkpoint
-from allometry.train.adversarial import MINIMAX, NON_SATURATING, WASSERSTEIN, Costs
 from allometry.train.budget import Budget, count_parameters
 from allometry.train.game.gan import Contest, Rules
+from allometry.train.gan_costs import MINIMAX, NON_SATURATING, WASSERSTEIN, Costs
 from allometry.train.loop import Progress, Stopped
-from allometry.train.packed import Packed
-from allometry.train.schedule import log_spaced
+from allometry.train.lr_schedule import log_spaced
+from allometry.train.packed.stack import Packed
 
 SHOWN = 500
 """Samples kept at each mark for the report."""

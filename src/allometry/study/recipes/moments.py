@@ -18,7 +18,7 @@ from allometry.study.recipes.imitated import (
     measures,
     training_rows,
 )
-from allometry.study.recipes.outcome import untrained
+from allometry.study.recipes.run_outcome import untrained
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Points
 from allometry.train.budget import Budget

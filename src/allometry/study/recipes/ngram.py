@@ -10,8 +10,8 @@ from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.measure import block_mean
 from allometry.models import KneserNey
-from allometry.study.recipes.outcome import untrained
-from allometry.study.recipes.words import about, generate, same_text, worth
+from allometry.study.recipes.run_outcome import untrained
+from allometry.study.recipes.text_run import about, generate, same_text, worth
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Sources, Text
 from allometry.train import checkpoint

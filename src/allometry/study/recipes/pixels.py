@@ -24,7 +24,7 @@ from allometry.measure import energy_distance, prdc
 from allometry.models import PixelCNN
 from allometry.study.recipes.density import BASE_WIDTH, Vectors, nearest_width
 from allometry.study.recipes.judged import DRAWN, JUDGED, LEAST
-from allometry.study.recipes.outcome import outcome
+from allometry.study.recipes.run_outcome import outcome
 from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Images
 from allometry.train import checkpoint

@@ -15,7 +15,7 @@ from torch import Tensor
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
-from allometry.models.quantise import lbg, nearest
+from allometry.models.quantisation import lbg, nearest
 from allometry.study.recipes.density import Vectors
 from allometry.study.request import Outcome, Place, Request
 from allometry.targets import Images, Points

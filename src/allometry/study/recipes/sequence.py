@@ -12,8 +12,8 @@ from torch import nn
 from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.models import CausalConvolution, FiniteMemory, Recurrent
-from allometry.study.recipes.outcome import outcome
-from allometry.study.recipes.words import about, generate, same_text, text_training, worth
+from allometry.study.recipes.run_outcome import outcome
+from allometry.study.recipes.text_run import about, generate, same_text, text_training, worth
 from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Sources, Text
 from allometry.train import checkpoint

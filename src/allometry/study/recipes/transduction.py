@@ -18,7 +18,7 @@ from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.models import Transformer
-from allometry.study.recipes.outcome import outcome
+from allometry.study.recipes.run_outcome import outcome
 from allometry.study.recipes.transformer import BASE_WIDTH, HEAD
 from allometry.study.request import Outcome, Place, TrainingRequest
 from allometry.targets import Transduction

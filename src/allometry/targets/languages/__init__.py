@@ -1,12 +1,12 @@
 """Formal languages as targets: verdicts, words and exact next-symbol laws."""
 
 from allometry.targets.languages.automaton import Automaton
+from allometry.targets.languages.bracket_stream import Brackets
 from allometry.targets.languages.dyck import Dyck, ShuffleDyck
 from allometry.targets.languages.grammar import Grammar
 from allometry.targets.languages.language import Language
 from allometry.targets.languages.notation import Rule, read_rules
-from allometry.targets.languages.stream import Brackets
-from allometry.targets.languages.trees import Tree
+from allometry.targets.languages.parse_trees import Tree
 
 __all__ = [
     "Automaton",

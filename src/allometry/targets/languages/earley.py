@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from allometry.targets.languages.normal import Normal
+from allometry.targets.languages.normal_form import Normal
 
 
 @final

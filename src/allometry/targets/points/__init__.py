@@ -8,6 +8,7 @@ from allometry.targets.points.mixture import (
     random_mixture,
     ring,
 )
+from allometry.targets.points.points_target import Points
 from allometry.targets.points.shapes import (
     Banana,
     Checkerboard,
@@ -16,7 +17,6 @@ from allometry.targets.points.shapes import (
     Spirals,
     TwoMoons,
 )
-from allometry.targets.points.target import Points
 
 __all__ = [
     "Banana",

@@ -13,7 +13,7 @@ from allometry.train.game.differentiable import (
 )
 from allometry.train.game.dirac import dirac
 from allometry.train.game.gan import Contest, History, Rules
-from allometry.train.game.normal import (
+from allometry.train.game.normal_form import (
     NormalForm,
     lemke_howson,
     minimax,

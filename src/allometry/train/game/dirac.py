@@ -9,8 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from allometry.train.adversarial import Costs
 from allometry.train.game.differentiable import Game
+from allometry.train.gan_costs import Costs
 
 
 def dirac(costs: Costs, penalty: float = 0.0) -> Game:

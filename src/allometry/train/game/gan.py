@@ -13,10 +13,10 @@ from jaxtyping import Float
 from torch import Tensor, nn, optim
 
 from allometry._core.errors import DivergedError, require
-from allometry.train.adversarial import NON_SATURATING, Costs, gradient_penalty
 from allometry.train.budget import Flops
-from allometry.train.game.traced import listed
-from allometry.train.packed import Packed, Stepper, together
+from allometry.train.game.traced_turn import listed
+from allometry.train.gan_costs import NON_SATURATING, Costs, gradient_penalty
+from allometry.train.packed.stack import Packed, Stepper, together
 
 CHUNK = 100
 """Steps whose random numbers are drawn at once."""

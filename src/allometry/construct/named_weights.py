@@ -1,0 +1,216 @@
+"""Weights by name: heads and neurons that read and write named coordinates of the stream."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+
+from allometry.models.transformer.attention import Attention
+from allometry.models.transformer.block import Block, FeedForward
+from allometry.models.transformer.model import Transformer
+
+Terms = Mapping[str, float]
+"""A linear form: coordinates with their factors; the name "1" is the constant."""
+
+ONE = "1"
+
+
+@final
+@dataclass(frozen=True)
+class Head:
+    """A head of attention.
+
+    Args:
+        score: Pairs of forms (of the query's slot, of the key's slot); the score is the sum of
+            their products.
+        fetch: Pairs of a form of the key's slot and the coordinate it is added to.
+        sight: One of `SIGHTS`.
+    """
+
+    score: Sequence[tuple[Terms, Terms]]
+    fetch: Sequence[tuple[Terms, str]]
+    sight: str = "all"
+
+
+@final
+@dataclass(frozen=True)
+class Neuron:
+    """One ReLU: reads a form, adds multiples of the result to coordinates."""
+
+    reads: Terms
+    writes: Terms
+
+
+@final
+@dataclass
+class Layer:
+    """The heads and neurons of one block, and what its feed-forward part adds as constants."""
+
+    heads: list[Head] = field(default_factory=list)
+    neurons: list[Neuron] = field(default_factory=list)
+    constant: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def part(self) -> str:
+        """Which parts the block has."""
+        if self.heads and (self.neurons or self.constant):
+            return "both"
+        return "attention" if self.heads else "feed_forward"
+
+
+def step(reads: Terms, at: float, slope: float, writes: Terms) -> list[Neuron]:
+    r"""Two neurons that add `writes` where the form exceeds `at`, and nothing where it is below.
+
+    $\mathrm{ReLU}(K(x - t) + \frac12) - \mathrm{ReLU}(K(x - t) - \frac12)$ is 0 up to
+    $t - \frac1{2K}$ and 1 from $t + \frac1{2K}$ on.
+
+    Args:
+        reads: x.
+        at: t.
+        slope: K.
+        writes: What is added.
+    """
+    scaled = {name: slope * factor for name, factor in reads.items()}
+    neurons = []
+    for half, sign in ((0.5, 1.0), (-0.5, -1.0)):
+        form = dict(scaled)
+        form[ONE] = form.get(ONE, 0.0) - slope * at + half
+        neurons.append(Neuron(form, {name: sign * factor for name, factor in writes.items()}))
+    return neurons
+
+
+def erase(name: str) -> Neuron:
+    """A neuron that sets a coordinate which is not negative to 0."""
+    return Neuron({name: 1.0}, {name: -1.0})
+
+
+@torch.no_grad()
+def build(
+    names: Sequence[str],
+    layers: Sequence[Layer],
+    *,
+    tokens: Sequence[Terms],
+    places: Sequence[Terms],
+    readout: Sequence[Terms] | None,
+    kind: str,
+    hard: bool,
+    scale: float = 1.0,
+    repeat: int | None = None,
+) -> Transformer:
+    """A transformer with the weights named, in float64.
+
+    Args:
+        names: The coordinates of the stream.
+        layers: Block by block.
+        tokens: What each token id puts on the stream.
+        places: What each position adds.
+        readout: The forms that are read at the end; `None` leaves the stream as it is.
+        kind: "encoder" or "decoder".
+        hard: Hardmax attention.
+        scale: What multiplies all scores.
+        repeat: One block, applied so often (then there is one layer).
+    """
+    index = {name: i for i, name in enumerate(names)}
+    heads = max([len(layer.heads) for layer in layers] + [1])
+    pairs = [head for layer in layers for head in layer.heads]
+    size = max([max(len(h.score), len(h.fetch)) for h in pairs] + [1])
+    hidden = max([len(layer.neurons) for layer in layers] + [1])
+    biases = [
+        *(["query"] if any(ONE in q for h in pairs for q, _ in h.score) else []),
+        *(["key"] if any(ONE in k for h in pairs for _, k in h.score) else []),
+        *(["value"] if any(ONE in v for h in pairs for v, _ in h.fetch) else []),
+        *(["inner"] if any(ONE in u.reads for y in layers for u in y.neurons) else []),
+        *(["outer"] if any(y.constant for y in layers) else []),
+        *(["readout"] if readout and any(ONE in r for r in readout) else []),
+    ]
+    model = Transformer(
+        *(len(tokens), len(names), repeat or len(layers), heads, len(places)),
+        kind=kind,
+        head_size=size,
+        hidden=hidden,
+        norm=None,
+        positions="learned",
+        activation="relu",
+        hard=hard,
+        bias=biases,
+        shared=repeat is not None,
+        parts=[layer.part for layer in layers],
+        outputs=len(readout) if readout else len(names),
+        attention_scale=scale,
+    ).double()
+    model.names = tuple(names)
+    for parameter in model.parameters():
+        parameter.zero_()
+    assert model.table is not None
+    assert model.position_table is not None
+    for row, terms in enumerate(tokens):
+        _fill(model.table[row], terms, index)
+    for row, terms in enumerate(places):
+        _fill(model.position_table[row], terms, index)
+    for block, layer in zip(model.blocks, layers, strict=True):
+        assert isinstance(block, Block)
+        _fill_block(block, layer, index)
+    assert model.readout is not None
+    if readout is None:
+        model.readout.copy_(torch.eye(len(names), dtype=torch.float64))
+    else:
+        for row, terms in enumerate(readout):
+            bias = None if model.readout_bias is None else model.readout_bias[row : row + 1]
+            _fill(model.readout[row], terms, index, bias)
+    return model.requires_grad_(False).eval()
+
+
+def _fill_block(block: Block, layer: Layer, index: Mapping[str, int]) -> None:
+    if block.attention is not None:
+        _fill_attention(block.attention, layer.heads, index)
+    if block.feed_forward is not None:
+        _fill_feed_forward(block.feed_forward, layer, index)
+
+
+def _fill_attention(attention: Attention, heads: Sequence[Head], index: Mapping[str, int]) -> None:
+    sight = [head.sight for head in heads] + ["all"] * (attention.heads - len(heads))
+    if set(sight) != {"all"}:
+        attention.sight = tuple(sight)
+    for h, head in enumerate(heads):
+        first = h * attention.size
+        for i, (query, key) in enumerate(head.score):
+            _fill(attention.query[first + i], query, index, _at(attention.query_bias, first + i))
+            _fill(attention.key[first + i], key, index, _at(attention.key_bias, first + i))
+        for i, (value, to) in enumerate(head.fetch):
+            _fill(attention.value[first + i], value, index, _at(attention.value_bias, first + i))
+            attention.output[index[to], first + i] += 1.0
+
+
+def _fill_feed_forward(part: FeedForward, layer: Layer, index: Mapping[str, int]) -> None:
+    for i, neuron in enumerate(layer.neurons):
+        _fill(part.inner[i], neuron.reads, index, _at(part.inner_bias, i))
+        for name, factor in neuron.writes.items():
+            part.outer[index[name], i] += factor
+    for name, value in layer.constant.items():
+        assert part.outer_bias is not None
+        part.outer_bias[index[name]] += value
+
+
+def _at(bias: Tensor | None, i: int) -> Tensor | None:
+    return None if bias is None else bias[i : i + 1]
+
+
+def _fill(row: Tensor, terms: Terms, index: Mapping[str, int], bias: Tensor | None = None) -> None:
+    for name, factor in terms.items():
+        if name != ONE:
+            row[index[name]] += factor
+        elif factor:
+            assert bias is not None
+            bias += factor
+
+
+def codes(i: int, bits: int, name: str) -> dict[str, float]:
+    """The binary digits of i that are 1, as coordinates `name0`, `name1`, ..."""
+    return {f"{name}{r}": 1.0 for r in range(bits) if i >> r & 1}
+
+
+def indexed(name: str, bits: int) -> list[str]:
+    """The names `name0`, `name1`, ... of `bits` coordinates."""
+    return [f"{name}{r}" for r in range(bits)]

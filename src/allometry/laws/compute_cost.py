@@ -1,0 +1,114 @@
+"""What a run costs: compute as a function of size and data, and the path the runs took.
+
+Letters: n runs.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from allometry.laws.runs_table import Table
+
+
+@final
+@dataclass(frozen=True)
+class Cost:
+    r"""$C = \kappa(N)\, N D$ with $\log\kappa = c_0 + c_1 (\log N - \bar n)$.
+
+    $\kappa = 6$ where nothing was counted. Small models' counted FLOPs differ from $6 N D$
+    (embeddings, attention), so where a C column is given $\kappa$ is fitted to it; outside the
+    sizes seen it keeps its value at the nearest one.
+
+    References:
+        `kaplan2020` section 2.1 (C = 6 N D).
+    """
+
+    level: float = float(np.log(6.0))
+    slope: float = 0.0
+    mid: float = 0.0
+    low: float = -np.inf
+    high: float = np.inf
+
+    def log_ratio(self, n: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+        """Log of FLOPs per parameter and token at log size `n`."""
+        return self.level + self.slope * (np.clip(n, self.low, self.high) - self.mid)
+
+    def compute(self, n: Float[ndarray, "..."], d: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+        """Log compute of log size `n` and log data `d`."""
+        return n + d + self.log_ratio(n)
+
+    def data(self, c: Float[ndarray, "..."], n: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+        """Log data that log compute `c` buys at log size `n`."""
+        return c - n - self.log_ratio(n)
+
+    def size(self, c: Float[ndarray, "..."], d: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+        """Log size that log compute `c` buys with log data `d`."""
+        n = c - d - self.level
+        for _ in range(60):  # a contraction: |slope| < 1
+            n = c - d - self.log_ratio(n)
+        return n
+
+
+def cost_of(table: Table) -> Cost:
+    """The cost relation of the runs; 6ND unless N, D and C were all given."""
+    if not {"N", "D", "C"} <= table.given:
+        return Cost()
+    n = table.logs["N"]
+    ratio = table.logs["C"] - n - table.logs["D"]
+    mid = float(n.mean())
+    level, slope = float(ratio.mean()), 0.0
+    if len(np.unique(n)) >= 3:
+        around = n - mid
+        slope = float((around @ ratio) / (around @ around))
+        slope = float(np.clip(slope, -0.8, 0.8))
+    return Cost(level, slope, mid, float(n.min()), float(n.max()))
+
+
+@final
+@dataclass(frozen=True)
+class Path:
+    """The line in (log C, log N, log D) along which the runs lie, where they lie on one.
+
+    `of[name]` is (value at the mean log C, slope against log C); `mean` is the mean log C.
+    """
+
+    mean: float
+    of: dict[str, tuple[float, float]]
+
+    def at(self, name: str, c: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+        """Log of variable `name` where the path has log compute `c`."""
+        level, slope = self.of[name]
+        return level + slope * (c - self.mean)
+
+    def compute(self, name: str, value: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+        """Log compute where the path has log `name` equal to `value`."""
+        level, slope = self.of[name]
+        return self.mean + (value - level) / slope
+
+
+def path_of(table: Table) -> Path | None:
+    """The path of the runs if N and D are tied to one another (or one is constant), else None."""
+    if not {"N", "D", "C"} <= set(table.logs) or not table.varies("C"):
+        return None
+    c = table.logs["C"]
+    mean = float(c.mean())
+    both = table.varies("N") and table.varies("D")
+    of = {}
+    for name in ("N", "D"):
+        x = table.logs[name]
+        slope = float(np.cov(c, x)[0, 1] / c.var(ddof=1))
+        away = x - x.mean() - slope * (c - mean)
+        # Tied: what the line leaves over is under 2 % of the spread of log compute. Where only one
+        # of N and D varies, it is tied to C whatever bend the readout's FLOPs give the line.
+        if away.std() > 0.02 * max(float(c.std()), 1e-12) and both:
+            return None
+        of[name] = (float(x.mean()), slope if abs(slope) > 1e-6 else 0.0)
+    return Path(mean, of)
+
+
+def spread(table: Table) -> bool:
+    """Whether size and data both vary, each apart from the other."""
+    return table.varies("N") and table.varies("D") and path_of(table) is None

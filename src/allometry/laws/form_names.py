@@ -1,0 +1,48 @@
+"""The forms by name, for `fit(form="...")` and the command line."""
+
+from collections.abc import Callable
+from typing import Any
+
+from allometry._core.errors import InputError
+from allometry.laws import forms
+from allometry.laws.coupled_forms import Coupled, Kaplan, Steps, Tied
+from allometry.laws.forms import Form
+from allometry.laws.formulas import Formula
+from allometry.laws.learning_curves import Broken, Shifted, Sigmoid
+from allometry.laws.repeated_data import Repeated
+
+Maker = Callable[[str], Form]
+
+MAKERS: dict[str, Maker] = {
+    "power": forms.power,
+    "floor": forms.floor,
+    "chinchilla": lambda x: forms.chinchilla(),
+    "tied": lambda x: Tied(),
+    "coupled": lambda x: Coupled(),
+    "kaplan": lambda x: Kaplan(),
+    "steps": lambda x: Steps(),
+    "repeated": lambda x: Repeated(),
+    "m1": forms.power,
+    "m2": forms.floor,
+    "m3": Shifted,
+    "m4": Sigmoid,
+    "logistic": lambda x: Broken(x, flat=True),
+    "broken": Broken,
+    "broken2": lambda x: Broken(x, breaks=2),
+    "broken3": lambda x: Broken(x, breaks=3),
+}
+
+FORMS = ("auto", *MAKERS)
+"""Names that `fit(form=...)` takes."""
+
+
+def named(form: str | Form | Callable[..., Any]) -> Maker:
+    """What makes the form of that name in a given variable; a form or formula makes itself."""
+    if isinstance(form, Form):
+        return lambda x: form
+    if callable(form):
+        made = Formula(form)
+        return lambda x: made
+    if form not in MAKERS:
+        raise InputError(f"fit.form must be one of {', '.join(FORMS)}; got {form!r}.")
+    return MAKERS[form]

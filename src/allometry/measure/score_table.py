@@ -1,0 +1,170 @@
+"""Every measure of two sets in one table: `score` runs all that the data allow.
+
+Each entry says where the measure is taken (its space), which way is better, and its bounds; the
+audit in `desiderata.py` puts the same entries to the test.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from allometry._core.errors import AllometryError, require
+from allometry._core.estimate import Estimate
+from allometry.measure import features as feature_maps
+from allometry.measure.catalogue import ENTRIES
+from allometry.measure.context import FULL, Case, Effort
+from allometry.measure.entries import Entry
+from allometry.measure.features import Features
+from allometry.measure.sample_inputs import Array, tensor
+from allometry.measure.threads import SMALL, one_thread
+from allometry.measure.verdict import Verdict, judge
+
+
+@final
+@dataclass(frozen=True)
+class Score:
+    """A measure taken: what it came to, through which features, at what cost."""
+
+    name: str
+    estimate: Estimate
+    features: str
+    better: str
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        extra = {"features": self.features, "better": self.better, "method": self.estimate.method}
+        return self.estimate.to_dict() | extra | {"n": self.estimate.n}
+
+
+@final
+@dataclass(frozen=True)
+class Scores:
+    """All measures that could be taken, why the others could not, and what they come to.
+
+    Args:
+        rows: The measures.
+        skipped: Why others were left out.
+        verdict: One sentence with its reasons; none where too little was measured.
+    """
+
+    rows: list[Score]
+    skipped: dict[str, str]
+    verdict: Verdict | None = None
+
+    def __getitem__(self, name: str) -> Estimate:
+        for row in self.rows:
+            if row.name == name:
+                return row.estimate
+        raise KeyError(name)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """`{name: {"value", "se", "lo", "hi", "features", ...}}`, and `verdict` among them.
+
+        The verdict has the same five keys, which are empty, and `kind`, `summary`, `reasons`.
+        """
+        found = {row.name: row.to_dict() for row in self.rows}
+        return found if self.verdict is None else {"verdict": self.verdict.to_dict()} | found
+
+
+def score(
+    real: Array,
+    samples: Array,
+    *,
+    labels: Array | None = None,
+    sample_labels: Array | None = None,
+    training: Array | None = None,
+    rivals: Mapping[str, Array] | None = None,
+    features: "Features | nn.Module | Callable[[Tensor], Tensor] | None" = None,
+    only: Sequence[str] | None = None,
+    effort: Effort = FULL,
+    seed: int = 0,
+    watch: Callable[[str], None] | None = None,
+) -> Scores:
+    """Every measure that the data allow, each with its interval and the features it was taken in.
+
+    Args:
+        real: Held-out data: (n, d) rows or (n, h, w) or (n, c, h, w) images.
+        samples: As many or fewer or more of the model's.
+        labels: A class for each real row; for the measures that train classifiers.
+        sample_labels: A class for each sample, where the model has one.
+        training: The rows the model was trained on, for the tests of copying.
+        rivals: Other models' samples by name; a fitted Gaussian stands in.
+        features: Where distances are taken; the data themselves unless given.
+        only: Names of measures, or beginnings of names; all unless given.
+        effort: How much work training and drawing may be.
+        seed: Of everything drawn.
+        watch: Called with the name of each measure before it starts.
+
+    References: `borji2019`.
+    """
+    space = feature_maps.resolve(features)
+    # Checked once before anything runs: a mistake should not be told forty times.
+    tensor(real, "real")
+    tensor(samples, "samples")
+    case = Case(real, samples, labels, sample_labels, training, rivals or {}, space, effort, seed)
+    x, y = case.pair  # features that fail, fail here
+    small = max(tensor(real, "real").numel(), x.numel()) + y.numel() < SMALL
+    wanted = [e for e in ENTRIES if only is None or any(e.matches(name) for name in only)]
+    known = ", ".join(name for e in ENTRIES for name in e.names)
+    require(len(wanted) > 0, "only", "name measures", list(only or []), f"There are: {known}.")
+    rows: list[Score] = []
+    skipped: dict[str, str] = {}
+    for entry in wanted:
+        if watch is not None:
+            watch(entry.names[0])
+        with one_thread(small):
+            taken, why = take(entry, case)
+        rows += [row for row in taken if only is None or any(row.name.startswith(o) for o in only)]
+        if why:
+            skipped[entry.names[0]] = why
+    verdict = judge({row.name: row.estimate for row in rows}, x, y)
+    return Scores(rows, skipped, verdict)
+
+
+def take(entry: Entry, case: Case) -> tuple[list[Score], str]:
+    """One entry's scores, or none and the reason."""
+    started = time.perf_counter()
+    try:
+        found = entry.run(case)
+    except AllometryError as error:
+        return [], str(error)
+    seconds = time.perf_counter() - started
+    space = entry.space(case)
+    return [
+        Score(name, estimate, space, entry.better.get(name, "lower"), seconds / len(found))
+        for name, estimate in found.items()
+        if not math.isnan(estimate.value)
+    ], ""
+
+
+def feature_map(name: str, real: Array, labels: Array | None, seed: int = 0) -> Features:
+    """The features a name stands for: identity, pca, pca:K, random, classifier, a .onnx file."""
+    kind, _, size = name.partition(":")
+    if name.endswith(".onnx"):
+        return feature_maps.onnx(Path(name))
+    require(
+        kind in ("identity", "pca", "random", "classifier"),
+        "features",
+        "be identity, pca, pca:K, random, classifier or a .onnx file",
+        name,
+    )
+    require(not size or size.isdigit(), "features", "have a whole number after the colon", name)
+    if kind == "identity":
+        return feature_maps.identity()
+    if kind == "pca":
+        x = tensor(real, "real")
+        most = min(len(x) - 1, x[0].numel())
+        return feature_maps.pca(x, int(size) if size else min(64, most))
+    if kind == "random":
+        return feature_maps.random_network(real, int(size) if size else 64, seed)
+    require(labels is not None, "labels", "be given for features made by a classifier", None)
+    assert labels is not None
+    rng = torch.Generator().manual_seed(seed)
+    return feature_maps.classifier(real, labels, rng=rng)[0]

@@ -1,0 +1,184 @@
+"""What all count models share: tables of grams as weights, and three ways of asking.
+
+Shapes: B batch, T time, V vocabulary.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, TypeVar, final, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy import ndarray
+from torch import Tensor, nn
+
+from allometry._core.errors import require
+from allometry.models.ngram_tables import BEGINNING, Level, after, checked, count
+
+Ids = Int[Tensor, " tokens"] | Int[ndarray, " tokens"]
+M = TypeVar("M", bound="CountModel")
+
+
+@runtime_checkable
+class Order(Protocol):
+    """One order of a smoothed chain."""
+
+    codes: ndarray
+
+    def blend(self, lower: ndarray, before: ndarray, gram: ndarray) -> ndarray:
+        """The probabilities at this order.
+
+        Args:
+            lower: Those at the order below.
+            before: The number of each context; `ABSENT` where it never occurred, `BEGINNING` where
+                the text is not old enough to have one.
+            gram: The number of context and symbol together, `ABSENT` or `BEGINNING` likewise.
+        """
+        ...
+
+
+class CountModel(nn.Module, ABC):
+    """A Markov chain of order - 1 that stores counts of grams. Abstract.
+
+    Args:
+        order: Length of the longest grams: the order of the chain plus one.
+        vocabulary: V, the number of symbols.
+    """
+
+    def __init__(self, order: int, vocabulary: int) -> None:
+        super().__init__()
+        require(order >= 1, f"{type(self).__name__}.order", "be at least 1", order)
+        require(vocabulary >= 1, f"{type(self).__name__}.vocabulary", "be at least 1", vocabulary)
+        self.order = order
+        self.vocabulary = vocabulary
+        for n in range(1, order + 1):
+            self.register_buffer(f"codes_{n}", torch.empty(0, dtype=torch.int64))
+            self.register_buffer(f"counts_{n}", torch.empty(0, dtype=torch.int64))
+        self._made: list[Order] = []
+
+    @abstractmethod
+    def _stored(self, n: int, level: Level) -> ndarray:
+        """Which counts of the grams of length n the model keeps."""
+
+    @abstractmethod
+    def _orders(self, codes: list[ndarray], counts: list[ndarray]) -> list[Order]:
+        """The orders, from the shortest grams to the longest."""
+
+    @final
+    def fit(self: M, ids: Ids) -> M:
+        """Count the grams of a text; returns the model itself."""
+        name = type(self).__name__
+        text = checked(ids, self.vocabulary, f"{name}.fit")
+        require(len(text) >= self.order, f"{name}.fit ids", f"be {self.order} or more", len(text))
+        for n, level in enumerate(count(text, self.order, self.vocabulary), start=1):
+            setattr(self, f"codes_{n}", torch.from_numpy(level.codes))
+            kept = self._stored(n, level).astype(np.int64)
+            setattr(self, f"counts_{n}", torch.from_numpy(kept))
+        self._made = []
+        return self
+
+    @final
+    @property
+    def N(self) -> int:
+        """How many counts the model stores: its size."""
+        return sum(len(getattr(self, f"counts_{n}")) for n in range(1, self.order + 1))
+
+    @final
+    def embedding_parameters(self) -> Iterator[nn.Parameter]:
+        """None: a count model has no embedding."""
+        return iter(())
+
+    @final
+    def log_prob(self, ids: Ids) -> Float[Tensor, " tokens"]:
+        """The natural log-probability of every token given all before it.
+
+        The first tokens are predicted from the context there is; the very first from none.
+        """
+        text = checked(ids, self.vocabulary, f"{type(self).__name__}.log_prob")
+        p = np.full(len(text), 1.0 / self.vocabulary)
+        before = np.zeros(len(text), dtype=np.int64)  # the empty gram, at every token
+        for order in self.orders():
+            gram = after(order.codes, before, text, self.vocabulary)
+            p = order.blend(p, before, gram)
+            before = np.concatenate([[BEGINNING], gram[:-1]]) if len(text) else gram
+        return torch.from_numpy(np.log(p))
+
+    @final
+    def logits(self, context: Int[Tensor, "*batch T"]) -> Float[Tensor, "*batch V"]:
+        """The log-probabilities of the symbol after `context`, which may be empty."""
+        text = checked(context, self.vocabulary, f"{type(self).__name__}.logits")
+        text = text[..., max(0, text.shape[-1] - self.order + 1) :]
+        batch = text.shape[:-1]
+        symbols = np.arange(self.vocabulary)
+        # Of each length, the grams that end at the context's last tokens; the last is the context.
+        grams = np.zeros((*batch, text.shape[-1] + 1), dtype=np.int64)
+        p = np.full((*batch, self.vocabulary), 1.0 / self.vocabulary)
+        for n, order in enumerate(self.orders()):
+            if n > text.shape[-1]:
+                break
+            before = grams[..., -1:]
+            p = order.blend(p, before, after(order.codes, before, symbols, self.vocabulary))
+            grams = after(order.codes, grams[..., :-1], text[..., n:], self.vocabulary)
+        return torch.from_numpy(np.log(p))
+
+    @final
+    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        """The log-probabilities of the symbol after each prefix."""
+        text = checked(tokens, self.vocabulary, f"{type(self).__name__}.forward")
+        symbols = np.arange(self.vocabulary)
+        p = np.full((*text.shape, self.vocabulary), 1.0 / self.vocabulary)
+        ends = np.zeros(text.shape, dtype=np.int64)  # the gram that ends at each token
+        for n, order in enumerate(self.orders()):
+            here = ends[..., None]
+            p = order.blend(p, here, after(order.codes, here, symbols, self.vocabulary))
+            start = np.full((len(text), 1), 0 if n == 0 else BEGINNING)
+            before = np.concatenate([start, ends[:, :-1]], axis=1)
+            ends = after(order.codes, before, text, self.vocabulary)
+        return torch.from_numpy(np.log(p))
+
+    @final
+    def orders(self) -> list[Order]:
+        """The smoothed orders, made from the counts when first asked for."""
+        name = type(self).__name__
+        require(self.N > 0, name, "be fitted before it is asked", "no counts", "Call fit.")
+        if not self._made:
+            ns = range(1, self.order + 1)
+            codes = [getattr(self, f"codes_{n}").numpy() for n in ns]
+            self._made = self._orders(codes, [getattr(self, f"counts_{n}").numpy() for n in ns])
+        return self._made
+
+    @final
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        # The tables have the length of the text's grams, unknown until it is read.
+        for name, buffer in list(self.named_buffers()):
+            if prefix + name in state_dict:
+                setattr(self, name, buffer.new_empty(state_dict[prefix + name].shape))
+        self._made = []
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+
+def per_context(values: ndarray, codes: ndarray, V: int, contexts: int) -> ndarray:
+    """Sums of `values`, one for each gram, over the grams of each context."""
+    return np.bincount(codes // V, weights=values, minlength=contexts)
+
+
+def contexts(codes: list[ndarray], n: int) -> int:
+    """How many contexts the grams of length n + 1 can have."""
+    return 1 if n == 0 else len(codes[n - 1])
+
+
+def take(values: ndarray, number: ndarray, otherwise: float) -> ndarray:
+    """`values[number]`, or `otherwise` where there is no such gram."""
+    return np.where(number < 0, otherwise, values[number])

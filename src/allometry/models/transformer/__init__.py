@@ -1,0 +1,1 @@
+"""The transformer: model, attention, positions, caches and the fast paths beside them."""

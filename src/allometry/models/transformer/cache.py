@@ -1,0 +1,225 @@
+"""The memory that makes decoding cheap: keys and values of the tokens read so far.
+
+Letters: l layers, b batch rows, h heads, n positions, m head size.
+"""
+
+from typing import TYPE_CHECKING, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from allometry._core.errors import require
+
+if TYPE_CHECKING:
+    from allometry.models.transformer.fast_decode import Step
+
+SPARE = 32
+"""Slots kept free for tokens to come."""
+
+
+@final
+class Cache:
+    """What a decoder remembers of the tokens it has read: keys and values of every layer.
+
+    Made by `Transformer.new_cache` and filled by `model(tokens, cache=cache)`. When more than
+    `context` tokens have been read the window slides: the oldest are forgotten and the rest are
+    read again at their new positions, which costs a full pass.
+
+    Keys and values of all layers lie in one buffer that is longer than needed, so that a new token
+    is written behind the others and nothing is copied; those of one head lie together, which is
+    how they are read. It holds for one set of weights: after a step of training take a new one.
+
+    Args:
+        depth: Number of layers.
+        stride: How many tokens are forgotten at once when the window slides. With 1 every logit is
+            the one of a full pass over the last `context` tokens; with more, the window after a
+            slide is shorter, and a full pass is needed only once in `stride` tokens.
+
+    Attributes:
+        tokens: What has been read and is still remembered.
+        padding: True at the slots that are padding; `None` if there never was any.
+        step: The short way of one token through the model, once one was taken.
+    """
+
+    def __init__(self, depth: int, stride: int = 1) -> None:
+        self.depth = depth
+        self.stride = stride
+        self.tokens: Tensor | None = None
+        self.padding: Tensor | None = None
+        self.memory: Tensor | None = None
+        self.memory_padding: Tensor | None = None
+        self.cross: list[tuple[Tensor, Tensor] | None] = [None] * depth
+        self.step: Step | None = None
+        self._buffer: Tensor | None = None  # l b h 2 n m
+        # The same memory as the short step reads it: all, keys as columns, values as rows.
+        self._views: tuple[Tensor, Tensor, Tensor] | None = None
+        self._most: int | None = None
+        # What gradients flow through stays apart: it may not be written over.
+        self._graph: list[Tensor | None] = [None] * depth
+        self._filled = [0] * depth
+        # How long a beginning two rows have in common: what `select` need not copy.
+        self._common: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """Slots remembered, padding included."""
+        return 0 if self.tokens is None else self.tokens.shape[1]
+
+    def extend(
+        self, layer: int, k: Float[Tensor, "b h n m"], v: Float[Tensor, "b h n m"]
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values of `layer` with the new ones behind those remembered."""
+        if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+            both = torch.stack([k, v])
+            start = self._filled[layer]
+            if start:
+                both = torch.cat([self._layer(layer)[:, :, :, :start], both], 3)
+            self._graph[layer], self._filled[layer] = both, both.shape[3]
+            return both[0], both[1]
+        return self.write(layer, torch.stack([k, v]))
+
+    def write(self, layer: int, both: Float[Tensor, "2 b h n m"]) -> tuple[Tensor, Tensor]:
+        """`extend` with keys and values in one, where no gradient is wanted."""
+        start = self._filled[layer]
+        end = start + both.shape[3]
+        if self._buffer is None or self._buffer.shape[4] < end:
+            self._lengthen(both, end)
+        assert self._buffer is not None
+        slot, old = self._buffer[layer], self._graph[layer]
+        if old is not None:
+            slot[:, :, :, :start] = old.detach().permute(1, 2, 0, 3, 4)
+            self._graph[layer] = None
+        slot[:, :, :, start:end] = both.permute(1, 2, 0, 3, 4)
+        self._filled[layer] = end
+        return slot[:, :, 0, :end], slot[:, :, 1, :end]
+
+    def one_more(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """For each layer the slot of one more token (b h, 2, m), to be written before it is read.
+
+        Beside it all keys (b h, m, n) and all values (b h, n, m), that token's among them.
+        """
+        start = self._filled[0]
+        if self._views is None or self._views[0].shape[3] <= start or self._graph[0] is not None:
+            self._make_room(start + 1)
+        assert self._views is not None
+        everything, keys, values = self._views
+        self._filled = [start + 1] * self.depth
+        return (
+            everything.select(3, start).unbind(0),
+            keys.narrow(3, 0, start + 1).unbind(0),
+            values.narrow(2, 0, start + 1).unbind(0),
+        )
+
+    def _make_room(self, end: int) -> None:
+        """A buffer of `end` slots at least that holds all there is, and views of it."""
+        for layer, old in enumerate(self._graph):
+            if old is not None:
+                self._filled[layer] = 0
+                self._graph[layer] = None
+                self.write(layer, old.detach())
+        assert self._buffer is not None
+        if self._buffer.shape[4] < end:
+            self._lengthen(self._buffer[0].permute(2, 0, 1, 3, 4), end)
+        flat = self._buffer.flatten(1, 2)
+        self._views = (flat, flat.select(2, 0).transpose(2, 3), flat.select(2, 1))
+
+    def _layer(self, layer: int) -> Tensor:
+        old = self._graph[layer]
+        if old is not None:
+            return old
+        assert self._buffer is not None
+        return self._buffer[layer].permute(2, 0, 1, 3, 4)
+
+    def _lengthen(self, both: Tensor, end: int) -> None:
+        _, b, h, _, m = both.shape
+        # Little to spare: what lies far apart shares fewer sets of the processor's cache.
+        slots = end + max(SPARE, end // 8)
+        slots = slots if self._most is None else max(end, min(slots, self._most))
+        longer = both.new_empty(self.depth, b, h, 2, slots, m)
+        if self._buffer is not None:
+            longer[:, :, :, :, : self._buffer.shape[4]] = self._buffer
+        self._buffer, self._views = longer, None
+
+    def read(self, tokens: Tensor, padding: Tensor | None, context: int | None) -> int:
+        """Remember `tokens`; how many slots before them still have their keys and values.
+
+        Args:
+            tokens: The new ones.
+            padding: True where they are padding.
+            context: The most that may be remembered.
+        """
+        self._most = context
+        if self.tokens is None:
+            self.tokens, self.padding = tokens, padding
+            return 0
+        require(
+            self.tokens.shape[0] == tokens.shape[0],
+            "tokens",
+            f"have the batch size of the cache ({self.tokens.shape[0]})",
+            tokens.shape[0],
+        )
+        if padding is not None or self.padding is not None:
+            old = self.tokens.new_zeros(self.tokens.shape[:2], dtype=torch.bool)
+            new = tokens.new_zeros(tokens.shape[:2], dtype=torch.bool)
+            old = old if self.padding is None else self.padding
+            self.padding = torch.cat([old, new if padding is None else padding], 1)
+        start = self.length
+        self.tokens = torch.cat([self.tokens, tokens], 1)
+        if context is None or self.length <= context:
+            return start
+        self._slide(start, context)
+        return 0
+
+    def _slide(self, start: int, context: int) -> None:
+        assert self.tokens is not None
+        if self.padding is not None:
+            # Old padding moves to the front of its row, so that it is what is forgotten first.
+            order = (~self.padding[:, :start]).to(torch.uint8).argsort(dim=1, stable=True)
+            rows = torch.arange(len(order), device=order.device)[:, None]
+            self.tokens = torch.cat([self.tokens[rows, order], self.tokens[:, start:]], 1)
+            old = self.padding[rows, order]
+            self.padding = torch.cat([old, self.padding[:, start:]], 1)
+        new = self.length - start
+        keep = max(new, context - self.stride + 1)
+        self.tokens = self.tokens[:, -keep:]
+        self.padding = None if self.padding is None else self.padding[:, -keep:]
+        self._filled = [0] * self.depth
+        self._common = None
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Keep (or repeat) the batch rows given, as beam search does.
+
+        Rows that began alike differ only behind their common beginning, and only that is copied.
+
+        Args:
+            rows: Indices of rows, in the order wanted.
+        """
+
+        def pick(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x[rows]
+
+        first, end = self._first_difference(rows), max(self._filled, default=0)
+        if self._buffer is not None and first is None:
+            self._buffer, self._views = self._buffer[:, rows], None
+        elif self._buffer is not None and first is not None and first < end:
+            self._buffer[:, :, :, :, first:end] = self._buffer[:, rows, :, :, first:end]
+        self._graph = [None if x is None else x[:, rows] for x in self._graph]
+        self.tokens, self.padding = pick(self.tokens), pick(self.padding)
+        self.memory, self.memory_padding = pick(self.memory), pick(self.memory_padding)
+        self.cross = [None if x is None else (x[0][rows], x[1][rows]) for x in self.cross]
+
+    def _first_difference(self, rows: Tensor) -> int | None:
+        """The first slot in which a row differs from what it becomes; `None` if all must move."""
+        if self.tokens is None:
+            return None
+        b = len(self.tokens)
+        common = self._common
+        if common is None:
+            common = torch.zeros(b, b, dtype=torch.int64, device=rows.device)
+        common.fill_diagonal_(self.length)
+        first: int | None = None
+        if len(rows) == b:
+            first = int(common[torch.arange(b, device=rows.device), rows].min())
+        self._common = common[rows][:, rows]
+        return first

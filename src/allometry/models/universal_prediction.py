@@ -1,0 +1,190 @@
+"""Universal predictors: as good, in the long run, as the best of a large class in hindsight."""
+
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy import ndarray
+from scipy.special import gammaln
+from torch import Tensor
+
+from allometry._core.errors import require
+from allometry.models.ngram_models import Ids
+from allometry.models.ngram_tables import checked, find
+
+
+@final
+class LZ78:
+    r"""The predictor of Lempel and Ziv's incremental parsing.
+
+    The text is parsed into the shortest phrases not met before; phrases form a tree. A symbol's
+    probability is the share of the tree's leaves that lie beyond it,
+    $p(x \mid \text{node}) = w(\text{child}_x)/w(\text{node})$, a leaf having weight one; reaching
+    a leaf grows its V children. It learns as it goes, without a parameter, and its code length per
+    symbol tends to the entropy rate of any stationary source.
+
+    Args:
+        vocabulary: V, the number of symbols.
+
+    References: `feder1992` Sec. V; `ziv1978`.
+    """
+
+    def __init__(self, vocabulary: int) -> None:
+        require(vocabulary >= 1, "LZ78.vocabulary", "be at least 1", vocabulary)
+        self.vocabulary = vocabulary
+        # A node's children are V consecutive places from `first`; 0 marks a leaf.
+        self._first = [1] + [0] * vocabulary
+        self._weight = [vocabulary] + [1] * vocabulary
+        self._path = [0]
+
+    @property
+    def N(self) -> int:
+        """Nodes of the tree."""
+        return len(self._first)
+
+    def update(self, ids: Ids) -> Float[Tensor, " tokens"]:
+        """Read on: the log-probability of each token before it was seen."""
+        V, first, weight, path = self.vocabulary, self._first, self._weight, self._path
+        p = np.empty(len(ids))
+        # One symbol changes the tree that predicts the next, hence the loop.
+        for t, symbol in enumerate(checked(ids, V, "LZ78.update").tolist()):
+            node = path[-1]
+            child = first[node] + symbol
+            p[t] = weight[child] / weight[node]
+            if first[child]:
+                path.append(child)
+                continue
+            first[child] = len(first)
+            first.extend([0] * V)
+            weight.extend([1] * V)
+            for parent in path:
+                weight[parent] += V - 1
+            weight[child] = V
+            path = self._path = [0]
+        return torch.from_numpy(np.log(p))
+
+    def probabilities(self) -> Float[Tensor, " V"]:
+        """The distribution of the symbol that comes next."""
+        node = self._path[-1]
+        first = self._first[node]
+        children = torch.tensor(self._weight[first : first + self.vocabulary])
+        return children.double() / self._weight[node]
+
+
+@final
+class ContextTree:
+    r"""Context-tree weighting: the mixture of all tree-shaped memories up to a depth.
+
+    In every node s of the tree of contexts,
+    $$P_w^s = \tfrac12 P_e^s + \tfrac12 \prod_v P_w^{vs},$$
+    where $P_e$ is the Dirichlet($\alpha$) mixture of memoryless sources: a tree of few leaves
+    costs few bits to describe. All of it follows from counts, so a text is weighed at once.
+
+    Args:
+        depth: The longest context.
+        vocabulary: V, the number of symbols.
+        alpha: The Dirichlet parameter; 1/2 is Krichevsky and Trofimov's, good for few symbols.
+
+    References: `willems1995` Sec. III and IV; `krichevsky1981`.
+    """
+
+    def __init__(self, depth: int, vocabulary: int, alpha: float = 0.5) -> None:
+        require(depth >= 0, "ContextTree.depth", "be at least 0", depth)
+        require(vocabulary >= 1, "ContextTree.vocabulary", "be at least 1", vocabulary)
+        require(alpha > 0, "ContextTree.alpha", "be positive", alpha)
+        self.depth = depth
+        self.vocabulary = vocabulary
+        self.alpha = alpha
+        self.code_length = float("nan")
+        """Nats that the fitted text takes, its first `depth` symbols at log V each."""
+        self._contexts: list[ndarray] = []
+        self._codes: list[ndarray] = []
+        self._counts: list[ndarray] = []
+        self._totals: list[ndarray] = []
+        self._stop: list[ndarray] = []
+
+    @property
+    def N(self) -> int:
+        """How many counts are stored."""
+        return sum(map(len, self._counts))
+
+    def fit(self, ids: Ids) -> "ContextTree":
+        """Weigh a text; returns the tree itself."""
+        V, D = self.vocabulary, self.depth
+        text = checked(ids, V, "ContextTree.fit")
+        require(len(text) > D, "ContextTree.fit ids", f"be more than {D}", len(text))
+        node = np.zeros(len(text) - D, dtype=np.int64)
+        self._contexts, self._codes, self._counts, self._totals = [], [], [], []
+        for d in range(D + 1):
+            if d > 0:
+                # A child is its parent's number and the symbol one further back.
+                keys, node = np.unique(node * V + text[D - d : -d], return_inverse=True)
+                self._contexts.append(keys)
+            codes, counts = np.unique(node * V + text[D:], return_counts=True)
+            self._codes.append(codes)
+            self._counts.append(counts)
+            self._totals.append(np.bincount(codes // V, weights=counts))
+        self._weigh()
+        self.code_length += D * np.log(V)
+        return self
+
+    def _weigh(self) -> None:
+        """From the leaves up: each node's log P_w, and the weight its own P_e has in it."""
+        V, a = self.vocabulary, self.alpha
+        below: ndarray | None = None
+        self._stop = []
+        for d in range(self.depth, -1, -1):
+            total = self._totals[d]
+            own = np.bincount(
+                self._codes[d] // V, gammaln(self._counts[d] + a) - gammaln(a), len(total)
+            )
+            own = own + gammaln(V * a) - gammaln(total + V * a)
+            if below is None:
+                self._stop.append(np.ones(len(total)))
+                weighted = own
+            else:
+                split = np.bincount(self._contexts[d] // V, below, len(total))
+                weighted = np.logaddexp(own, split) - np.log(2)
+                self._stop.append(np.exp(own - np.log(2) - weighted))
+            below = weighted
+        self._stop.reverse()
+        assert below is not None
+        self.code_length = -float(below[0])
+
+    def log_prob(self, ids: Ids) -> Float[Tensor, " tokens"]:
+        """The log-probability of every token of a new text, the weights left as fitted."""
+        text = checked(ids, self.vocabulary, "ContextTree.log_prob")
+        return torch.from_numpy(np.log(self._predict(text, text[:, None])[:, 0]))
+
+    def logits(self, context: Ids) -> Float[Tensor, " V"]:
+        """The log-probabilities of the symbol after `context`."""
+        text = checked(context, self.vocabulary, "ContextTree.logits")
+        # What stands last is not looked at: it is the symbol asked for.
+        text = np.append(text[max(0, len(text) - self.depth) :], 0)
+        return torch.from_numpy(np.log(self._predict(text, np.arange(self.vocabulary)[None])[-1]))
+
+    def _predict(
+        self, text: Int[ndarray, " T"], symbols: Int[ndarray, "_ k"]
+    ) -> Float[ndarray, "T k"]:
+        """The probability of `symbols` at each place of a text."""
+        V, a = self.vocabulary, self.alpha
+        require(len(self._codes) > 0, "ContextTree", "be fitted before it is asked", "no counts")
+        time = np.arange(len(text))
+        node = np.zeros(len(text), dtype=np.int64)
+        p = np.zeros((len(text), symbols.shape[1]))
+        reach = np.ones(len(text))  # the weight that has not stopped at a shorter context
+        for d in range(self.depth + 1):
+            if d > 0:
+                child = find(self._contexts[d - 1], node * V + text[np.maximum(time - d, 0)])
+                known = (node >= 0) & (child >= 0) & (time >= d)
+                # Nothing was ever met there: all contexts beyond are uniform.
+                p += np.where((node >= 0) & ~known, reach / V, 0.0)[:, None]
+                node = np.where(known, child, -1)
+            gram = find(self._codes[d], node[:, None] * V + symbols)
+            seen = np.where(gram >= 0, self._counts[d][gram], 0)
+            estimate = (seen + a) / (self._totals[d][node] + V * a)[:, None]
+            stop = np.where(node >= 0, self._stop[d][node], 0.0)
+            p += (reach * stop)[:, None] * estimate
+            reach = reach * (1 - stop)
+        return p

@@ -1,0 +1,227 @@
+"""Pictures of a constructed network at work: grid, codes, output against the target.
+
+Like all charts of this room, Vega-Lite specifications as plain mappings; `theme.svg` draws them.
+"""
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from allometry._core.files import replacing
+from allometry.construct import Certificate, Construction, DyckRecogniser
+from allometry.construct.modified_layers import apply
+from allometry.construct.proof_stages import encoding, reader
+from allometry.report import formatting as fmt
+from allometry.report import theme
+from allometry.report.theme import LIGHT, Spec, layer
+
+
+def quantised(made: Construction, width: int = 720) -> Spec:
+    """The first stages: an entry of the first column as it comes in and as it goes on.
+
+    Args:
+        made: By `construct.universal`.
+        width: In pixels.
+    """
+    x = torch.linspace(-0.2, 1.2, 1401, dtype=torch.float64)
+    columns = torch.full((len(x), made.d, made.n), 0.5, dtype=torch.float64)
+    columns[:, 0, 0] = x
+    columns = columns + encoding(made.d, made.n) if made.positions else columns
+    y = apply([*made.stages["clamp"], *made.stages["quantise"]], columns)[:, 0, 0]
+    data = pd.DataFrame({"x": x, "y": y})
+    look = {"color": LIGHT["c1"], "strokeWidth": 2, "interpolate": "step-after"}
+    lines = [
+        layer(data, "line", {"color": LIGHT["muted"], "strokeDash": [4, 3]}, x="x", y="x"),
+        layer(data, "line", look, x=_axis("x", "Entry of the input"), y=_axis("y", None)),
+    ]
+    return theme.styled(lines, "After clamping and quantising", width, round(width * 0.42))
+
+
+def codes(made: Construction, sequence: torch.Tensor, width: int = 720) -> Spec:
+    r"""The ids $u^T X_j$ of each column before and after every shift of the contextual mapping.
+
+    Args:
+        made: By `construct.universal`.
+        sequence: One input, (d, n).
+        width: In pixels.
+    """
+    x = sequence.double()[None]
+    x = x + encoding(made.d, made.n) if made.positions else x
+    x = apply([*made.stages["clamp"], *made.stages["quantise"]], x)
+    u, rows = reader(made.d, made.delta), []
+    for step, shift in enumerate([None, *made.stages["contextual"]]):
+        x = x if shift is None else shift(x)
+        for j, code in enumerate(torch.einsum("d,bdn->bn", u, x)[0].tolist()):
+            # An id of 0 has no place on a logarithmic axis; a tenth of the unit stands for it.
+            shown = max(code, made.delta / 10)
+            told = f"column {j + 1} after {step} shifts: {code:g}"
+            rows.append({"step": step, "code": shown, "column": f"column {j + 1}", "told": told})
+    data = pd.DataFrame(rows)
+    hues = [LIGHT[c] for c in (*theme.FAMILY_COLOURS, theme.COUNT_COLOUR)]
+    names = [f"column {j + 1}" for j in range(made.n)]
+    colour = {
+        "field": "column",
+        "type": "nominal",
+        "scale": {"domain": names, "range": [hues[j % len(hues)] for j in range(made.n)]},
+        "legend": {"title": None},
+    }
+    low, high = theme.extent(data["code"])
+    y = theme.log_axis("code", low, high, _power, None)
+    look = {"strokeWidth": 2, "interpolate": "step-after"}
+    title = "Shifts done (one for each id, then the global one)"
+    line = layer(data, "line", look, x=_axis("step", title), y=y, color=colour)
+    dots = layer(
+        data, "point", {"filled": True, "size": 28}, x="step", y=y, color=colour, told="told"
+    )
+    return theme.styled([line, dots], "Id of each column", width, round(width * 0.5))
+
+
+def output(made: Construction, width: int = 720) -> Spec:
+    """What comes out against the target, along a line through the cube.
+
+    The first entry of the first column goes from 0 to 1; all others stand still.
+
+    Args:
+        made: By `construct.universal` or `construct.compact`.
+        width: In pixels.
+    """
+    x = torch.linspace(0, 1, 801, dtype=torch.float64)
+    rest = (torch.arange(made.d * made.n, dtype=torch.float64) * 0.381966 + 0.3) % 1
+    columns = rest.reshape(made.d, made.n).repeat(len(x), 1, 1)
+    columns[:, 0, 0] = x
+    frame = pd.DataFrame({"x": x, "f": made.f(columns)[:, 0, 0], "g": made(columns)[:, 0, 0]})
+    data = frame.melt("x", var_name="which", value_name="y")
+    data["which"] = data["which"].map({"f": "target", "g": "network"})
+    colour = {
+        "field": "which",
+        "type": "nominal",
+        "scale": {"domain": ["target", "network"], "range": [LIGHT["c2"], LIGHT["c1"]]},
+        "legend": {"title": None},
+    }
+    dash = {
+        "field": "which",
+        "type": "nominal",
+        "scale": {"domain": ["target", "network"], "range": [[6, 3], [1, 0]]},
+        "legend": {"title": None},
+    }
+    line = layer(
+        *(data, "line", {"strokeWidth": 2}),
+        x=_axis("x", "First entry of the first column"),
+        y=_axis("y", None),
+        color=colour,
+        strokeDash=dash,
+    )
+    return theme.styled([line], "First entry of the output", width, round(width * 0.45))
+
+
+def sizes(certificates: dict[str, list[Certificate]], width: int = 720) -> Spec:
+    """Error against parameters that are not zero, a line for each way to build.
+
+    Args:
+        certificates: By name, in the order of size.
+        width: In pixels.
+    """
+    rows = [
+        {
+            "name": name,
+            "N": c.nonzero,
+            "error": c.d_p.value,
+            "told": f"{name}: {c.blocks:,} blocks, {c.nonzero:,} parameters, error {c.d_p}",
+        }
+        for name, many in certificates.items()
+        for c in many
+    ]
+    data = pd.DataFrame(rows)
+    x = theme.log_axis("N", *theme.extent(data["N"]), fmt.count, "Parameters that are not zero")
+    y = theme.log_axis("error", *theme.extent(data["error"]), fmt.significant, None)
+    names = list(certificates)
+    hues = [LIGHT[theme.FAMILY_COLOURS[i % 5]] for i in range(len(names))]
+    colour = {
+        "field": "name",
+        "type": "nominal",
+        "scale": {"domain": names, "range": hues},
+        "legend": {"title": None},
+    }
+    shape = {
+        "field": "name",
+        "type": "nominal",
+        "scale": {"domain": names, "range": list(theme.SHAPES[: len(names)])},
+        "legend": {"title": None},
+    }
+    dots = {"filled": True, "size": 70}
+    marks = [
+        layer(data, "line", {"strokeWidth": 1.5}, x=x, y=y, color=colour),
+        layer(data, "point", dots, x=x, y=y, color=colour, shape=shape, told="told"),
+    ]
+    return theme.styled(marks, "Error d_p", width, round(width * 0.5))
+
+
+def draw(path: Path | str, made: Construction, width: int = 720) -> Path:
+    """Save the picture of `output` as SVG.
+
+    Args:
+        path: The file.
+        made: By `construct.universal` or `construct.compact`.
+        width: In pixels.
+    """
+    with replacing(path) as file:
+        file.write(theme.on_paper(theme.svg(output(made, width))))
+    return Path(path)
+
+
+def _axis(field: str, title: str | None) -> Spec:
+    return {"field": field, "type": "quantitative", "axis": {"title": title, "tickCount": 6}}
+
+
+def _power(x: float) -> str:
+    superscript = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    return "10" + str(round(math.log10(x))).translate(superscript) if x >= 1000 else f"{x:g}"
+
+
+def matches(made: DyckRecogniser, word: str, width: int = 720) -> Spec:
+    """An arc from every closing bracket to the one its head looks at, by the layer that finds it.
+
+    Args:
+        made: A recogniser of either form.
+        word: Brackets.
+        width: In pixels.
+    """
+    ids = made.language.ids(word)
+    maps, partners = made.attention(word), made.partners(word)
+    rows = []
+    for i, j in enumerate(partners):
+        if j is None or j > i:
+            continue
+        # Slot 0 is the start symbol, so a bracket's slot is one more than its place.
+        looks = (k for k, heads in enumerate(maps) if int(heads[0, i + 1].argmax()) == j + 1)
+        found = f"layer {next(looks) + 1}"
+        for step in range(25):
+            angle = math.pi * step / 24
+            x = (i + j) / 2 - (i - j) / 2 * math.cos(angle)
+            rows.append({"x": x, "y": (i - j) / 2 * math.sin(angle), "layer": found, "arc": i})
+    arcs = pd.DataFrame(rows, columns=["x", "y", "layer", "arc"])
+    symbols = pd.DataFrame(
+        {"x": range(len(ids)), "y": 0.0, "text": [made.language.alphabet[i] for i in ids]}
+    )
+    names = sorted(arcs["layer"].unique())
+    colour = {
+        "field": "layer",
+        "type": "nominal",
+        "scale": {
+            "domain": names,
+            "range": [LIGHT[theme.FAMILY_COLOURS[i % 5]] for i in range(len(names))],
+        },
+        "legend": {"title": None},
+    }
+    bare = {"type": "quantitative", "axis": None}
+    text = {"fontSize": 18, "dy": 16, "color": LIGHT["ink"]}
+    x = bare | {"field": "x", "scale": {"domain": [-0.6, len(ids) - 0.4]}}
+    top = max(1.0, arcs["y"].max() if len(arcs) else 1.0)
+    y = bare | {"field": "y", "scale": {"domain": [-0.22 * top, 1.08 * top]}}
+    marks = [
+        layer(arcs, "line", {"strokeWidth": 2}, x=x, y=y, color=colour, detail="arc"),
+        layer(symbols, "text", text, x=x, y=y, text="text"),
+    ]
+    return theme.styled(marks, "What closing brackets look at", width, round(width * 0.3))

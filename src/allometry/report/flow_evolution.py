@@ -1,0 +1,84 @@
+"""The density that a continuous flow carries, and the equation that it obeys.
+
+Letters: t time, from data (0) to noise (1).
+"""
+
+import copy
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from allometry.models import flows
+from allometry.report import formatting as fmt
+from allometry.report import images
+from allometry.report.images import Picture
+
+CELLS, TIMES, REACH = 44, (0.0, 0.25, 0.5, 0.75, 1.0), 3.2
+"""Cells along a side, moments that are shown, and how far from 0 the frame goes."""
+
+STEP = 1e-2
+"""Of the central differences, in time and in place."""
+
+
+def field_of(model: object) -> flows.Continuous | None:
+    """The continuous layer of a flow in the plane, where it has one."""
+    if not isinstance(model, flows.Flow) or model.dim != 2:
+        return None
+    return next((t for t in model.transforms if isinstance(t, flows.Continuous)), None)
+
+
+@torch.no_grad()
+def rates(
+    field: flows.Continuous, x: Float[Tensor, "n 2"], t: float, step: float = STEP
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    r"""$\partial_t p$ and $-\nabla \cdot (p v)$ at points x and time t, by central differences.
+
+    The continuity equation says that they are one.
+
+    Args:
+        field: The flow.
+        x: Where.
+        t: When; differences in time stay within 0 and 1.
+        step: Of the differences.
+    """
+    before, after = max(0.0, t - step), min(1.0, t + step)
+    p0, p1 = (field.log_prob_at(x, s).exp() for s in (before, after))
+    middle = (before + after) / 2
+
+    def flux(at: Tensor, axis: int) -> Tensor:
+        v, _ = field.velocity(middle, at, at.new_empty(0, *at.shape), None)
+        return field.log_prob_at(at, middle).exp() * v[:, axis]
+
+    ways = step * torch.eye(2, dtype=x.dtype)
+    spread = [(flux(x + ways[i], i) - flux(x - ways[i], i)) / (2 * step) for i in (0, 1)]
+    return (p1 - p0) / (after - before), -(spread[0] + spread[1])
+
+
+@torch.no_grad()
+def evolution(field: flows.Continuous, name: str) -> Picture:
+    """The density at five times, how fast it changes, and what flows in less what flows out."""
+    # In double precision: a difference of densities has few digits left in single.
+    own = copy.deepcopy(field).double().eval()
+    u = REACH * (2 * (np.arange(CELLS) + 0.5) / CELLS - 1)
+    cells = torch.from_numpy(np.stack(np.meshgrid(u, -u), 2).reshape(-1, 2))
+    found = [(own.log_prob_at(cells, t).exp(), *rates(own, cells, t)) for t in TIMES]
+    top = max(float(p.max()) for p, _, _ in found)
+    fastest = max(float(a.abs().max()) for _, a, _ in found)
+    worst = max(float((a - b).abs().max()) for _, a, b in found)
+    panels = [images.heat((p / top).sqrt().reshape(CELLS, CELLS).numpy()) for p, _, _ in found]
+    for row in (1, 2):
+        panels += [
+            images.signed((rate[row] / fastest).reshape(CELLS, CELLS).numpy()) for rate in found
+        ]
+    sheet = images.side_by_side([images.enlarged(p, 3) for p in panels], columns=len(TIMES))
+    share = fmt.significant(100 * worst / fastest, 2)
+    return Picture(
+        f"evolution-{name}",
+        images.address(images.png(sheet), "image/png"),
+        f"The density that the {name} flow carries from data (left) to noise (right): itself, "
+        "how fast it grows or shrinks at each place, and what flows in less what flows out there. "
+        f"By the continuity equation the last two rows are one; they differ by {share} % of the "
+        "fastest change at most.",
+    )

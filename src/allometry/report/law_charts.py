@@ -1,0 +1,345 @@
+"""Charts of one law, for people who bring runs of their own: fit, residuals, budgets, backtests.
+
+Each function gives a Vega-Lite specification; `write` puts them on one page with the numbers.
+"""
+
+import html
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from allometry._core.errors import require
+from allometry._core.files import replacing
+from allometry.laws import Law, Plan, profile
+from allometry.report import formatting as fmt
+from allometry.report import plan_cells, theme
+from allometry.report.page import page_policy, raised
+from allometry.report.tables import Table, law_table
+from allometry.report.theme import LIGHT, Spec, layer
+
+_TITLES = {"N": "Parameters", "D": "Data seen", "C": "Training compute, FLOP", "S": "Steps"}
+_DOT = {"filled": True, "opacity": 0.8, "stroke": LIGHT["paper"], "strokeWidth": 0.7, "size": 40}
+_COLOUR = LIGHT[theme.FAMILY_COLOURS[0]]
+_OTHER = LIGHT[theme.COUNT_COLOUR]
+_LINE = {"color": _COLOUR, "strokeWidth": 2, "clip": True, "aria": False}
+_BAND = {"color": _COLOUR, "opacity": 0.15, "clip": True, "aria": False}
+BEYOND = math.log(30.0)
+"""How far past the largest run a chart of the fit goes, in e-folds."""
+
+
+def _write(name: str) -> fmt.Writer:
+    if name == "C":
+        return lambda x: fmt.flops(x).removesuffix("FLOP").replace(" ", "")
+    return fmt.count
+
+
+def along(law: Law) -> str:
+    """What the chart of the fit has on its x axis: the law's one variable, or compute."""
+    if law.variables in (("N",), ("D",)):
+        return law.variables[0]
+    return "C" if "C" in law.table.logs else law.variables[0]
+
+
+def _assembled(
+    layers: list[Spec], x: Spec, y: Spec, title: str, width: int, height: int, paper: bool
+) -> Spec:
+    corner = pd.DataFrame({"x": [x["scale"]["domain"][0]], "y": [y["scale"]["domain"][0]]})
+    look = {"opacity": 0, "color": LIGHT["paper"], "aria": False}
+    scales = layer(corner, "point", look, x=x, y=y)
+    return theme.styled([scales, *layers], title, width, height, paper=paper)
+
+
+def _log(field: str, values: Any, write: fmt.Writer, title: str | None, most: int) -> Spec:
+    return theme.log_axis(field, *theme.extent(values), write, title, most)
+
+
+def _linear(field: str, lo: float, hi: float, title: str | None, form: str) -> Spec:
+    axis = {"title": title, "format": form, "tickCount": 6}
+    scale = {"domain": [lo, hi], "nice": False}
+    return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
+
+
+def _runs(law: Law, x: str) -> pd.DataFrame:
+    logs = law.table.logs
+    loss = np.exp(law.table.y)
+    frame = pd.DataFrame({name: np.exp(value) for name, value in logs.items()}).assign(loss=loss)
+    names = [n for n in ("N", "D", "C") if n in frame]
+    told = [
+        ", ".join(f"{n} {_write(n)(float(row[n]))}" for n in names) + f": loss {row['loss']:.4g}"
+        for row in frame[[*names, "loss"]].to_dict("records")
+    ]
+    frame = frame.assign(told=told, x=frame[x])
+    # A chart of thousands of dots is a blot and a slow one.
+    return frame.sample(600, random_state=0) if len(frame) > 600 else frame
+
+
+def fit(law: Law, width: int = 720, *, plan: Plan | None = None, paper: bool = False) -> Spec:
+    """Loss of the runs, and the law with its 95 % band, some way past the largest run.
+
+    With a plan it goes as far as the planned budget, which is marked.
+
+    A law in N and D is drawn along the best split of each compute.
+    """
+    x = along(law)
+    runs = _runs(law, x)
+    low, high = float(law.table.logs[x].min()), float(law.table.logs[x].max())
+    end = high + min(BEYOND, 0.6 * (high - low) + 1)
+    goal = _goal(x, plan)
+    end = end if goal is None else max(end, math.log(goal) + 0.03 * (math.log(goal) - low))
+    at = np.linspace(low, end, 80)
+    points: dict[str, Any] = {x: np.exp(at)}
+    if x == "C" and {"N", "D"} <= set(law.variables) and law.path is None:
+        from allometry.laws.inverse import best_size
+
+        best = best_size(law, at)
+        points = {"N": np.exp(best), "C": np.exp(at)}
+    lo, mid, hi = law.band(**points)
+    line = pd.DataFrame({"x": np.exp(at), "lo": lo, "mid": mid, "hi": hi})
+    inside, beyond = line[at <= high + 1e-9], line[at >= high - (at[1] - at[0])]
+    layers = [
+        layer(line, "area", _BAND, x="x", y="lo", y2="hi"),
+        layer(inside, "line", _LINE, x="x", y="mid"),
+        layer(beyond, "line", _LINE | {"strokeDash": [2, 3]}, x="x", y="mid"),
+        layer(runs, "point", _DOT | {"color": _COLOUR}, x="x", y="loss", told="told"),
+    ]
+    losses = [*runs["loss"], *mid]
+    if goal is not None and plan is not None:
+        lower, upper = plan.loss.interval
+        mark = pd.DataFrame({"x": [goal], "y": [plan.loss.value], "lo": [lower], "hi": [upper]})
+        mark["told"] = f"the plan: loss {fmt.loss(plan.loss.value)}"
+        bar = {"color": _OTHER, "strokeWidth": 2, "clip": True}
+        dot = _DOT | {"color": _OTHER, "size": 90}
+        layers.append(layer(mark, "rule", bar, x="x", y="lo", y2="hi"))
+        layers.append(layer(mark, "point", dot, x="x", y="y", told="told"))
+        losses.append(plan.loss.value)
+    xs = _log("x", [*runs["x"], *line["x"]], _write(x), _TITLES[x], 7)
+    return _assembled(
+        layers,
+        xs,
+        _log("y", losses, fmt.significant, None, 7),
+        "Loss",
+        width,
+        width // 2,
+        paper,
+    )
+
+
+def _goal(x: str, plan: Plan | None) -> float | None:
+    """Where the plan lies on the axis, if it does."""
+    if plan is None:
+        return None
+    if x == "C":
+        return plan.compute
+    amount = plan.N if x == "N" else plan.D if x == "D" else None
+    known = amount is not None and math.isfinite(amount.value)
+    return amount.value if known and amount is not None else None
+
+
+def residuals(law: Law, width: int = 344, *, paper: bool = False) -> Spec:
+    """How far each run lies from the law, in percent, against size or compute."""
+    x = along(law)
+    value = law(**{v: np.exp(law.table.logs[v]) for v in law.variables})
+    away = 100 * np.expm1(law.table.y - np.log(value))
+    frame = pd.DataFrame({"x": np.exp(law.table.logs[x]), "away": away})
+    frame["told"] = [f"{a:+.2f} % from the law" for a in away]
+    frame = frame.sample(600, random_state=0) if len(frame) > 600 else frame
+    most = 1.1 * float(np.abs(away).max()) + 1e-6
+    zero = pd.DataFrame({"y": [0.0]})
+    rule = {"color": LIGHT["muted"], "strokeWidth": 1, "aria": False}
+    layers = [
+        layer(zero, "rule", rule, y="y"),
+        layer(frame, "point", _DOT | {"color": _COLOUR}, x="x", y="away", told="told"),
+    ]
+    xs = _log("x", frame["x"], _write(x), _TITLES[x], 5)
+    ys = _linear("y", -most, most, None, "+.2~f")
+    return _assembled(layers, xs, ys, "Run less law, %", width, round(0.8 * width), paper)
+
+
+def isoflop(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
+    """Loss against size at each compute that has several sizes; `None` where no compute has."""
+    logs = law.table.logs
+    if not {"N", "C"} <= set(logs) or not {"N", "D"} <= set(law.variables):
+        return None
+    order = np.argsort(logs["C"])
+    # Budgets as they stand; where compute is all over the place, slices of a third of an e-fold.
+    groups = np.split(order, np.flatnonzero(np.diff(logs["C"][order]) > 0.15) + 1)
+    if max(float(np.ptp(logs["C"][g])) for g in groups) > 0.5:
+        bins = np.floor(logs["C"] * 3).astype(int)
+        groups = [np.flatnonzero(bins == b) for b in np.unique(bins)]
+    groups = [g for g in groups if len(np.unique(np.round(logs["N"][g], 6))) >= 4]
+    if len(groups) < 2:
+        return None
+    groups = [groups[i] for i in np.unique(np.linspace(0, len(groups) - 1, 6).astype(int))]
+    colours = [LIGHT[theme.STEPS[i]] for i in range(len(theme.STEPS))][-len(groups) :]
+    layers: list[Spec] = []
+    losses: list[float] = []
+    sizes: list[float] = []
+    for g, colour in zip(groups, colours, strict=True):
+        c = float(logs["C"][g].mean())
+        n = np.linspace(logs["N"][g].min(), logs["N"][g].max(), 40)
+        line = pd.DataFrame({"x": np.exp(n), "loss": law(N=np.exp(n), C=np.full(40, np.exp(c)))})
+        dots = pd.DataFrame({"x": np.exp(logs["N"][g]), "loss": np.exp(law.table.y[g])})
+        dots["told"] = fmt.flops(math.exp(c)) + ": loss " + dots["loss"].map("{:.4g}".format)
+        layers.append(layer(line, "line", _LINE | {"color": colour}, x="x", y="loss"))
+        look = _DOT | {"color": colour}
+        layers.append(layer(dots, "point", look, x="x", y="loss", told="told"))
+        losses += [*dots["loss"], *line["loss"]]
+        sizes += [*dots["x"]]
+    xs = _log("x", sizes, fmt.count, "Parameters, one line for each compute", 5)
+    ys = _log("y", losses, fmt.significant, None, 6)
+    return _assembled(layers, xs, ys, "Loss", width, round(0.8 * width), paper)
+
+
+def backtest(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
+    """What the law's forms, fitted to smaller runs, said of larger ones; `None` without folds."""
+    if not law.folds:
+        return None
+    rows = [
+        {"x": float(d), "away": 100 * math.expm1(float(e)), "fold": fold.trained}
+        for fold in law.folds
+        for e, d in zip(fold.error, fold.distance, strict=True)
+    ]
+    frame = pd.DataFrame(rows)
+    frame = frame.sample(600, random_state=0) if len(frame) > 600 else frame
+    frame["told"] = [
+        f"fitted to {r['fold']} runs: {r['away']:+.2f} % off" for r in frame.to_dict("records")
+    ]
+    reach = max(float(frame["x"].max()), 0.1)
+    at = np.linspace(0, reach, 40)
+    from allometry.laws.intervals import half_width
+
+    half = half_width(np.full(40, 0.0), law.noise, law.dof, at, law.drift)
+    band = pd.DataFrame({"x": at, "lo": 100 * np.expm1(-half), "hi": 100 * np.expm1(half)})
+    most = 1.1 * max(float(frame["away"].abs().max()), float(band["hi"].max()))
+    zero = pd.DataFrame({"y": [0.0]})
+    layers = [
+        layer(band, "area", _BAND, x="x", y="lo", y2="hi"),
+        layer(zero, "rule", {"color": LIGHT["muted"], "strokeWidth": 1, "aria": False}, y="y"),
+        layer(frame, "point", _DOT | {"color": _COLOUR}, x="x", y="away", told="told"),
+    ]
+    xs = _linear("x", 0.0, reach * 1.05, "How far beyond the runs fitted, e-folds", ".1~f")
+    ys = _linear("y", -most, most, None, "+.2~f")
+    return _assembled(
+        layers, xs, ys, "Larger run less forecast, %", width, round(0.8 * width), paper
+    )
+
+
+def profiled(law: Law, letter: str, width: int = 344, *, paper: bool = False) -> Spec:
+    """How much worse the fit gets as one parameter is held elsewhere, with its 95 % line."""
+    made = profile(law, letter)
+    frame = pd.DataFrame({"x": made.value, "rise": made.rise})
+    frame = frame[np.isfinite(frame["x"]) & (frame["rise"] <= 12)].sort_values("x")
+    require(len(frame) > 2, "profiled.letter", "have a profile that is finite", letter)
+    rule = pd.DataFrame({"y": [3.84]})
+    dash = {"color": _OTHER, "strokeDash": [4, 3], "aria": False}
+    layers = [
+        layer(rule, "rule", dash, y="y"),
+        layer(frame, "line", _LINE, x="x", y="rise"),
+    ]
+    low, high = float(frame["x"].min()), float(frame["x"].max())
+    xs = _linear("x", low, high, letter, ".3~g")
+    ys = _linear("y", 0.0, 12.0, None, ".0f")
+    title = "Rise of twice the log likelihood"
+    return _assembled(layers, xs, ys, title, width, round(0.8 * width), paper)
+
+
+def planned(law: Law, plan: Plan, width: int = 344, *, paper: bool = False) -> Spec | None:
+    """Loss against size at the plan's compute, with the best size and its interval."""
+    if plan.N is None or not {"N", "D"} <= set(law.variables):
+        return None
+    lo, hi = plan.N.interval
+    n = np.linspace(math.log(plan.N.value) - 2.5, math.log(plan.N.value) + 2.5, 60)
+    low, mid, high = law.band(N=np.exp(n), C=np.full(60, plan.compute))
+    line = pd.DataFrame({"x": np.exp(n), "lo": low, "mid": mid, "hi": high})
+    best = pd.DataFrame({"x": [plan.N.value], "loss": [plan.loss.value], "lo": [lo], "hi": [hi]})
+    best["told"] = f"{fmt.count(plan.N.value)} parameters, loss {plan.loss.value:.4g}"
+    ends = {"color": _OTHER, "strokeWidth": 2, "clip": True}
+    layers = [
+        layer(line, "area", _BAND, x="x", y="lo", y2="hi"),
+        layer(line, "line", _LINE, x="x", y="mid"),
+        layer(best, "rule", ends, x="lo", x2="hi", y="loss"),
+        layer(best, "point", _DOT | {"color": _OTHER, "size": 90}, x="x", y="loss", told="told"),
+    ]
+    title = f"Parameters, at {fmt.flops(plan.compute)}"
+    xs = _log("x", [*line["x"], lo, hi], fmt.count, title, 5)
+    ys = _log("y", [*low, *high], fmt.significant, None, 6)
+    return _assembled(layers, xs, ys, "Loss", width, round(0.8 * width), paper)
+
+
+def charts(law: Law, plan: Plan | None = None) -> dict[str, Spec]:
+    """All charts that the law and the plan allow, by name."""
+    made: dict[str, Spec | None] = {
+        "fit": fit(law, plan=plan),
+        "residuals": residuals(law),
+        "isoflop": isoflop(law),
+        "backtest": backtest(law),
+        "plan": None if plan is None else planned(law, plan),
+    }
+    floor = next((k for k in ("E", "a", "eps_inf") if k in law.params and law.form != "power"), "")
+    if floor and len(law.members[0].draws):
+        made["profile"] = profiled(law, floor)
+    return {name: spec for name, spec in made.items() if spec is not None}
+
+
+_SAID = {
+    "fit": "The runs, and the law with its 95 % interval for one more run.",
+    "residuals": "What the law leaves over. A pattern here means that the form is wrong.",
+    "isoflop": "Loss against size at equal compute: the lowest point is the best size.",
+    "backtest": "Forms fitted to the smaller runs only, against the larger runs they had not "
+    "seen; the band is the noise and drift that this teaches.",
+    "plan": "Loss against size at the plan's compute, and the plan's size with its interval.",
+    "profile": "How much worse the fit gets with the floor held elsewhere; what lies below the "
+    "broken line can't be told from the best.",
+}
+
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;"
+    f"color:{LIGHT['ink']};background:{LIGHT['paper']}}}svg{{max-width:100%;height:auto}}"
+    "table{border-collapse:collapse}td,th{padding:.2rem 1rem .2rem 0;text-align:left}"
+    "section{display:grid;grid-template-columns:repeat(auto-fit,minmax(20rem,1fr));gap:0 2rem}"
+    "figure{margin:2rem 0}figcaption{font-size:.9rem;opacity:.75}li.w{color:#8a5a00}"
+)
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{html.escape(h.text)}</th>" for h in table.heads)
+    rows = (
+        "".join(f"<td>{html.escape(f'{c.text} {c.more}'.strip())}</td>" for c in row)
+        for row in table.rows
+    )
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def _figure(name: str, spec: Spec, law: Law) -> str:
+    picture = theme.svg(spec).replace("<svg ", f'<svg role="img" aria-label="{name}" ', 1)
+    said = _SAID[name]
+    if name == "plan" and law.split.drifts:
+        said += " The curve is the law of all runs; the size is read from the efficient ones."
+    return f"<figure>{picture}<figcaption>{html.escape(said)}</figcaption></figure>"
+
+
+def write(path: Path | str, law: Law, plan: Plan | None = None) -> Path:
+    """One page with the law's numbers, doubts and charts, in a file that needs nothing else."""
+    made = law_table(law)
+    parts = [
+        "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+        f'<meta http-equiv="Content-Security-Policy" content="{page_policy(_STYLE)}">',
+        f"<title>A law of {law.n} runs</title><style>{_STYLE}</style>",
+        f"<h1>A law of {law.n} runs</h1><p>{html.escape(law.why)}</p>",
+        f"<p><em>{raised(made.equation)}</em></p>{_table(made.table)}",
+        f"<p>{html.escape(law.backtest.words())}</p>",
+    ]
+    doubts = plan.warnings if plan is not None else law.warnings
+    if plan is not None:
+        parts.append(f"<h2>Plan</h2>{_table(plan_cells.table(plan))}")
+    if doubts:
+        parts.append("<ul>" + "".join(f"<li class=w>{html.escape(w)}" for w in doubts) + "</ul>")
+    figures = [_figure(name, spec, law) for name, spec in charts(law, plan).items()]
+    parts += [figures[0], "<section>", *figures[1:], "</section>"]
+    path = Path(path)
+    with replacing(path) as file:
+        file.write("\n".join(parts))
+    return path

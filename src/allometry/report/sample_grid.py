@@ -1,0 +1,55 @@
+"""Samples as one picture: a grid of images, or where points of the plane lie."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from numpy import ndarray
+
+from allometry._core.errors import require
+from allometry._core.files import replacing
+from allometry.report.images import png
+
+MOST = 1024
+"""Images on a sheet."""
+
+SIDE = 400
+"""Pixels of a picture, at least."""
+
+
+def write_sheet(path: Path, values: Float[ndarray, "n ..."], levels: int | None = None) -> Path:
+    """A PNG file of samples.
+
+    Args:
+        path: The file.
+        values: Images (n, channels, height, width), or points of two numbers each.
+        levels: Whole values that a pixel may have; their range is taken if not given.
+    """
+    plane = values.ndim == 2 and values.shape[1] == 2
+    images = values.ndim == 4 and values.shape[1] in (1, 3)
+    fix = "Write samples of other kinds to a .npy file."
+    require(plane or images, "output", "be a .npy file for these samples", path.name, fix)
+    pixels = _plane(values) if plane else _grid(values, levels)
+    with replacing(path, "wb") as file:
+        file.write(png(pixels))
+    return path
+
+
+def _grid(values: ndarray, levels: int | None) -> UInt8[ndarray, "H W 3"]:
+    low, high = (0.0, levels - 1.0) if levels else (float(values.min()), float(values.max()))
+    few = (values[:MOST] - low) / max(high - low, 1e-12)
+    shown = [images.pixels(image) for image in few]
+    sheet = images.side_by_side(shown, 1, math.ceil(math.sqrt(len(shown))))
+    return images.enlarged(sheet, max(1, SIDE // sheet.shape[1]))
+
+
+def _plane(values: ndarray) -> UInt8[ndarray, "H W 3"]:
+    """Counts of points in cells, darker for more; the outermost hundredth may lie outside."""
+    low, high = np.quantile(values, [0.005, 0.995], axis=0)
+    room = 0.05 * np.maximum(high - low, 1e-9)
+    cells = 100
+    ends = [(a, b) for a, b in zip(low - room, high + room, strict=True)]
+    counts, *_ = np.histogram2d(values[:, 0], values[:, 1], bins=cells, range=ends)
+    top = max(1.0, float(np.quantile(counts[counts > 0], 0.95)) if counts.any() else 1.0)
+    return images.enlarged(images.heat(np.sqrt(counts.T[::-1] / top)), SIDE // cells)

@@ -1,0 +1,1 @@
+"""Sections of a report: one module for each kind of study."""

@@ -1,0 +1,75 @@
+"""What the models' samples are worth: the measures a study has taken, as a table."""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from allometry.report import formatting as fmt
+from allometry.report.analysis import Story
+from allometry.report.run_groups import RunsLike, finished, table
+from allometry.report.tables import Cell, Head, Table, number
+
+
+def measured(runs: RunsLike) -> list[str]:
+    """Names of the measures in the study's frame."""
+    naming = getattr(runs, "measures", None)
+    return list(naming()) if naming is not None else []
+
+
+def measures(runs: RunsLike, story: Story) -> Table | None:
+    """Every measure of each shape at the most data it finished on, averaged over seeds.
+
+    The error joins the spread between seeds with that of the measuring, which seeds share.
+    """
+    names = measured(runs)
+    if not names:
+        return None
+    done = finished(table(runs))
+    rows = []
+    for family in [f.name for f in story.families]:
+        own = done[done["family"] == family]
+        for shape in _largest(own):
+            some = own[own["shape"] == shape]
+            # In an unfinished study the largest budget of one shape may be missing in another.
+            some = some[some["D"] == some["D"].max()]
+            rows.append(
+                (
+                    Cell(fmt.family(family), kind="tight"),
+                    Cell(str(shape), kind="tight"),
+                    number(float(some["N"].iloc[0]), fmt.count),
+                    *(_cell(some, name) for name in names),
+                )
+            )
+    if not rows:
+        return None
+    heads = (
+        Head("Family", kind="tight"),
+        Head("Shape", kind="tight"),
+        Head("N", "parameters", "num"),
+        *(Head(name.replace("_", " "), kind="num") for name in names),
+    )
+    caption = (
+        "Measures of what each model makes, at the most data it has finished on; ± s.e. over "
+        "seeds and samples"
+    )
+    return Table(caption, heads, tuple(rows))
+
+
+def _largest(own: pd.DataFrame, most: int = 4) -> list[str]:
+    """Shapes by size, the largest `most` of them."""
+    sizes = own.groupby("shape")["N"].max().sort_values()
+    return [str(shape) for shape in sizes.index[-most:]]
+
+
+def _cell(some: pd.DataFrame, name: str) -> Cell:
+    values = pd.to_numeric(some[name], errors="coerce").dropna().to_numpy(float)
+    if not len(values):
+        return Cell("—", order="", kind="num")
+    value = float(values.mean())
+    spread = float(np.var(values, ddof=1)) / len(values) if len(values) > 1 else 0.0
+    errors = some.get(f"{name}_se")
+    own = float(np.nanmean(pd.to_numeric(errors, errors="coerce"))) if errors is not None else 0.0
+    se = math.sqrt(spread + (own if math.isfinite(own) else 0.0) ** 2)
+    more = f"± {fmt.significant(se, 2)}" if se > 0 else ""
+    return Cell(fmt.significant(value, 3), more=more, order=value, kind="num")

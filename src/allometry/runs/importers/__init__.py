@@ -1,0 +1,192 @@
+"""Importers: anyone's runs as columns that a law can be fitted to.
+
+CSV, TSV, JSON lines, Parquet, a study's folder, W&B exports, TensorBoard events, Hugging Face
+trainer states and MLflow stores, told apart by what they are.
+"""
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from allometry._core.errors import InputError
+from allometry._core.files import storage
+from allometry._core.number_parsing import number
+from allometry._core.user_files import exists, shown
+from allometry._core.delimited import Cells, Sheet, read_csv
+from allometry.runs.importers import logs, tables
+from allometry.runs.importers.columns import Bad, Imported, clean, kinds, recognise
+
+__all__ = ["Bad", "Imported", "load", "number"]
+
+
+def load(
+    path: Path | str,
+    *,
+    N: str | None = None,
+    D: str | None = None,
+    C: str | None = None,
+    loss: str | None = None,
+    family: str | None = None,
+    where: Sequence[str] = (),
+) -> Imported:
+    """The runs in a file or folder, with how their columns were recognised and what is bad.
+
+    Args:
+        path: A file or folder of any kind named above.
+        N: Column of parameters, where the guess is not wanted.
+        D: Column of data.
+        C: Column of FLOPs.
+        loss: Column of the loss.
+        family: Only the runs of this family.
+        where: Only the rows whose columns say so, each as `column=value`.
+    """
+    path = Path(path)
+    with storage("read", path):
+        there = exists(path)
+    if not there:
+        raise InputError(f"{path} must be a file or folder of runs; got no such path.")
+    sheet = _where(_sheet(path), where)
+    cells = sheet.cells
+    found = recognise(list(cells), {"N": N, "D": D, "C": C, "loss": loss})
+    if cells and all(math.isfinite(number(name)) for name in cells):
+        raise InputError(
+            f"{path} must have a header line that names its columns; got the numbers "
+            f"{', '.join(list(cells)[:12])}. Add one, such as params,tokens,loss."
+        )
+    if "loss" not in found:
+        likely = [name for name in cells if "loss" in name.lower()]
+        such = f", as in --loss {likely[0]}" if likely else ""
+        raise InputError(
+            f"{path} must have a column of losses; got {', '.join((likely or list(cells))[:12])}. "
+            f"Name it with --loss{such}."
+        )
+    if not {"N", "D", "C"} & set(found):
+        step = next((s for s in ("_step", "step") if s in cells), None)
+        if step is None:
+            raise InputError(
+                f"{path} must have a column of parameters, tokens or FLOPs; got "
+                f"{', '.join(list(cells)[:12])}. Name it with --n, --d or --c."
+            )
+        found["D"] = (step, 1.0)
+    made = clean(sheet, found)
+    _some(path, cells, found, made)
+    parted = kinds(cells, found) if sheet.source == "CSV" else {}
+    if parted:
+        most = max(parted, key=lambda column: len(parted[column]))
+        all_ = ", ".join(f"{column} ({len(there)})" for column, there in parted.items())
+        such = shlex.quote(f"{most}={parted[most][0]}")
+        made.notes.append(
+            f"The runs are of several kinds by their columns {all_}, and are taken together; "
+            f"--where {such} takes one."
+        )
+    if found.get("D", ("",))[0] in ("_step", "step"):
+        made.notes.append("D is counted in steps, as no column of tokens was recognised.")
+    return _only(made, family)
+
+
+def _some(
+    path: Path,
+    cells: Cells,
+    found: dict[str, tuple[str, float]],
+    made: Imported,
+) -> None:
+    """Whether anything is left to fit; if not, what is wrong with the first of it."""
+    sizes = [q for q in ("N", "D", "C") if q in found]
+    if not any(q in made.columns for q in sizes):
+        column = found[sizes[0]][0]
+        raise InputError(
+            f"{path} must hold numbers in its column {column!r}; got "
+            f"{shown(next(iter(cells[column]), ''), 30)!r}."
+        )
+    if not len(made.columns["loss"]):
+        first = made.bad[0]
+        raise InputError(
+            f"{path} must hold a run that can be fitted; all {len(made.bad)} rows are bad, the "
+            f"first on line {first.line}: {first.why}."
+        )
+
+
+def _where(sheet: Sheet, where: Sequence[str]) -> Sheet:
+    """The rows whose columns hold what is asked for."""
+    for text in where:
+        column, sign, value = text.partition("=")
+        if not sign or column not in sheet.cells:
+            raise InputError(
+                f"--where must be column=value with one of the columns "
+                f"{', '.join(list(sheet.cells)[:12])}; got {text!r}."
+            )
+        if column in sheet.twice:
+            raise InputError(f"--where must name one column; got {column!r}, there twice.")
+        keep = [i for i, v in enumerate(sheet.cells[column]) if str(v).strip() == value]
+        if not keep:
+            there = sorted({shown(v, 40) for v in sheet.cells[column]})
+            raise InputError(
+                f"--where {column} must be one of {', '.join(there[:12])}; got {value!r}."
+            )
+        sheet = sheet.take(keep)
+    return sheet
+
+
+def _sheet(path: Path) -> Sheet:
+    """The cells of whatever `path` is."""
+    if path.is_dir():
+        return _folder(path)
+    if path.name == "trainer_state.json":
+        return logs.trainer_state(path)
+    if "tfevents" in path.name:
+        return logs.tensorboard(path)
+    kind = path.suffix.lower()
+    if kind in (".jsonl", ".ndjson"):
+        return tables.read_jsonl(path)
+    if kind == ".parquet":
+        return tables.read_parquet(path)
+    if kind == ".json":
+        raise InputError(
+            f"{path} must be CSV, TSV, JSON lines or Parquet; got a .json file. Write one object "
+            "a line and name it .jsonl."
+        )
+    sheet = read_csv(path)
+    history = "_step" in sheet.cells and logs.is_history(sheet.cells)
+    return replace(sheet, source="W&B history") if history else sheet
+
+
+def _folder(path: Path) -> Sheet:
+    if exists(path / "study.json"):
+        from allometry.runs.folder import Runs
+
+        frame = Runs(path).frame()
+        frame = frame[frame["status"] == "done"]
+        if len(frame) and frame["C"].notna().any():
+            frame = frame[frame["C"].notna()]  # models that only count have no compute
+        if frame.empty:
+            raise InputError(f"{path} must hold finished runs; got none. See `allometry status`.")
+        cells: dict[str, Any] = {str(c): frame[c].tolist() for c in frame.columns}
+        return Sheet(cells, list(range(1, len(frame) + 1)), "study")
+    if exists(path / "trainer_state.json"):
+        return logs.trainer_state(path / "trainer_state.json")
+    found = logs.below(path)
+    if found.events:
+        return logs.tensorboard(path, found.events)
+    if found.metrics:
+        return logs.mlflow(path, found.metrics)
+    if any(path.glob("*.csv")):
+        return logs.histories(path)
+    raise InputError(
+        f"{path} must hold a study, CSV histories, trainer_state.json, TensorBoard events or an "
+        "MLflow store; got none of these."
+    )
+
+
+def _only(made: Imported, family: str | None) -> Imported:
+    """The rows of one family; families without compute leave themselves out of a mixed study."""
+    if family is None or "family" not in made.columns:
+        return made
+    keep = made.columns["family"] == family
+    if not keep.any():
+        there = ", ".join(sorted(set(map(str, made.columns["family"]))))
+        raise InputError(f"--family must be one of {there}; got {family!r}.")
+    columns = {k: v[keep] for k, v in made.columns.items()}
+    return Imported(columns, made.recognised, made.bad, made.notes, made.source)

@@ -1,0 +1,297 @@
+"""Which column means what: by name, unit and suffix; and which rows can't be used, by line.
+
+Letters: n rows.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy import ndarray
+
+from allometry._core.errors import InputError
+from allometry._core.number_parsing import decimal_mark, number, numbers
+from allometry._core.user_files import shown
+from allometry._core.delimited import Sheet
+
+_UNITS = {
+    "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "billion": 1e9,
+    "t": 1e12, "trillion": 1e12, "pfdays": 8.64e19, "pflopsdays": 8.64e19, "pflopdays": 8.64e19,
+    "gflops": 1e9, "tflops": 1e12, "pflops": 1e15, "eflops": 1e18, "zflops": 1e21,
+}  # fmt: skip
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "N": (
+        "n", "params", "parameters", "nparams", "nparameters", "numparams", "numparameters",
+        "paramcount", "parametercount", "modelsize", "modelparams", "totalparams",
+        "totalparameters", "totalparametercount", "nonembeddingparams", "nnoemb", "size",
+    ),
+    "D": (
+        "d", "tokens", "ntokens", "numtokens", "traintokens", "trainingtokens", "totaltokens",
+        "tokensseen", "numinputtokensseen", "throughputtotaltokens", "traintokensseen",
+        "seenexamples", "examples", "samples", "dataset", "datasetsize", "data", "trainsize",
+    ),
+    "C": (
+        "c", "flops", "flop", "compute", "totalflops", "trainingflops", "trainingflop",
+        "trainflops", "totalflos", "budget", "c6nd",
+    ),
+    "loss": (
+        "loss", "valloss", "evalloss", "validationloss", "lossvalidation", "testloss", "finalloss",
+        "valcrossentropy", "crossentropy", "crossentropyloss", "evalcrossentropyloss", "nll",
+        "logperplexity", "testce", "valce", "ce", "bpb", "trainloss",
+    ),
+    "loss_se": ("lossse", "lossstderr", "losssd", "lossstd"),
+    "seed": ("seed", "torchseed", "randomseed"),
+    "family": ("family", "architecture", "arch"),
+    "status": ("status", "state"),
+    "D_unique": ("dunique", "uniquetokens", "uniquedata"),
+}  # fmt: skip
+"""Names that a quantity goes by, letters and digits only, likeliest first."""
+
+
+@final
+@dataclass(frozen=True)
+class Bad:
+    """A row that can't be used: its line in the file and why."""
+
+    line: int
+    why: str
+
+
+@final
+@dataclass(frozen=True)
+class Imported:
+    """Columns ready for `allometry.laws.fit`, with how they were recognised and what was not.
+
+    Args:
+        columns: N, D, C, loss and what else was found, one value per usable row.
+        recognised: For each, the column of the file and the unit it was read in.
+        bad: Rows left out, by line number.
+        notes: Sentences on what was derived or assumed.
+        source: What kind of file it was.
+    """
+
+    columns: dict[str, ndarray]
+    recognised: dict[str, str]
+    bad: list[Bad] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    source: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was recognised and what is bad, as plain values."""
+        return {
+            "recognised": dict(self.recognised),
+            "bad": [{"line": bad.line, "why": bad.why} for bad in self.bad],
+        }
+
+    def words(self) -> list[str]:
+        """What was guessed, derived and left out, one sentence each."""
+        said = [", ".join(f"{k} from {v!r}" for k, v in self.recognised.items()) + "."]
+        said += self.notes
+        if self.bad:
+            said.append(f"{len(self.bad)} rows were left out:")
+        again = [bad for bad in self.bad if bad.why.startswith("the same run")]
+        other = [bad for bad in self.bad if not bad.why.startswith("the same run")]
+        said += [f"  line {bad.line}: {bad.why}" for bad in other[:20]]
+        if len(other) > 20:
+            said.append(f"  and {len(other) - 20} more (all of them with --json)")
+        if again:
+            lines = ", ".join(str(bad.line) for bad in again[:12])
+            more = ", ..." if len(again) > 12 else ""
+            said.append(f"  the same run as an earlier line: {lines}{more}")
+        return said
+
+
+def plain(name: str) -> tuple[str, float]:
+    """A column's name reduced to letters and digits, and the factor of its unit in brackets."""
+    factor = 1.0
+    unit = re.search(r"[(\[]([^()\[\]]+)[)\]]", name)
+    if unit:
+        key = re.sub(r"[^a-z]", "", unit.group(1).lower())
+        if key in _UNITS:
+            factor = _UNITS[key]
+            name = name[: unit.start()] + name[unit.end() :]
+    return re.sub(r"[^a-z0-9]", "", name.lower()), factor
+
+
+def recognise(names: Sequence[str], chosen: dict[str, str | None]) -> dict[str, tuple[str, float]]:
+    """For each quantity the column that holds it, with its unit's factor.
+
+    Args:
+        names: The columns there are.
+        chosen: Columns that the user named; None to guess.
+    """
+    found: dict[str, tuple[str, float]] = {}
+    taken: set[str] = set()
+    for quantity, column in chosen.items():
+        if column is None:
+            continue
+        if column not in names:
+            raise InputError(
+                f"--{quantity.lower()} must name a column; got {column!r}. "
+                f"There are {', '.join(map(str, names[:12]))}."
+            )
+        found[quantity] = (column, plain(column)[1])
+        taken.add(column)
+    error = f"{chosen.get('loss')}_se"
+    if error in names and "loss_se" not in found:
+        # A measure named as the loss brings its own error, not that of the loss.
+        found["loss_se"] = (error, 1.0)
+        taken.add(error)
+    for quantity, known in NAMES.items():
+        if quantity in found:
+            continue
+        simple = {name: plain(name) for name in names if name not in taken}
+        if quantity in names and quantity not in taken:
+            found[quantity] = (quantity, 1.0)
+        else:
+            best = _nearest(simple, known, contain=quantity == "loss")
+            if best is not None:
+                found[quantity] = (best, simple[best][1])
+        if quantity in found:
+            taken.add(found[quantity][0])
+    return found
+
+
+def _nearest(
+    simple: dict[str, tuple[str, float]], known: tuple[str, ...], *, contain: bool
+) -> str | None:
+    """The column with the likeliest exact name; for losses, else one that contains it."""
+    for name in known:
+        for column, (short, _) in simple.items():
+            if short == name:
+                return column
+    if contain:
+        for part in ("valloss", "evalloss", "validationloss", "crossentropyloss", "evalloss"):
+            for column, (short, _) in simple.items():
+                if part in short or short.endswith(part):
+                    return column
+    return None
+
+
+def clean(sheet: Sheet, found: dict[str, tuple[str, float]]) -> Imported:
+    """Numbers from cells, with each row that can't be used listed by its line and reason."""
+    cells, lines = sheet.cells, sheet.lines
+    keep = np.ones(len(lines), bool)
+    bad = dict(sheet.bad)
+    columns: dict[str, ndarray] = {}
+    mark, said = _mark(sheet, found)
+    for quantity, (column, factor) in found.items():
+        values = cells[column]
+        if quantity in ("family", "status"):
+            columns[quantity] = np.array([str(v).strip() for v in values], dtype=object)
+            continue
+        with np.errstate(over="ignore"):
+            columns[quantity] = numbers(values, mark) * factor
+        if quantity in ("N", "D", "C", "loss"):
+            _judge(quantity, column, values, columns[quantity], bad)
+    for quantity in ("N", "D", "C"):
+        # A column that is empty throughout says nothing and spoils no row.
+        if quantity in columns and not np.isfinite(columns[quantity]).any():
+            del columns[quantity]
+            bad = {i: why for i, why in bad.items() if not why.startswith(f"{quantity} (")}
+    for i, first in _duplicates(columns, bad):
+        bad[i] = f"the same run as line {lines[first]}"
+    keep[list(bad)] = False
+    listed = [Bad(lines[i], why) for i, why in sorted(bad.items())]
+    columns = {k: v[keep] for k, v in columns.items()}
+    recognised = {
+        q: column + (f" x {factor:g}" if factor != 1 else "")
+        for q, (column, factor) in found.items()
+        if q in columns
+    }
+    return Imported(columns, recognised, listed, said + _notes(columns), sheet.source)
+
+
+def _mark(sheet: Sheet, found: dict[str, tuple[str, float]]) -> tuple[str, list[str]]:
+    """The decimal mark of the recognised columns, each of which must be one column."""
+    for quantity, (column, _) in found.items():
+        if column in sheet.twice:
+            raise InputError(
+                f"The column {column!r}, read as {quantity}, must be there once; got it several "
+                "times with different values. Rename or remove the others."
+            )
+    used = {
+        column: [v for i, v in enumerate(sheet.cells[column]) if i not in sheet.bad]
+        for quantity, (column, _) in found.items()
+        if quantity not in ("family", "status")
+    }
+    losses = [found[quantity][0] for quantity in ("loss", "loss_se") if quantity in found]
+    return decimal_mark(used, losses)
+
+
+def kinds(
+    cells: dict[str, Sequence[Any]], found: dict[str, tuple[str, float]]
+) -> dict[str, list[str]]:
+    """Columns of words that part the runs into a few kinds, with the kinds."""
+    used = {column for column, _ in found.values()}
+    made = {}
+    for column, values in cells.items():
+        if column in used:
+            continue
+        there = sorted({str(v).strip() for v in values} - {"", "None", "nan"})
+        words = [v for v in there if math.isnan(number(v))]
+        if len(there) >= 2 and len(words) == len(there) <= min(30, len(values) // 5):
+            made[column] = there
+    return made
+
+
+def _judge(
+    quantity: str, column: str, values: Sequence[Any], numbers: ndarray, bad: dict[int, str]
+) -> None:
+    """Note the first thing wrong with each row."""
+    with np.errstate(invalid="ignore"):
+        wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers > 0)))
+    for i in wrong.tolist():
+        if i in bad:
+            continue
+        value = values[i]
+        if value is None or (isinstance(value, float) and math.isnan(value)) or str(value) == "":
+            bad[i] = f"{quantity} ({column}) is missing"
+        elif np.isnan(numbers[i]):
+            bad[i] = f"{quantity} ({column}) is not a number: {shown(value, 30)!r}"
+        else:
+            bad[i] = f"{quantity} ({column}) is not positive and finite: {numbers[i]:g}"
+
+
+def _duplicates(columns: dict[str, ndarray], bad: dict[int, str]) -> list[tuple[int, int]]:
+    """Rows that repeat an earlier one in every number, with that one."""
+    keys = [k for k in ("N", "D", "C", "loss", "seed") if k in columns]
+    if len(keys) < 2:
+        return []
+    rows = np.stack([columns[k] for k in keys], 1)
+    seen: dict[bytes, int] = {}
+    out = []
+    for i, row in enumerate(rows):
+        if i in bad:
+            continue
+        key = row.tobytes()
+        if key in seen:
+            out.append((i, seen[key]))
+        else:
+            seen[key] = i
+    return out
+
+
+def _notes(columns: dict[str, ndarray]) -> list[str]:
+    """What is derived, and units that look mixed."""
+    notes = []
+    have = {k for k in ("N", "D", "C") if k in columns}
+    if len(have) == 2:
+        missing = next(iter({"N", "D", "C"} - have))
+        notes.append(f"{missing} follows from C = 6 N D.")
+    for name in ("N", "D"):
+        if name in columns and len(columns[name]) >= 4:
+            logs = np.sort(np.log10(columns[name]))
+            gaps = np.diff(logs)
+            # Units mixed in one column leave a gap of decades with clusters on both sides.
+            if gaps.max(initial=0) > 2.5 and gaps.max() > 5 * np.median(gaps[gaps > 0], axis=None):
+                at = int(gaps.argmax())
+                notes.append(
+                    f"{name} jumps from {10 ** logs[at]:.3g} to {10 ** logs[at + 1]:.3g} with "
+                    "nothing between: check that one unit was used throughout."
+                )
+    return notes

@@ -1,0 +1,1 @@
+"""Carrying runs out: driver, workers and executors (processes, torchrun, Ray)."""

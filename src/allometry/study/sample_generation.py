@@ -1,0 +1,119 @@
+"""Which of a study's models is asked, and what one draws that makes points or images."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from numpy import ndarray
+
+from allometry._core.errors import InputError, require
+from allometry._core.files import inside, is_there
+from allometry._core.user_files import parse_json
+from allometry.runs.folder import Runs
+from allometry.train import checkpoint
+from allometry.train.restore import restore
+
+
+@final
+@dataclass(frozen=True)
+class Choice:
+    """A file of weights and what is known of the model in it.
+
+    Args:
+        path: The file.
+        family: Which recipe made it; empty where the file does not say.
+        N: Its parameters; `None` where only the file is known.
+        loss: On the validation split.
+        unit: Of the loss.
+        among: Of how many saved models of the study it was chosen.
+    """
+
+    path: Path
+    family: str
+    N: float | None = None
+    loss: float | None = None
+    unit: str = ""
+    among: int = 1
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the model speaks a vocabulary, rather than makes points or images."""
+        return "vocabulary" in checkpoint.read_weights(self.path)[1]
+
+
+def choose(path: Path | str, *, family: str | None = None, size: float | None = None) -> Choice:
+    """The model in a file of weights, or one of a study's folder: of lowest loss if not said.
+
+    Args:
+        path: A `.safetensors` file that a study wrote, or a study's folder.
+        family: Only models of this family.
+        size: The model whose number of parameters is nearest to this, in ratio.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        asked = {"family": family, "size": size}
+        for name, value in asked.items():
+            require(value is None, name, "be left out with a file: it holds one model", value)
+        about = checkpoint.read_weights(path)[1]
+        return Choice(path, about.get("family", ""), unit=about.get("unit", ""))
+    runs = Runs(path)
+    frame = runs.frame()
+    done = frame[frame["status"] == "done"].sort_values("loss")
+    files = {key: inside(path, "weights", f"{key}.safetensors") for key in done["key"]}
+    done = done[[is_there(files[key]) for key in done["key"]]]
+    if done.empty:
+        raise InputError(f"{path} must hold a finished run with its weights; got none.")
+    if family is not None:
+        there = list(dict.fromkeys(done["family"]))
+        require(family in there, "family", f"be one of {', '.join(there)}, saved here", family)
+        done = done[done["family"] == family]
+    among = len(done)
+    if size is not None:
+        away = [abs(math.log(max(n, 1.0) / size)) for n in done["N"]]
+        done = done[[gap == min(away) for gap in away]]
+    row = done.iloc[0]
+    unit = str(runs.about.get("unit") or runs.about.get("target", {}).get("unit", ""))
+    numbers = {"N": float(row["N"]), "loss": float(row["loss"])}
+    return Choice(files[row["key"]], str(row["family"]), **numbers, unit=unit, among=among)
+
+
+@final
+@dataclass(frozen=True)
+class Drawn:
+    """Samples of a model: rows of numbers, or images.
+
+    Args:
+        values: (n, dim), or (n, channels, height, width).
+        levels: Whole values that a number may have; `None` where it may have any.
+    """
+
+    values: ndarray
+    levels: int | None
+
+
+def draw(choice: Choice, n: int, seed: int = 0) -> Drawn:
+    """Samples of a saved flow, autoencoder with a likelihood, PixelCNN or generator.
+
+    Args:
+        choice: Which model.
+        n: How many.
+        seed: Of the sampling.
+    """
+    require(n >= 1, "n", "be at least 1", n)
+    tensors, about = checkpoint.read_weights(choice.path)
+    said = about.get("model")
+    if "generator" in about:
+        said, prefix = about["generator"], "generator."
+        kept = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        tensors = kept
+    model: Any = None if said is None else restore(said, tensors, choice.path)
+    if not hasattr(model, "sample"):
+        kind = about.get("family") or "a model"
+        raise InputError(f"{choice.path} must hold a model that can be sampled; got {kind}.")
+    with torch.no_grad():
+        rows = model.sample(n, rng=torch.Generator().manual_seed(seed))
+    arguments = parse_json(str(said), f"The model in {choice.path}").get("arguments", {})
+    levels = arguments.get("levels")
+    return Drawn(rows.numpy(), levels if isinstance(levels, int) else None)

@@ -1,0 +1,91 @@
+"""Finished models, read back from the file of their weights."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import torch
+from torch import nn
+
+from allometry._core.errors import InputError
+from allometry._core.files import inside, is_there
+from allometry._core.user_files import parse_json, shown
+from allometry.decode.reader import Reader
+from allometry.targets import Vocabulary, vocabulary_from_dict
+from allometry.train import checkpoint
+from allometry.train.restore import restore
+
+
+@final
+@dataclass(frozen=True)
+class Saved:
+    """A model with the vocabulary it speaks.
+
+    Args:
+        model: With its weights, ready to be asked.
+        vocabulary: From text to ids and back.
+        family: Which recipe made it.
+        target: What it was trained on.
+        unit: What its loss is measured in.
+    """
+
+    model: nn.Module
+    vocabulary: Vocabulary
+    family: str
+    target: str
+    unit: str
+
+
+def load(path: Path | str) -> Saved:
+    """The model in a file of weights, or the one of lowest loss in a study's folder.
+
+    The file says itself which model it holds; nothing is unpickled, and only registered classes
+    (see `allometry.register`) are made.
+
+    Args:
+        path: A `.safetensors` file that a study wrote, or a study's folder.
+    """
+    path = Path(path)
+    path = _best(path) if path.is_dir() else path
+    tensors, about = checkpoint.read_weights(path)
+    if "model" not in about or "vocabulary" not in about:
+        raise InputError(f"{path} must be a model that a study saved; it does not say what it is.")
+    said = parse_json(about["vocabulary"], f"The vocabulary in {path}")
+    model, vocabulary = restore(about["model"], tensors, path), vocabulary_from_dict(said)
+    _require_speaks(model, vocabulary, path)
+    return Saved(
+        model,
+        vocabulary,
+        about.get("family", ""),
+        about.get("target", ""),
+        about.get("unit", ""),
+    )
+
+
+def _require_speaks(model: nn.Module, vocabulary: Vocabulary, path: Path) -> None:
+    """Refuse a model that does not predict the symbols of the vocabulary beside it."""
+    try:
+        with torch.no_grad():
+            symbols = Reader(model, [torch.zeros(1, dtype=torch.int64)]).start().shape[-1]
+    except Exception as error:  # whatever model the file describes is asked here first
+        raise InputError(
+            f"{path} must hold a model that predicts symbols; got one that does not "
+            f"({shown(error)})."
+        ) from error
+    if symbols != vocabulary.size:
+        raise InputError(
+            f"{path} must hold a vocabulary of as many symbols as its model predicts, {symbols}; "
+            f"got {vocabulary.size}. Use the file as the study wrote it."
+        )
+
+
+def _best(folder: Path) -> Path:
+    from allometry.runs.folder import Runs
+
+    frame = Runs(folder).frame()
+    done = frame[frame["status"] == "done"].sort_values("loss")
+    for key in done["key"]:
+        path = inside(folder, "weights", f"{key}.safetensors")
+        if is_there(path):
+            return path
+    raise InputError(f"{folder} must hold a finished run with its weights; got none.")

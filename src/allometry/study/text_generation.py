@@ -1,0 +1,92 @@
+"""Text from a saved model, piece by piece, with what it cost in surprise."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from allometry._core.errors import InputError, require
+from allometry.decode import Sampler, beam, texture
+from allometry.decode.sampling import Strategies
+from allometry.study.saved_models import Saved
+
+
+@final
+@dataclass(frozen=True)
+class Piece:
+    """A bit of generated text: one token, or several where one alone is no character."""
+
+    text: str
+    surprise: float
+    """In nats, under the model itself."""
+
+
+@final
+class Generation:
+    """A text being generated; iterate over it to get its pieces as they are drawn.
+
+    Args:
+        saved: The model and its vocabulary.
+        prompt: What to go on from.
+        strategy: As for `decode.sample`.
+        n: Tokens at most.
+        seed: Of the sampling.
+        stop: Texts after any of which it ends.
+    """
+
+    def __init__(
+        self,
+        saved: Saved,
+        prompt: str,
+        strategy: Strategies,
+        *,
+        n: int,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+    ) -> None:
+        require(n >= 1, "n", "be at least 1", n)
+        self.saved, self.n, self.prompt = saved, n, prompt
+        self.ids: list[int] = []
+        self.surprises: list[float] = []
+        stops = [saved.vocabulary.encode(s).tolist() for s in stop]
+        self._sampler = Sampler(saved.model, _ids(saved, prompt), strategy, rng=seed, stop=stops)
+
+    def __iter__(self) -> Iterator[Piece]:
+        shown, waiting, drawn = "", 0.0, []
+        while len(drawn) < self.n and not bool(self._sampler.ended.all()):
+            step = self._sampler.step()
+            drawn.append(int(step.tokens))
+            self.surprises.append(float(step.surprise))
+            waiting += self.surprises[-1]
+            text = self.saved.vocabulary.decode(drawn)
+            whole = not text.endswith("\N{REPLACEMENT CHARACTER}") or len(drawn) == self.n
+            if whole or self.saved.vocabulary.unknown is not None:
+                yield Piece(text[len(shown) :], waiting)
+                shown, waiting = text, 0.0
+        # A grammar may take back what it could not complete.
+        self.ids = [t for t in self._sampler.tokens()[0].tolist() if t >= 0]
+        self.surprises = self.surprises[: len(self.ids)]
+
+    def describe(self) -> dict[str, Any]:
+        """The finished text with its figures, in plain values."""
+        text = self.saved.vocabulary.decode(self.ids)
+        head = {"prompt": self.prompt, "text": text, "unit": self.saved.unit}
+        if not self.ids:
+            return head | {"tokens": 0}
+        return head | texture(self.ids, self.surprises)._asdict() | {"along": self.surprises}
+
+
+def likeliest(saved: Saved, prompt: str, *, n: int, width: int) -> list[dict[str, Any]]:
+    """The texts a beam finds, best first, with their log-probabilities."""
+    found = beam(saved.model, [_ids(saved, prompt)], n=n, width=width)[0]
+    assert isinstance(found, list)
+    return [
+        {"text": saved.vocabulary.decode(h.tokens), "log_prob": h.log_prob, "score": h.score}
+        for h in found
+    ]
+
+
+def _ids(saved: Saved, prompt: str) -> list[int]:
+    ids = saved.vocabulary.encode(prompt).tolist()
+    if not ids:
+        raise InputError("prompt must have at least one symbol; got none.")
+    return ids

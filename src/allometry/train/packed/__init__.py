@@ -1,0 +1,1 @@
+"""Many models of one shape trained together: parameters stacked along a leading axis."""
