@@ -16,8 +16,8 @@ from scipy import sparse
 
 from allometry.measure import (
     classifier_scores,
+    code_length,
     creativity,
-    description_length,
     entropy,
     function_error,
     image_similarity,
@@ -159,10 +159,8 @@ def critic(rng):
 
 def code(rng):
     real, samples = rows(rng, 150), rows(rng, 150, 0.3)
-    with kept(description_length, "_mixture") as made:
-        found = description_length.description_length(
-            real, samples, components=(1, 2), rng=seeded(rng)
-        )
+    with kept(code_length, "_mixture") as made:
+        found = code_length.description_length(real, samples, components=(1, 2), rng=seeded(rng))
     chosen = next(g for g in made if f"mixture of {g.n_components}," in found.method)
     # The mixture is fitted to samples that are centred and of unit spread.
     centre, unit = samples.double().mean(0), samples.double().std(0).max()

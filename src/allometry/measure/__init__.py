@@ -8,8 +8,8 @@ from allometry.measure.classifier_scores import (
     classification,
     train_on_samples_accuracy,
 )
+from allometry.measure.code_length import description_length
 from allometry.measure.contextual import Contextual, is_contextual_mapping
-from allometry.measure.description_length import description_length
 from allometry.measure.desiderata import Audit, audit
 from allometry.measure.diversity import birthday_support, different_bins, vendi_score
 from allometry.measure.entropy import hindsight, regret, shannon

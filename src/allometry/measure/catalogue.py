@@ -4,7 +4,7 @@ from allometry._core.errors import InputError
 from allometry._core.estimate import Estimate
 from allometry.measure import (
     classifier_scores,
-    description_length,
+    code_length,
     diversity,
     frechet,
     image_similarity,
@@ -122,7 +122,7 @@ def _low_level(c: Case) -> dict[str, Estimate]:
 
 def _description(c: Case) -> dict[str, Estimate]:
     return {
-        "description_length": description_length.description_length(*c.pair, rng=c.rng),
+        "description_length": code_length.description_length(*c.pair, rng=c.rng),
         "efron_p_value": two_sample.efron_p_value(*c.pair, most=500, rng=c.rng),
     }
 

@@ -9,7 +9,7 @@ from numpy import ndarray
 
 from allometry._core.errors import require
 from allometry._core.files import replacing
-from allometry.report.images import png
+from allometry.report.images import enlarged, heat, pixels, png, side_by_side
 
 MOST = 1024
 """Images on a sheet."""
@@ -30,18 +30,18 @@ def write_sheet(path: Path, values: Float[ndarray, "n ..."], levels: int | None 
     images = values.ndim == 4 and values.shape[1] in (1, 3)
     fix = "Write samples of other kinds to a .npy file."
     require(plane or images, "output", "be a .npy file for these samples", path.name, fix)
-    pixels = _plane(values) if plane else _grid(values, levels)
+    picture = _plane(values) if plane else _grid(values, levels)
     with replacing(path, "wb") as file:
-        file.write(png(pixels))
+        file.write(png(picture))
     return path
 
 
 def _grid(values: ndarray, levels: int | None) -> UInt8[ndarray, "H W 3"]:
     low, high = (0.0, levels - 1.0) if levels else (float(values.min()), float(values.max()))
     few = (values[:MOST] - low) / max(high - low, 1e-12)
-    shown = [images.pixels(image) for image in few]
-    sheet = images.side_by_side(shown, 1, math.ceil(math.sqrt(len(shown))))
-    return images.enlarged(sheet, max(1, SIDE // sheet.shape[1]))
+    shown = [pixels(image) for image in few]
+    sheet = side_by_side(shown, 1, math.ceil(math.sqrt(len(shown))))
+    return enlarged(sheet, max(1, SIDE // sheet.shape[1]))
 
 
 def _plane(values: ndarray) -> UInt8[ndarray, "H W 3"]:
@@ -52,4 +52,4 @@ def _plane(values: ndarray) -> UInt8[ndarray, "H W 3"]:
     ends = [(a, b) for a, b in zip(low - room, high + room, strict=True)]
     counts, *_ = np.histogram2d(values[:, 0], values[:, 1], bins=cells, range=ends)
     top = max(1.0, float(np.quantile(counts[counts > 0], 0.95)) if counts.any() else 1.0)
-    return images.enlarged(images.heat(np.sqrt(counts.T[::-1] / top)), SIDE // cells)
+    return enlarged(heat(np.sqrt(counts.T[::-1] / top)), SIDE // cells)
