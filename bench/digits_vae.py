@@ -18,7 +18,7 @@ from allometry.models import autoencoders as ae
 from allometry.targets import Images
 from allometry.train import objectives
 from allometry.train.lr_schedule import warmup_decay
-from allometry.train.packed.stack import Packed
+from allometry.train.packed.stack import StackedModels
 
 CODE, BATCH = 8, 128
 
@@ -33,7 +33,7 @@ def trained(loss, seeds, steps, digits):
         ae.dense_vae((64,), CODE, ae.Gaussian(), rng=torch.Generator().manual_seed(s))
         for s in range(seeds)
     ]
-    pack = Packed(models)
+    pack = StackedModels(models)
     optimiser = pack.optimiser(optim.Adam, lr=2e-3)
     rng = torch.Generator().manual_seed(99)
     for step in range(steps):

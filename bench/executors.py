@@ -20,8 +20,8 @@ from typing import Any
 from allometry import Spec
 from allometry.study import (
     Outcome,
-    Place,
     Request,
+    RunContext,
     Study,
     local,
     recipes,
@@ -54,7 +54,7 @@ class Nothing(Request):
         """None."""
         return 0.001
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Done."""
         cost = {"N": 1, "N_embedding": 1, "D": 1, "D_unique": 1, "C": 1.0, "C_6ND": 6.0}
         loss = {"loss": 1.0, "loss_se": 0.1, "test_loss": 1.0, "test_loss_se": 0.1, "seconds": 0.0}

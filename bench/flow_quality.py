@@ -25,8 +25,8 @@ from allometry.study.recipes.judged import gap as divergence
 from allometry.targets import Images, points
 from allometry.train.lr_schedule import warmup_decay
 from allometry.train.objectives import negative_log_likelihood
-from allometry.train.packed.stack import Packed
-from allometry.train.packed.trace import Traced
+from allometry.train.packed.stack import StackedModels
+from allometry.train.packed.trace import TracedStep
 
 
 def trained(make, target, rates, seeds, steps, batch, fuse=False):
@@ -34,14 +34,14 @@ def trained(make, target, rates, seeds, steps, batch, fuse=False):
     models = [make(torch.Generator().manual_seed(s)) for _ in rates for s in range(seeds)]
     for i, model in enumerate(models):
         model.initialise(target.batch(0, size=512, seed=i % seeds))
-    pack = Packed(models)
+    pack = StackedModels(models)
     optimiser = pack.optimiser(optim.Adam, lr=[r for r in rates for _ in range(seeds)])
 
     def data(step):
         each = [target.batch(step, size=batch, seed=s) for s in range(seeds)]
         return torch.stack(each * len(rates))
 
-    traced = Traced(pack, negative_log_likelihood, data(0), fuse=fuse)
+    traced = TracedStep(pack, negative_log_likelihood, data(0), fuse=fuse)
     for step in range(steps):
         factor = warmup_decay(step, steps=steps, warmup=steps // 20)
         for group in optimiser.param_groups:

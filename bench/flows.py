@@ -5,9 +5,9 @@
 One thread, float32, Adam, batch 256 on two moons (d = 2) and batch 128 in 64 dimensions. Every
 library has the same architecture: as many couplings, networks of two hidden layers of 64 and
 rectifiers, 8 bins; affine couplings 8, spline couplings 4. Rounds take turns in one process;
-figures are medians of CPU seconds. Then eight seeds packed against eight single runs: as `Packed`
-maps them, traced (`train.traced`), and traced and fused by torch's compiler. `--only rungs`: eight
-packed, fused seeds against eight single runs for every size that `allometry run moons` grows, and
+figures are medians of CPU seconds. Then eight seeds packed against eight single runs: as
+`StackedModels` maps them, traced (`train.traced`), and traced and fused
+by torch's compiler. `--only rungs`: eight packed, fused seeds against eight single runs for every size that `allometry run moons` grows, and
 for the whole ladder.
 """
 
@@ -25,8 +25,8 @@ from allometry.models import flows
 from allometry.study import jobs
 from allometry.targets import points
 from allometry.train.objectives import negative_log_likelihood
-from allometry.train.packed.stack import Packed
-from allometry.train.packed.trace import Traced
+from allometry.train.packed.stack import StackedModels
+from allometry.train.packed.trace import TracedStep
 
 WIDTH, AFFINE, SPLINE, BINS = 64, 8, 4, 8
 
@@ -100,12 +100,12 @@ class PackedTraining:
     """Eight seeds stepped as one."""
 
     def __init__(self, models, batches, way):
-        self.pack, self.batches, self.at = Packed(models), batches, 0
+        self.pack, self.batches, self.at = StackedModels(models), batches, 0
         self.optimiser = self.pack.optimiser(optim.Adam, lr=1e-3)
         self.traced = None
         if way != "mapped":
             fuse = way == "fused"
-            self.traced = Traced(self.pack, negative_log_likelihood, self._data(), fuse=fuse)
+            self.traced = TracedStep(self.pack, negative_log_likelihood, self._data(), fuse=fuse)
 
     def _data(self):
         x = self.batches[self.at % len(self.batches)]

@@ -18,8 +18,8 @@ from torch import optim
 from torch.nn import functional
 
 from allometry.models.gan import Discriminator, Generator
-from allometry.train.game.gan import Contest, Rules
-from allometry.train.packed.stack import Packed
+from allometry.train.game.gan import GANSettings, GANTraining
+from allometry.train.packed.stack import StackedModels
 
 SEEDS, BATCH, WIDTH = 10, 100, 64
 
@@ -63,8 +63,10 @@ def loop(seeds):
 
 def packed(seeds, traced=False):
     G, D = zip(*(pair(seed) for seed in range(seeds)), strict=True)
-    rules = Rules(batch=BATCH)
-    return Contest(Packed(G), Packed(D), torch.randn(10_000, 2), rules, traced=traced).step
+    rules = GANSettings(batch=BATCH)
+    return GANTraining(
+        StackedModels(G), StackedModels(D), torch.randn(10_000, 2), rules, traced=traced
+    ).step
 
 
 KINDS = {

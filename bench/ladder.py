@@ -219,7 +219,7 @@ def stepping(trainings, way):
     `auto` is compiled, in whatever precision is found quicker, as `--precision auto` has it.
     """
     named = {str(i): training for i, training in enumerate(trainings)}
-    crowd = al.train.Crowd(
+    crowd = al.train.BatchedTrainer(
         named,
         size=len(named),
         compiled=way in ("compiled", "auto"),

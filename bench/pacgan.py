@@ -27,9 +27,9 @@ from allometry._core.files import replacing
 from allometry.measure import mode_recovery
 from allometry.models.gan import Discriminator, Generator
 from allometry.targets.points import grid, ring
-from allometry.train.game.gan import Contest, Rules, play
+from allometry.train.game.gan import GANSettings, GANTraining, play
 from allometry.train.gan_costs import MINIMAX, WASSERSTEIN
-from allometry.train.packed.stack import Packed
+from allometry.train.packed.stack import StackedModels
 
 TARGETS = {"ring": (ring, 0.01), "grid": (grid, 0.05)}
 METHODS = {
@@ -70,8 +70,8 @@ def players(arguments, pack, wasserstein):
         # A penalty on slopes needs units that have one everywhere, and weights that start alive.
         judge = judge | {"pieces": 1, "width": 2 * judge["width"], "init": None}
     rngs = [torch.Generator().manual_seed(i) for i in seeds(arguments)]
-    G = Packed([Generator(2, rng=g, running=False, **maker).float() for g in rngs])
-    return G, Packed([Discriminator(2, rng=g, pack=pack, **judge).float() for g in rngs])
+    G = StackedModels([Generator(2, rng=g, running=False, **maker).float() for g in rngs])
+    return G, StackedModels([Discriminator(2, rng=g, pack=pack, **judge).float() for g in rngs])
 
 
 def seeds(arguments):
@@ -84,8 +84,8 @@ def rules(arguments, steps, pack, unroll, wasserstein):
     costs = {"costs": MINIMAX} if unroll else {}
     costs = {"costs": WASSERSTEIN, "penalty": 0.1, "turns": 3} if wasserstein else costs
     if arguments.full:
-        return Rules(batch=batch, lr=1e-4, betas=(0.8, 0.999), unroll=unroll, **costs)
-    return Rules(
+        return GANSettings(batch=batch, lr=1e-4, betas=(0.8, 0.999), unroll=unroll, **costs)
+    return GANSettings(
         batch=batch, lr=arguments.lr, lr_discriminator=arguments.faster * arguments.lr,
         betas=(0.5, 0.999), unroll=unroll, decay=steps, hold=0.5, **costs,
     )  # fmt: skip
@@ -107,7 +107,7 @@ def trial(arguments, name, pack=1, unroll=0, wasserstein=False):
     G, D = players(arguments, pack, wasserstein)
     played = rules(arguments, steps, pack, unroll, wasserstein)
     traced = "fused" if arguments.fuse else True
-    contest = Contest(G, D, data, played, list(seeds(arguments)), traced=traced)
+    contest = GANTraining(G, D, data, played, list(seeds(arguments)), traced=traced)
     kept = Path(f"{arguments.keep}-{arguments.target}-{name}.npz") if arguments.keep else None
     if kept is not None and kept.exists():
         resume(kept, contest)

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allometry.construct import proof_stages as stage
-from allometry.construct.modified_layers import Phi, Shift, Thin, apply, blocks, soften
+from allometry.construct.modified_layers import (
+    Phi,
+    RankOneFeedForward,
+    Shift,
+    apply,
+    blocks,
+    soften,
+)
 from allometry.construct.sequence_functions import grid_columns, grid_sequences, orders, tabulate
 from allometry.measure import is_contextual_mapping
 
@@ -176,7 +183,7 @@ def test_values_replace_their_columns_and_leave_others():
 
 def test_blocks_hold_attention_before_feed_forward():
     u, phi = torch.ones(1), Phi(0.0, 1.0, middle=(0.0, 1.0), ramp=0.1)
-    a, f = Shift(u, 0.0, None, 1.0, 1.0), Thin(u, 0.0, phi, u)
+    a, f = Shift(u, 0.0, None, 1.0, 1.0), RankOneFeedForward(u, 0.0, phi, u)
     packed = blocks([f, a, a, f, f])
     assert [(x is not None, y is not None) for x, y in packed] == [
         *((False, True), (True, False)),

@@ -23,7 +23,14 @@ from allometry.runs.schedule_file import read_schedule
 from allometry.study import Runs
 from allometry.study import load as load_model
 from allometry.study.text_generation import Generation
-from allometry.targets import Grammar, Images, Table, Text, TuringMachine, vocabulary_from_dict
+from allometry.targets import (
+    Grammar,
+    Images,
+    NumericTable,
+    Text,
+    TuringMachine,
+    vocabulary_from_dict,
+)
 from tests.fuzz import seeds
 
 
@@ -249,7 +256,7 @@ TABLES = {
         {"370M.csv": _is(b"_step,loss,params\n1,3.5,2e6\n2,3.1,2e6\n")},
     ),
     "rows": Target(array, [_is(b"a,b\n1,2.5\n3,4\n"), _is(b"1;2,5\n3;4,5\n")], "x.csv"),
-    "table": Target(lambda path: Table(str(path)), [_is(ROWS), _is(COMMAS)], "x.csv"),
+    "table": Target(lambda path: NumericTable(str(path)), [_is(ROWS), _is(COMMAS)], "x.csv"),
 }
 FOLDERS = {
     "journal": Target(study, [seeds.journal], "journal.jsonl", STUDY),

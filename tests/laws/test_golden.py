@@ -208,7 +208,7 @@ def test_multi_power_law_predicts_other_schedules(shared_data, size):
     def load(name):
         with (folder / f"{name}.csv").open() as file:
             rows = list(csv.DictReader(file))
-        return al.laws.Curve(
+        return al.laws.LossCurve(
             *(np.array([float(r[k]) for r in rows]) for k in ("step", "lr", "loss"))
         )
 

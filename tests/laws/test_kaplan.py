@@ -52,11 +52,11 @@ def test_batch_adjustments():
 
 
 def test_allocation():
-    at = kaplan.Allocation.at(1.0)
+    at = kaplan.KaplanAllocation.at(1.0)
     assert {k: float(v) for k, v in at.items()} == {"N": 1.3e9, "B": 2e6, "S": 5.4e3, "D": 2e10}
     # Data are batch times steps, so that their exponents add up.
-    assert kaplan.Allocation.B[1] + kaplan.Allocation.S[1] == pytest.approx(
-        kaplan.Allocation.D[1], abs=1e-9
+    assert kaplan.KaplanAllocation.B[1] + kaplan.KaplanAllocation.S[1] == pytest.approx(
+        kaplan.KaplanAllocation.D[1], abs=1e-9
     )
 
 

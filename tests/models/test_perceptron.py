@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from allometry._core import native
 from allometry.models import flows, packed_mlp
 from allometry.train import objectives
-from allometry.train.packed.stack import Packed
-from allometry.train.packed.trace import Traced
+from allometry.train.packed.stack import StackedModels
+from allometry.train.packed.trace import TracedStep
 
 built = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")
 
@@ -159,13 +159,13 @@ def test_fused_steps_of_flows_have_it_and_are_packed_steps(make, monkeypatch):
     real = packed_mlp.perceptron
     monkeypatch.setattr(packed_mlp, "perceptron", lambda *a: asked.append(1) or real(*a))
     seeds = [torch.Generator().manual_seed(s) for s in range(3)]
-    packs = [Packed([make(2, 2, 8, rng=rng).float() for rng in seeds])]
-    packs.append(Packed([packs[0].member(m) for m in range(3)]))
+    packs = [StackedModels([make(2, 2, 8, rng=rng).float() for rng in seeds])]
+    packs.append(StackedModels([packs[0].member(m) for m in range(3)]))
     loss = objectives.negative_log_likelihood
     rng = torch.Generator().manual_seed(9)
     batches = [torch.randn(3, 40, 2, generator=rng).float() for _ in range(4)]
     batches.append(batches[0][:1].expand(3, 40, 2))  # lies otherwise in memory
-    traced = Traced(packs[0], loss, batches[0], fuse=True)
+    traced = TracedStep(packs[0], loss, batches[0], fuse=True)
     assert len(asked) == 2
     steppers = [pack.optimiser(optim.SGD, lr=0.05) for pack in packs]
     for x in batches:

@@ -14,8 +14,8 @@ from allometry.models import Transformer
 from allometry.models.transformer import fused_attention
 from allometry.models.transformer.positions import rotate, rotations
 from allometry.train import next_token
-from allometry.train.packed.stack import Packed
-from allometry.train.packed.trace import Traced
+from allometry.train.packed.stack import StackedModels
+from allometry.train.packed.trace import TracedStep
 
 built = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")
 
@@ -161,9 +161,9 @@ def test_a_transformer_has_the_same_loss_gradient_and_count_either_way(monkeypat
 
 @built
 def test_packed_and_traced_members_go_the_same_way():
-    pack = Packed([model(), model()])
+    pack = StackedModels([model(), model()])
     tokens = torch.randint(11, (2, 8, 17), generator=torch.Generator().manual_seed(1))
-    traced = Traced(pack, next_token, tokens)
+    traced = TracedStep(pack, next_token, tokens)
     names = {str(node.target) for node in traced._run.graph.nodes}
     assert any("short_attention_backward" in name for name in names)
     losses, gradient = traced(tokens)

@@ -17,7 +17,7 @@ TEXT = Text.from_string("to be or not to be <script>alert(1)</script> that is & 
 @pytest.fixture(scope="module")
 def saved():
     model = Transformer(vocabulary=TEXT.vocabulary.size, width=16, depth=1, heads=2, context=16)
-    return study.Saved(model, TEXT.vocabulary, "transformer", "string", TEXT.unit)
+    return study.SavedModel(model, TEXT.vocabulary, "transformer", "string", TEXT.unit)
 
 
 def test_each_decoder_writes_and_is_judged_by_the_model(saved):

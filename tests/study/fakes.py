@@ -16,7 +16,7 @@ from torch import nn
 from allometry._core.errors import DivergedError
 from allometry._core.estimate import Estimate
 from allometry._core.files import replacing
-from allometry.study.request import Outcome, Place, Request, TrainingRequest
+from allometry.study.request import Outcome, Request, RunContext, TrainingRequest
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress, Stopped
 from allometry.train.optimiser import adamw
@@ -39,7 +39,7 @@ class FakeRun(Request):
     def work(self) -> float:
         return self.seconds + 0.01
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         # A note for every start lets a test count how often a run was begun.
         with (place.folder / f"{self.name}.starts").open("a") as file:
             file.write("x")
@@ -89,7 +89,7 @@ class Deaf(FakeRun):
     def work(self) -> float:
         return 0.1
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         time.sleep(self.seconds)
         return super().__call__(place)
 
@@ -180,7 +180,7 @@ class Tossed(Named):
 
     name: str
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         outcome = FakeRun(self.name)(place)
         return replace(outcome, columns=outcome.columns | {"loss": float(torch.rand(()))})
 
@@ -192,7 +192,7 @@ class Told(Named):
     name: str
     seconds: float
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         (place.folder / f"{self.name}.pid").write_text(str(os.getpid()))
         return FakeRun(self.name, seconds=self.seconds)(place)
 
@@ -214,5 +214,5 @@ class OnTarget(Request):
     def work(self) -> float:
         return 0.1
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         return FakeRun(f"seed{self.seed}")(place)

@@ -20,7 +20,7 @@ import torch
 
 from allometry._core.estimate import Estimate
 from allometry.study.execute import results
-from allometry.study.request import Outcome, Place, Request, TrainingRequest
+from allometry.study.request import Outcome, Request, RunContext, TrainingRequest
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress
 from allometry.train.optimiser import adamw
@@ -183,7 +183,7 @@ class OddRun(Request):
     def work(self) -> float:
         return 0.01
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         place.watch(dataclasses.replace(PROGRESS, loss=math.nan))
         if self.kind == "garbage":
             speak(b"this is no message\n")
@@ -241,5 +241,5 @@ class OddTraining(TrainingRequest):
             seen=1,
         )
 
-    def finish(self, place: Place, training: Any, model: Any, trained: Any) -> Outcome:
+    def finish(self, place: RunContext, training: Any, model: Any, trained: Any) -> Outcome:
         return OddRun(self.kind)(place)

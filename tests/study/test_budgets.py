@@ -20,9 +20,9 @@ from allometry.study import (
     time_budget,
 )
 from allometry.study.execute.driver import Event
-from allometry.study.execute.time_limited_queue import Allotted, ending
+from allometry.study.execute.time_limited_queue import TimeLimitedQueue, ending
 from allometry.study.schedule import budget, measured_costs
-from allometry.study.schedule.measured_costs import Costs
+from allometry.study.schedule.measured_costs import MeasuredCosts
 from allometry.study.schedule.untimed import together
 from allometry.study.tasks import Bundle, alone
 from allometry.targets import Text
@@ -115,7 +115,9 @@ def test_a_study_ends_in_time_though_guesses_are_off_by_three(off, noise, tilt, 
 
     seconds = sum(b.work + measured_costs.EACH for b in made) / workers
     works = [b.work for b in made[::-6]]
-    queue = Allotted(made, seconds, workers, Costs(), seeds(works), clock=lambda: clock[0])
+    queue = TimeLimitedQueue(
+        made, seconds, workers, MeasuredCosts(), seeds(works), clock=lambda: clock[0]
+    )
     end = carry_out(queue, truth, clock, workers)
     # A run may be as long as a seventh of the whole where guesses are three times too low.
     longest = 3 * 8.4 / seconds
@@ -124,7 +126,7 @@ def test_a_study_ends_in_time_though_guesses_are_off_by_three(off, noise, tilt, 
 
 def test_the_shortest_come_first_and_the_longest_are_left_out():
     clock, made = [0.0], rungs()
-    queue = Allotted(made, 40.0, 2, Costs(), clock=lambda: clock[0])
+    queue = TimeLimitedQueue(made, 40.0, 2, MeasuredCosts(), clock=lambda: clock[0])
     works = [b.work for b in queue]
     assert works == sorted(works)
     out = queue.dropped
@@ -136,7 +138,7 @@ def test_the_shortest_come_first_and_the_longest_are_left_out():
 def test_runs_that_take_longer_than_expected_push_others_out_and_back():
     clock = [0.0]
     made = [bundle(f"{i}", 2.0) for i in range(20)]
-    queue = Allotted(made, 24.0, 1, Costs(), clock=lambda: clock[0])
+    queue = TimeLimitedQueue(made, 24.0, 1, MeasuredCosts(), clock=lambda: clock[0])
     assert len(queue) == 10
     for i in range(2):  # a worker's first run tells nothing
         queue.told(Event("started", queue.popleft().tasks[0], 0))
@@ -149,7 +151,7 @@ def test_runs_that_take_longer_than_expected_push_others_out_and_back():
 def test_what_a_dead_worker_left_behind_is_not_forgotten():
     clock = [0.0]
     made = [bundle(f"{i}", 2.0) for i in range(6)]
-    queue = Allotted(made, 100.0, 2, Costs(), clock=lambda: clock[0])
+    queue = TimeLimitedQueue(made, 100.0, 2, MeasuredCosts(), clock=lambda: clock[0])
     first, second = queue.popleft(), queue.popleft()
     queue.told(Event("started", first.tasks[0], 0))
     queue.told(Event("started", second.tasks[0], 1))
@@ -162,7 +164,7 @@ def test_what_a_dead_worker_left_behind_is_not_forgotten():
 
 def test_time_is_up_when_the_last_run_is_late_by_a_twentieth():
     clock = [0.0]
-    queue = Allotted([bundle("a", 1.0)], 10.0, 1, Costs(), clock=lambda: clock[0])
+    queue = TimeLimitedQueue([bundle("a", 1.0)], 10.0, 1, MeasuredCosts(), clock=lambda: clock[0])
     clock[0] = 10.4
     assert not queue.over()
     clock[0] = 10.6
@@ -171,7 +173,7 @@ def test_time_is_up_when_the_last_run_is_late_by_a_twentieth():
 
 def test_the_driver_stops_a_run_that_says_nothing_when_the_time_is_up(tmp_path):
     made = [alone(Task(Spec(Deaf, name="long", seconds=60.0), 0.1))]
-    queue = Allotted(made, 4.0, 1, Costs())
+    queue = TimeLimitedQueue(made, 4.0, 1, MeasuredCosts())
     started = time.monotonic()
     events = [event.kind for event in local(workers=1, threads=1)(queue, tmp_path)]
     assert "done" not in events
@@ -181,7 +183,7 @@ def test_the_driver_stops_a_run_that_says_nothing_when_the_time_is_up(tmp_path):
 
 @given(st.lists(st.tuples(st.floats(0.1, 50), st.floats(0.3, 3)), min_size=3, max_size=8))
 def test_costs_follow_what_runs_take(seen):
-    found = Costs()
+    found = MeasuredCosts()
     for i, (work, factor) in enumerate(seen):
         one = bundle(f"{i}", work)
         found.learn(one, factor * found.guess(one)[1])
@@ -223,10 +225,10 @@ def study(**changes):
 
 @pytest.mark.parametrize("seconds", [40.0, 90.0])
 def test_a_budget_of_time_decides_the_largest_size(seconds):
-    made = budget.fitted(study(), seconds, Costs(), 2)
+    made = budget.fitted(study(), seconds, MeasuredCosts(), 2)
     assert made.ladder[0] == 900
     assert len(made.ladder) == 3
-    taken = budget.span(made, Costs(), 2) + budget.START + Costs().report(20)
+    taken = budget.span(made, MeasuredCosts(), 2) + budget.START + MeasuredCosts().report(20)
     assert 0.6 * seconds <= taken <= 1.05 * seconds
 
 
@@ -248,7 +250,7 @@ def test_a_refusal_says_what_is_then_accepted(speed, rungs, seeds, workers):
 
     sizes = [900 * 2**i for i in range(rungs)]
     asked = Study(TEXT, [sized, recipes.ngram], sizes, seeds, [8e3, 1.6e4])
-    found = Costs(speed=speed)
+    found = MeasuredCosts(speed=speed)
     with pytest.raises(InputError) as caught:
         budget.fitted(asked, 1.0, found, workers)
     said = str(caught.value)
@@ -274,7 +276,7 @@ def test_a_study_whose_sizes_change_nothing_is_given_less_data():
         return [Spec(Priced, name=f"{D}", seconds=D / 100) for D in tokens]
 
     asked = Study(TEXT, [fixed], [1], seeds=1, tokens=[1e4])
-    made = budget.fitted(asked, 40.0, Costs(), 1)
+    made = budget.fitted(asked, 40.0, MeasuredCosts(), 1)
     assert made.ladder == [1]
     assert 0.5 * 40 <= made.tokens[0] / 100 + 10 <= 40.0
 
@@ -341,7 +343,7 @@ def test_a_budgeted_study_keeps_to_its_time_and_lists_what_it_did(tmp_path):
         begun.extend([time.monotonic()] if not begun else [])  # when workers are there
 
     def allot(chosen):
-        queues.append(Allotted(chosen, 4.0, 2, Costs(), clock=clock))
+        queues.append(TimeLimitedQueue(chosen, 4.0, 2, MeasuredCosts(), clock=clock))
         return queues[0]
 
     runs = asked.run(tmp_path, local(workers=2, threads=1), watch, allot=allot)

@@ -19,7 +19,7 @@ import allometry as al
 from allometry import InputError, Spec
 from allometry.cli import main
 from allometry.study import (
-    Needs,
+    RayResources,
     Study,
     local,
     ray,
@@ -214,7 +214,7 @@ def test_weights_come_back_where_the_folder_is_not_shared(tmp_path, monkeypatch)
 
     def needs(bundle):
         asked.append(bundle)
-        return Needs(cpus=float(len(asked)))
+        return RayResources(cpus=float(len(asked)))
 
     monkeypatch.setattr(ray_cluster._Actors, "__init__", blind)
     runs = study.run(folder, ray(workers=1, needs=needs))

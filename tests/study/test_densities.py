@@ -19,8 +19,8 @@ from allometry.study.recipes.density_recipes import RECIPES
 from allometry.study.recipes.imitated import training_rows
 from allometry.study.recipes.judged import gap
 from allometry.study.recipes.moments import gaussian_samples
-from allometry.study.request import Place
-from allometry.targets import Images, Points, Table, points
+from allometry.study.request import RunContext
+from allometry.targets import Images, NumericTable, Points, points
 from allometry.train import count_parameters
 
 
@@ -97,7 +97,7 @@ def test_flows_of_whole_values_train(family, tmp_path):
     target = Images.digits()
     (spec,) = RECIPES[family](target, [8000], tokens=[128 * 4], seeds=1)
     (tmp_path / "weights").mkdir()
-    place = Place("key", tmp_path, watch=lambda progress: None, stop=lambda: False)
+    place = RunContext("key", tmp_path, watch=lambda progress: None, stop=lambda: False)
     outcome = spec()(place)
     start = target.histogram_bits("validation")
     # Both begin near the histogram of each pixel; the discrete flow's loss is no bound.
@@ -123,7 +123,7 @@ def test_jobs_are_found_by_name(tmp_path):
     for name in LAWS:
         assert isinstance(vectors(name), Points)
     (tmp_path / "t.csv").write_text("a,b\n" + "\n".join(f"{i % 7},{i % 5}" for i in range(60)))
-    assert isinstance(vectors(str(tmp_path / "t.csv")), Table)
+    assert isinstance(vectors(str(tmp_path / "t.csv")), NumericTable)
     assert vectors("embedded") is None
     study = jobs.study("digits", families=["glow"], rungs=2, seeds=1)
     assert {row["family"] for row in study.rows()} == {"glow", "histogram"}
@@ -233,7 +233,7 @@ def test_a_tables_loss_is_in_its_own_units(tmp_path):
     for scale in (1.0, 100.0):
         path = tmp_path / f"{scale}.csv"
         path.write_text("a,b\n" + "\n".join(f"{scale * a},{scale * b}" for a, b in x))
-        table = Table(str(path))
+        table = NumericTable(str(path))
         losses.append(loss_on(made("affine_coupling", [2], None, 2, 4), table, "test").value)
     assert losses[1] - losses[0] == pytest.approx(2 * math.log(100), abs=1e-5)
 
@@ -264,7 +264,7 @@ def test_autoencoders_copy_better_as_they_grow(tmp_path):
     rows = study.rows()
     assert {row["family"] for row in rows} == {f.replace("_", " ") for f in families}
     (tmp_path / "weights").mkdir()
-    place = Place("key", tmp_path, watch=lambda progress: None, stop=lambda: False)
+    place = RunContext("key", tmp_path, watch=lambda progress: None, stop=lambda: False)
     sizes = PLAIN["autoencoder"](study.target, [800, 8000], tokens=[128 * 60], seeds=1)
     small, large = (spec()(place).columns["loss"] for spec in sizes)
     assert large < small
@@ -274,7 +274,7 @@ def test_autoencoders_copy_better_as_they_grow(tmp_path):
 def test_every_autoencoder_trains(family, tmp_path):
     (spec,) = PLAIN[family](Images.digits(), [3000], tokens=[128 * 3], seeds=1)
     (tmp_path / "weights").mkdir()
-    place = Place("key", tmp_path, watch=lambda progress: None, stop=lambda: False)
+    place = RunContext("key", tmp_path, watch=lambda progress: None, stop=lambda: False)
     outcome = spec()(place)
     assert 0 < outcome.columns["loss"] < 1
     assert place.weights.exists()

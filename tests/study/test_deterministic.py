@@ -17,12 +17,12 @@ from allometry.study import (
 from allometry.study.schedule import cost_model, packing
 from allometry.study.schedule.deterministic import fixed
 from allometry.study.schedule.packing import Schedule
-from allometry.study.schedule.timing import Price
-from allometry.study.tasks import Bundle, How
-from allometry.train import On
+from allometry.study.schedule.timing import StepTime
+from allometry.study.tasks import Bundle, ExecutionOptions
+from allometry.train import DeviceSettings
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
-ON = On("cpu", deterministic=True)
+ON = DeviceSettings("cpu", deterministic=True)
 
 
 def asked():
@@ -38,7 +38,7 @@ def asked():
 
 def clock(monkeypatch, gain):
     """Let trials say that packing takes so much of the time that runs alone take."""
-    price = Price(0.01, {m: m * 0.01 * gain for m in (2, 4)}, 0.0, 0.0, traced=gain)
+    price = StepTime(0.01, {m: m * 0.01 * gain for m in (2, 4)}, 0.0, 0.0, traced=gain)
     monkeypatch.setattr(packing, "probe", lambda shapes, *_: [price] * len(shapes))
     monkeypatch.setattr(cost_model, "PROBED", 1)
 
@@ -58,7 +58,7 @@ def test_bundles_are_by_the_study_alone(tmp_path, monkeypatch):
         bundles(gain, workers, deterministic=True) for gain in (0.2, 2.0) for workers in (1, 2, 8)
     ]
     assert all(other == found[0] for other in found)
-    assert {how for _, _, how in found[0]} == {How()}
+    assert {how for _, _, how in found[0]} == {ExecutionOptions()}
     # Runs of one trunk share it all the same: two seeds of two lengths each.
     assert sorted(len(keys) for _, keys, _ in found[0]) == [1, 1, 1, 1, 1, 2, 2]
 
@@ -93,7 +93,7 @@ def once(tmp_path_factory):
     """The digits, by one worker whose folder has an old schedule with packs in it."""
     folder = tmp_path_factory.mktemp("once")
     tasks = [t for t in asked().tasks(folder) if t.spec().columns["family"] == "transformer"]
-    packs = Schedule((Bundle("0" * 16, tuple(tasks[:2]), How(size=2)),), 1, 1.0)
+    packs = Schedule((Bundle("0" * 16, tuple(tasks[:2]), ExecutionOptions(size=2)),), 1, 1.0)
     packs.save(folder)
     return digits(asked().run(folder, local(1, on=ON)))
 

@@ -6,13 +6,13 @@ import pytest
 
 from allometry import Spec
 from allometry._core.errors import WorkerError
-from allometry.study.execute.crew import Crew, Member
+from allometry.study.execute.crew import Workers, WorkerState
 from allometry.study.execute.driver import drive
 from allometry.study.tasks import Task, alone
 from tests.study.fakes import FakeRun
 
 
-class Scripted(Crew):
+class Scripted(Workers):
     """A crew like Ray's: its workers are given bundles before anything is heard of them."""
 
     def __init__(self, *fates):
@@ -20,7 +20,7 @@ class Scripted(Crew):
         self.fates, self.messages = list(fates), []
 
     def start(self, index):
-        self.members[index] = Member(idle=True)
+        self.members[index] = WorkerState(idle=True)
 
     def give(self, index, bundle):
         self.members[index].take(bundle)

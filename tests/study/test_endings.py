@@ -14,12 +14,12 @@ from allometry.study import Study, Task, local
 from allometry.study.execute.crew import order
 from allometry.study.execute.driver import UNTOLD, Event
 from allometry.study.execute.executors import Executor
-from allometry.study.execute.processes import Pool, _message
+from allometry.study.execute.processes import WorkerProcesses, _message
 from allometry.study.execute.worker import Worker
 from allometry.study.schedule.packing import Schedule
 from allometry.study.study import UNENDED
-from allometry.study.tasks import Bundle, How, alone
-from allometry.train import On
+from allometry.study.tasks import Bundle, ExecutionOptions, alone
+from allometry.train import DeviceSettings
 from tests.study.fakes import FakeRun
 from tests.study.odd import DIVERGED, DONE, FAILED, KINDS, OddRun, OddTraining
 
@@ -58,7 +58,7 @@ def carried_out(bundle, folder):
     (folder / "checkpoints").mkdir()
     said = []
     worker = Worker(lambda line: said.append(json.loads(line)))
-    worker.carry_out(order(bundle, folder, 1, On("cpu"), 0))
+    worker.carry_out(order(bundle, folder, 1, DeviceSettings("cpu"), 0))
     return said
 
 
@@ -102,7 +102,7 @@ def test_what_is_no_message(line):
 def test_through_packed_runs(tmp_path):
     """One of them is no number when it is measured on the way."""
     work = tasks(OddTraining, [*KINDS, "unmeasurable"])
-    bundle = Bundle("0" * 16, tuple(work), How(size=8))
+    bundle = Bundle("0" * 16, tuple(work), ExecutionOptions(size=8))
     asked = study(*(task.spec for task in work))
     runs = asked.run(tmp_path, local(1, 1), schedule=Schedule((bundle,), 1, 1.0))
     frame = runs.frame()
@@ -127,9 +127,9 @@ def test_a_worker_that_goes_on_without_a_word_leaves_no_run_open(tmp_path, monke
     mute += '    print(\'{"event": "done", "key": "none of mine"}\')\n'
     mute += '    print(\'{"event": "ready"}\', flush=True)\n'
     command = (al.study.pool.sys.executable, "-c", mute)
-    made = Pool.__init__
+    made = WorkerProcesses.__init__
     monkeypatch.setattr(
-        Pool,
+        WorkerProcesses,
         "__init__",
         lambda self, folder, threads, on: made(self, folder, threads, on, command),
     )
@@ -139,7 +139,7 @@ def test_a_worker_that_goes_on_without_a_word_leaves_no_run_open(tmp_path, monke
 
 def test_an_executor_that_forgets_a_run_leaves_none_open(tmp_path):
     class Forgetful(Executor):
-        workers, threads, on = 1, 1, On()
+        workers, threads, on = 1, 1, DeviceSettings()
 
         def __call__(self, tasks, folder):
             first, *_ = [t for bundle in tasks for t in bundle.tasks]
@@ -158,9 +158,9 @@ def test_a_message_that_never_ends_ends_the_worker(tmp_path, monkeypatch):
     endless = 'import sys\nprint(\'{"event": "ready"}\', flush=True)\n'
     endless += "while True: sys.stdout.write('x' * 65536)\n"
     command = (al.study.pool.sys.executable, "-c", endless)
-    made = Pool.__init__
+    made = WorkerProcesses.__init__
     monkeypatch.setattr(
-        Pool,
+        WorkerProcesses,
         "__init__",
         lambda self, folder, threads, on: made(self, folder, threads, on, command),
     )

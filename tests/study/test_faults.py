@@ -11,8 +11,8 @@ import allometry as al
 from allometry import Spec
 from allometry._core.errors import StorageError
 from allometry.runs.importers import load
-from allometry.study import Board, Journal, Study, Task, local, recipes
-from allometry.train import On, checkpoint
+from allometry.study import Journal, Study, Task, TensorBoardLogger, local, recipes
+from allometry.train import DeviceSettings, checkpoint
 from allometry.train.loop import Stopped
 from tests.study.fakes import FakeRun, SickRun, Tossed, _starts
 from tests.study.kin import kin
@@ -84,7 +84,7 @@ def test_told_to_leave_a_training_goes_on_from_its_checkpoint_and_its_log_is_who
     """Twice, with SIGTERM; what TensorBoard is shown of it is read back by our own importer."""
     asked = Study(TEXT, [recipes.transformer], [900], seeds=1, tokens=[8e4])
     undisturbed = asked.run(tmp_path / "whole", one()).frame()
-    board, events = Board(tmp_path / "board"), []
+    board, events = TensorBoardLogger(tmp_path / "board"), []
 
     def watch(event):
         board(event)
@@ -162,7 +162,7 @@ def test_deterministic_runs_do_not_depend_on_what_ran_before_them(tmp_path):
         frame = study(*specs).run(tmp_path / folder, local(1, 1, on)).frame()
         return dict(zip(frame["shape"], frame["loss"], strict=True))
 
-    on = On(deterministic=True)
+    on = DeviceSettings(deterministic=True)
     both, alone = losses("both", on, "a", "b"), losses("alone", on, "b")
     assert both["b"] == alone["b"]
     assert both["a"] != both["b"]

@@ -8,7 +8,7 @@ from allometry.models.gan import Generator
 from allometry.study import Study, recipes
 from allometry.study.recipes.gan import _cost, grow
 from allometry.study.recipes.imitated import measures, rows
-from allometry.study.request import Place
+from allometry.study.request import RunContext
 from allometry.targets import Images
 from allometry.targets.points import Points, ring
 from allometry.train.budget import count_parameters
@@ -17,7 +17,7 @@ from allometry.train.budget import count_parameters
 def place(folder):
     for part in ("weights", "samples"):
         (folder / part).mkdir()
-    return Place("key", folder, lambda _: None, lambda: False)
+    return RunContext("key", folder, lambda _: None, lambda: False)
 
 
 @pytest.fixture

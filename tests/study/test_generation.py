@@ -24,7 +24,7 @@ def test_a_family_is_grown_trained_saved_and_speaks_again(family, tmp_path):
     for part in ("weights", "checkpoints"):
         (tmp_path / part).mkdir()
     asked = request(family)
-    place = study.Place("k", tmp_path, lambda progress: None, lambda: False)
+    place = study.RunContext("k", tmp_path, lambda progress: None, lambda: False)
     try:
         outcome = asked(place)
     finally:
@@ -54,7 +54,7 @@ def test_sizes_come_within_a_fifth_of_what_is_asked(family, N):
 
 
 def test_stops_and_grammars_end_a_generation(tmp_path):
-    model = study.Saved(_counts(), TEXT.vocabulary, "ngram", "string", TEXT.unit)
+    model = study.SavedModel(_counts(), TEXT.vocabulary, "ngram", "string", TEXT.unit)
     going = study.Generation(model, "t", decode.plain, n=99, stop=[" "])
     assert "".join(piece.text for piece in going) == going.describe()["text"]
     assert going.describe()["text"].endswith(" ")
@@ -76,7 +76,7 @@ def test_bytes_are_shown_when_they_are_characters():
 
     text = Text.from_string("é€" * 300, vocabulary="bytes")
     model = AddConstant(4, 256, alpha=1e-6).fit(text.train)
-    saved = study.Saved(model, text.vocabulary, "ngram", "string", text.unit)
+    saved = study.SavedModel(model, text.vocabulary, "ngram", "string", text.unit)
     pieces = [p.text for p in study.Generation(saved, "é€", decode.greedy, n=10)]
     assert "".join(pieces) == "é€é€"
     assert set(pieces) == {"é", "€"}
@@ -99,5 +99,5 @@ def test_files_that_are_no_model_are_refused(tmp_path):
         study.load(tmp_path)
     with pytest.raises(InputError, match="at least one symbol"):
         study.Generation(
-            study.Saved(_counts(), TEXT.vocabulary, "", "", ""), "", decode.plain, n=1
+            study.SavedModel(_counts(), TEXT.vocabulary, "", "", ""), "", decode.plain, n=1
         )

@@ -11,7 +11,7 @@ from PIL import Image
 from allometry import InputError, Spec, targets
 from allometry.study import Study, local
 from allometry.study.run_keys import known
-from allometry.targets import Images, Sources, Table, Text
+from allometry.targets import Images, NumericTable, Sources, Text
 from tests.study.fakes import OnTarget
 
 WORDS = "she sells sea shells by the sea shore. " * 60
@@ -36,7 +36,7 @@ TARGETS = {
     "text": ("t.txt", lambda path: Text(path)),
     "several texts": ("t.txt", lambda path: Text(path, path)),
     "sources": ("t.txt", lambda path: Sources(path, str(path).replace("t.txt", "u.txt"))),
-    "table": ("t.csv", lambda path: Table(str(path))),
+    "table": ("t.csv", lambda path: NumericTable(str(path))),
     "array": ("t.npy", lambda path: Images.array(str(path))),
     "images": ("images", lambda path: Images.folder(str(path), size=4, grey=True)),
 }
@@ -99,14 +99,20 @@ def test_every_target_that_is_read_from_files_is_known_by_its_content():
                 assert make._located[0] == tuple(named), make
                 assert "fingerprint" in kinds
                 found.add(make)
-    assert found == {Text.from_paths, Sources.from_paths, Table, Images.array, Images.folder}
+    assert found == {
+        Text.from_paths,
+        Sources.from_paths,
+        NumericTable,
+        Images.array,
+        Images.folder,
+    }
 
 
 def test_options_count(tmp_path):
     write(tmp_path)
     assert Text(tmp_path / "t.txt").spec.key != Text(tmp_path / "t.txt", size=5).spec.key
     table = str(tmp_path / "t.csv")
-    assert Table(table).spec.key != Table(table, columns=["a"]).spec.key
+    assert NumericTable(table).spec.key != NumericTable(table, columns=["a"]).spec.key
     folder = str(tmp_path / "images")
     assert Images.folder(folder, size=4).spec.key != Images.folder(folder, size=5).spec.key
 
@@ -171,7 +177,7 @@ def test_keys_that_earlier_versions_wrote(tmp_path):
     spec = Spec(Text.from_paths, paths=["/data/t.txt"], vocabulary="bytes", fingerprint="f" * 64)
     assert spec.former() == "bd135d8a987da673"
     assert spec.former({"paths": ["/elsewhere/t.txt"]}) == "dd944715fa60c53a"
-    table = Spec(Table, path="/data/t.csv", columns=["a"], fingerprint="f" * 64)
+    table = Spec(NumericTable, path="/data/t.csv", columns=["a"], fingerprint="f" * 64)
     assert table.former() == "aaf644e53cd4a9ec"
     run = Spec(OnTarget, target=table, seed=3)
     assert run.former() == "360bf2470f85b7f5"

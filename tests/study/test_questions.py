@@ -11,7 +11,7 @@ from allometry import report
 from allometry._core.errors import InputError
 from allometry.cli.study_json import plain
 from allometry.report.sections import degrees, questions
-from allometry.study import Place, Study, jobs, local
+from allometry.study import RunContext, Study, jobs, local
 from allometry.study.recipes.chebyshev import chebyshevs, solve_chebyshev
 from allometry.study.recipes.polynomial_learning import TEACHERS, learners, teacher_epsilon_rank
 from allometry.study.recipes.polynomial_stacks import SMALL, STACKS
@@ -91,7 +91,8 @@ def test_a_second_call_has_nothing_left_to_do(degree):
 def rows(specs, folder):
     """What these runs leave in a journal, carried out in this process."""
     made = [
-        spec()(Place(spec.key, folder, lambda progress: None, lambda: False)) for spec in specs
+        spec()(RunContext(spec.key, folder, lambda progress: None, lambda: False))
+        for spec in specs
     ]
     return pd.DataFrame([outcome.columns for outcome in made])
 

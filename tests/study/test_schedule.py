@@ -19,7 +19,7 @@ import allometry as al
 from allometry import InputError, Spec
 from allometry.study import (
     Bundle,
-    How,
+    ExecutionOptions,
     Runs,
     Schedule,
     Study,
@@ -31,8 +31,14 @@ from allometry.study.schedule import cost_model, job_timing, packing, timing_wor
 from allometry.study.schedule import timing as probing
 from allometry.study.schedule.budget import flops, seconds_of, within
 from allometry.study.schedule.packing import bundles, choose, one_step, span, stepping
-from allometry.study.schedule.timing import Compiled, Price, Ways, Whole, probe
-from allometry.train import On, branch_step, next_token
+from allometry.study.schedule.timing import (
+    CompiledStepTime,
+    JobTime,
+    StepTime,
+    TimingOptions,
+    probe,
+)
+from allometry.train import DeviceSettings, branch_step, next_token
 from allometry.train.loop import Progress, Stopped
 from allometry.train.lr_schedule import log_spaced
 from allometry.train.packed import adamw
@@ -48,12 +54,14 @@ def study(**changes):
 
 def packed(tasks, size=4):
     """All of them in one bundle."""
-    return Schedule((Bundle("together", tuple(tasks), How(size=min(size, len(tasks)))),), 1, 1.0)
+    return Schedule(
+        (Bundle("together", tuple(tasks), ExecutionOptions(size=min(size, len(tasks)))),), 1, 1.0
+    )
 
 
 @given(st.lists(st.lists(st.integers(2, 60), min_size=1, max_size=4), min_size=1, max_size=5))
 def test_stepping_counts_every_row_of_every_step(lengths):
-    price = Price(1.0, {2: 2.0, 9: 9.0}, 0.0)  # a row costs a second, packed or not
+    price = StepTime(1.0, {2: 2.0, 9: 9.0}, 0.0)  # a row costs a second, packed or not
     rows = 0
     for unit in lengths:
         if len(unit) == 1:
@@ -66,7 +74,7 @@ def test_stepping_counts_every_row_of_every_step(lengths):
 
 
 def test_a_packed_step_lies_between_those_that_were_tried():
-    price = Price(1.0, {2: 1.2, 4: 1.6, 8: 2.8}, 0.0)
+    price = StepTime(1.0, {2: 1.2, 4: 1.6, 8: 2.8}, 0.0)
     seconds = [one_step(m, price, packed=True) for m in range(1, 9)]
     assert seconds == pytest.approx([1.0, 1.2, 1.4, 1.6, 1.9, 2.2, 2.5, 2.8])
     assert one_step(3, price, packed=False) == 3.0
@@ -89,7 +97,7 @@ def choices(monkeypatch, price, workers=2, **changes):
 
 @pytest.mark.parametrize("gain", [0.3, 1.0])
 def test_what_is_cheaper_packed_is_packed_and_every_run_is_there_once(monkeypatch, gain):
-    price = Price(0.01, {2: 2 * 0.01 * gain, 4: 4 * 0.01 * gain}, 0.0, 0.0)
+    price = StepTime(0.01, {2: 2 * 0.01 * gain, 4: 4 * 0.01 * gain}, 0.0, 0.0)
     made, specs = choices(monkeypatch, price, ladder=[900, 2000, 5000])
     keys = [task.key for bundle in made for task in bundle.tasks]
     assert sorted(keys) == sorted(spec.key for spec in specs)
@@ -100,15 +108,15 @@ def test_what_is_cheaper_packed_is_packed_and_every_run_is_there_once(monkeypatc
 
 def test_no_worker_is_left_without_work(monkeypatch):
     """Eight seeds packed as one are least work, and take twice as long as four on each core."""
-    price = Price(0.01, {2: 0.013, 4: 0.019, 8: 0.031}, 0.0, 0.0)
+    price = StepTime(0.01, {2: 0.013, 4: 0.019, 8: 0.031}, 0.0, 0.0)
     made, _ = choices(monkeypatch, price, seeds=8, tokens=[1.6e4])
     assert [len(bundle.tasks) for bundle in made] == [4, 4]
 
 
 def test_long_bundles_are_compiled_where_trying_says_so(monkeypatch):
-    answers = iter([Compiled(1.0, 0.7, 10.0), Compiled(1.0, 0.7, 1e4)])
+    answers = iter([CompiledStepTime(1.0, 0.7, 10.0), CompiledStepTime(1.0, 0.7, 1e4)])
     monkeypatch.setattr(packing, "probe_compiled", lambda packs, *_: [next(answers)] * len(packs))
-    price = Price(200.0, {}, 0.0, 0.0)
+    price = StepTime(200.0, {}, 0.0, 0.0)
     first, _ = choices(monkeypatch, price)
     second, _ = choices(monkeypatch, price)
     assert all(b.how.compiled and b.name != b.tasks[0].key for b in first)
@@ -121,7 +129,7 @@ def test_one_training_takes_all_threads_unless_other_runs_would_wait_for_them(
     monkeypatch, counted
 ):
     """Twice as quick on two threads, which then nobody else has."""
-    prices = {1: Price(0.02, {}, 0.0, 0.0), 2: Price(0.01, {}, 0.0, 0.0)}
+    prices = {1: StepTime(0.02, {}, 0.0, 0.0), 2: StepTime(0.01, {}, 0.0, 0.0)}
     monkeypatch.setattr(
         packing, "probe", lambda shapes, ways, *_: [prices[ways.threads]] * len(shapes)
     )
@@ -183,15 +191,15 @@ def test_what_tells_nothing_is_given_up_and_the_others_are_tried(monkeypatch):
     monkeypatch.setattr(probing, "WORTH", 0.0)
     names = ("quick", "long", "late")
     shapes = [[Spec(Deaf, name=n, seconds=300.0 * (n == "long"))] for n in names]
-    quick, long, late = probe(shapes, Ways(workers=1, threads=1), seconds=100.0)
-    assert isinstance(quick, Whole)
+    quick, long, late = probe(shapes, TimingOptions(workers=1, threads=1), seconds=100.0)
+    assert isinstance(quick, JobTime)
     assert long is None
-    assert isinstance(late, Whole)
+    assert isinstance(late, JobTime)
 
 
 def test_trying_ends_when_its_time_is_up():
     started = time.monotonic()
-    (found,) = probe([[Spec(Deaf, name="long", seconds=300.0)]], Ways(2, 1), seconds=1.0)
+    (found,) = probe([[Spec(Deaf, name="long", seconds=300.0)]], TimingOptions(2, 1), seconds=1.0)
     assert found is None
     assert time.monotonic() - started < 20.0
 
@@ -209,7 +217,7 @@ def test_runs_that_are_no_trainings_are_priced_by_trying_two(monkeypatch):
     tasks = [Task(Spec(Stepping, name=f"{work}"), work) for work in (10.0, 40.0, 160.0)]
     off = {"10.0": 30.0, "160.0": 1920.0}
     monkeypatch.setattr(
-        packing, "probe", lambda shapes, *_: [Whole(off[spec().name]) for (spec,) in shapes]
+        packing, "probe", lambda shapes, *_: [JobTime(off[spec().name]) for (spec,) in shapes]
     )
     made = choose(tasks, workers=1, threads=1)
     assert {b.tasks[0].key: b.work for b in made} == pytest.approx(
@@ -239,9 +247,9 @@ def test_a_probe_says_how_long_things_take(monkeypatch):
     monkeypatch.setattr(probing, "PATIENCE", 60.0)
     specs = study().specs()
     count = Study(TEXT, [recipes.ngram], ladder=[1], seeds=1).specs()[2]
-    price, counted = probe([specs, [count]], Ways(workers=1, threads=1), seconds=100.0)
-    assert isinstance(price, Price)
-    assert isinstance(counted, Whole)
+    price, counted = probe([specs, [count]], TimingOptions(workers=1, threads=1), seconds=100.0)
+    assert isinstance(price, StepTime)
+    assert isinstance(counted, JobTime)
     assert 0.0 < counted.seconds < 30.0
     assert 1e-4 < price.step < 1.0
     assert set(price.packed) == {2, 4}
@@ -274,7 +282,7 @@ def test_a_probe_computes_in_the_precision_of_the_runs(monkeypatch, precision):
 def test_the_journal_says_in_which_precision_a_run_was_trained(tmp_path, together):
     # Two runs where they are packed, which takes two; steps in bfloat16 are slow at this size.
     asked = study(seeds=1 + together, tokens=[4e3])
-    place = local(workers=1, threads=1, on=On("cpu", "bfloat16"))
+    place = local(workers=1, threads=1, on=DeviceSettings("cpu", "bfloat16"))
     how = packed(asked.tasks(tmp_path)) if together else None
     frame = asked.run(tmp_path, place, schedule=how).frame()
     assert set(frame["status"]) == {"done"}
@@ -286,7 +294,7 @@ def test_a_schedule_tries_the_precision_it_is_asked_for(monkeypatch):
 
     def probe(shapes, ways, *_):
         seen.append(ways.precision)
-        return [Price(0.01, {}, 0.0, 0.0)] * len(shapes)
+        return [StepTime(0.01, {}, 0.0, 0.0)] * len(shapes)
 
     monkeypatch.setattr(packing, "probe", probe)
     study().schedule("/nonexistent", workers=2, threads=1, precision="auto")
@@ -333,7 +341,7 @@ def test_a_packed_study_has_the_journal_of_a_plain_one_and_resumes_in_the_same_d
 def test_a_schedule_stays_with_its_folder(tmp_path):
     tasks = study().tasks(tmp_path)
     packed(tasks[:3]).save(tmp_path)
-    Schedule((Bundle("late", tuple(tasks[2:3]), How()),), 1, 1.0).save(tmp_path)
+    Schedule((Bundle("late", tuple(tasks[2:3]), ExecutionOptions()),), 1, 1.0).save(tmp_path)
     found = bundles(tasks, tmp_path)
     assert [len(b.tasks) for b in found] == [3, 1]
     assert found[0].how.size == 3
@@ -341,7 +349,7 @@ def test_a_schedule_stays_with_its_folder(tmp_path):
 
 def test_threads_are_never_more_than_the_slots(tmp_path):
     specs = [Spec(FakeRun, name=f"r{i}", seconds=0.2) for i in range(4)]
-    made = [Bundle(s.key, (Task(s, 1.0),), How(threads=2)) for s in specs]
+    made = [Bundle(s.key, (Task(s, 1.0),), ExecutionOptions(threads=2)) for s in specs]
     running = most = 0
     for event in local(workers=2, threads=1)(made, tmp_path):
         running += {"started": 1, "done": -1}.get(event.kind, 0)
@@ -375,7 +383,7 @@ def test_a_trunk_is_one_unit_of_a_schedule(monkeypatch):
     asked = Study(
         TEXT, [recipes.cooled(recipes.transformer)], [900], seeds=2, tokens=[4e3, 8e3, 1.6e4]
     )
-    price = Price(1.0, {2: 2.0, 4: 4.0}, 0.0, 0.0)
+    price = StepTime(1.0, {2: 2.0, 4: 4.0}, 0.0, 0.0)
     monkeypatch.setattr(packing, "probe", lambda shapes, *_: [price] * len(shapes))
     made = choose([Task(s, 1.0) for s in asked.specs()], workers=2, threads=1)
     assert [len(bundle.tasks) for bundle in made] == [3, 3]

@@ -10,15 +10,15 @@ from allometry.study import jobs, recipes
 from allometry.study.recipes.domains import Domains
 from allometry.study.recipes.pretraining_tasks import TASKS
 from allometry.study.recipes.transduction import answered, score, writer
-from allometry.study.request import Place
+from allometry.study.request import RunContext
 from allometry.targets import Sources, Symbols, Text, Transduction
-from allometry.train import Crowd
+from allometry.train import BatchedTrainer
 
 
 def carried_out(spec, folder):
     for part in ("checkpoints", "weights"):
         (folder / part).mkdir(exist_ok=True)
-    return spec()(Place(spec.key, folder, lambda _: None, lambda: False))
+    return spec()(RunContext(spec.key, folder, lambda _: None, lambda: False))
 
 
 def small_domains():
@@ -105,7 +105,7 @@ def test_members_of_a_pack_end_where_they_end_alone(kind):
         job = Transduction("sorting", size=5, length=5)
         specs = recipes.transduction(job, [2e3], tokens=[1_500], seeds=2, kind=kind)
     runs = [spec() for spec in specs]
-    ends = {e.name: e.trained for e in Crowd({str(r.seed): r.training() for r in runs})()}
+    ends = {e.name: e.trained for e in BatchedTrainer({str(r.seed): r.training() for r in runs})()}
     for run in runs:
         alone = run.training().alone()
         # Single precision: sums are taken in another order.

@@ -14,12 +14,12 @@ from torch import nn, optim
 from allometry._core.files import inside, make_folder, replacing
 from allometry._core.spec import Spec
 from allometry.study import Bundle, Event, Executor, Study, Task
-from allometry.study.execute.crew import Crew, Member, order
+from allometry.study.execute.crew import Workers, WorkerState, order
 from allometry.study.execute.driver import drive
 from allometry.study.execute.executors import longest_first
 from allometry.study.execute.worker import Worker
-from allometry.study.request import Outcome, Place, Request
-from allometry.train import On, checkpoint
+from allometry.study.request import Outcome, Request, RunContext
+from allometry.train import DeviceSettings, checkpoint
 from allometry.train.budget import Budget
 
 STEPS = 2
@@ -44,7 +44,7 @@ class StubRun(Request):
     def work(self) -> float:
         return 1.0
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         begun.append(place.key)
         torch.manual_seed(self.number)
         model = nn.Linear(2, 1)
@@ -71,16 +71,16 @@ class StubRun(Request):
         return Outcome(columns, curve, f"sample of {self.number}")
 
 
-class _Crew(Crew):
+class _Crew(Workers):
     """One worker, in this very process."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(1, On("cpu"))
+        super().__init__(1, DeviceSettings("cpu"))
         self.folder, self.messages = folder, []
         self.worker = Worker(lambda line: self.messages.append((0, json.loads(line))))
 
     def start(self, index: int) -> None:
-        self.members[index] = Member()
+        self.members[index] = WorkerState()
         self.messages.append((index, {"event": "ready"}))
 
     def give(self, index: int, bundle: Bundle) -> None:
@@ -106,7 +106,7 @@ class Here(Executor):
     """Carries runs out in this process, one after another."""
 
     workers = threads = 1
-    on = On("cpu")
+    on = DeviceSettings("cpu")
 
     def __call__(self, tasks: Iterable[Task | Bundle], folder: Path) -> Iterator[Event]:
         yield from drive(_Crew(folder), longest_first(tasks), 1)

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from allometry import InputError
-from allometry.targets import Images, Table
+from allometry.targets import Images, NumericTable
 
 
 def _junk(path):
@@ -60,7 +60,7 @@ def test_a_table_is_standardised_by_its_training_rows(tmp_path):
     x = rng.normal([5, -2], [3, 0.1], size=(1000, 2))
     lines = ["a,b,name", *(f"{a},{b},z" for a, b in x), "1,,z"]
     (tmp_path / "t.csv").write_text("\n".join(lines))
-    table = Table(str(tmp_path / "t.csv"))
+    table = NumericTable(str(tmp_path / "t.csv"))
     assert table.columns == ["a", "b"]
     assert table.dropped == 1
     torch.testing.assert_close(table.train.mean(0), torch.zeros(2), atol=1e-9, rtol=0)
@@ -93,6 +93,6 @@ def test_table_mistakes_are_told(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n" + "1,x\n" * 40)
     with pytest.raises(InputError, match="vary"):
-        Table(str(path))
+        NumericTable(str(path))
     with pytest.raises(InputError, match="numeric columns"):
-        Table(str(path), columns=["b"])
+        NumericTable(str(path), columns=["b"])

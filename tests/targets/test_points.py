@@ -11,7 +11,7 @@ from scipy import stats
 from sklearn.datasets import make_moons
 
 from allometry._core.errors import InputError
-from allometry.targets import Table, points
+from allometry.targets import NumericTable, points
 
 PLANE = [
     points.TwoMoons(0.15),
@@ -179,9 +179,9 @@ def _csv(tmp_path, text):
 def test_a_table_with_decimal_commas_is_that_with_points(tmp_path):
     rng = np.random.default_rng(0)
     rows = [f"{x:.4f};{y:.2f};a, b" for x, y in rng.normal(size=(40, 2))]
-    plain = Table(_csv(tmp_path, "x;y;note\n" + "\n".join(rows)))
+    plain = NumericTable(_csv(tmp_path, "x;y;note\n" + "\n".join(rows)))
     commas = "x;y;note\n" + "\n".join(rows).replace(".", ",")
-    table = Table(_csv(tmp_path, commas))
+    table = NumericTable(_csv(tmp_path, commas))
     assert table.columns == ["x", "y"]
     assert torch.equal(table.train, plain.train)
     assert "decimal points" in table.notes[0]
@@ -200,4 +200,4 @@ def test_a_table_with_decimal_commas_is_that_with_points(tmp_path):
 )
 def test_tables_that_are_refused(tmp_path, text, words):
     with pytest.raises(InputError, match=words):
-        Table(_csv(tmp_path, text))
+        NumericTable(_csv(tmp_path, text))

@@ -17,8 +17,8 @@ from allometry import models
 from allometry._core.errors import InputError
 from allometry.targets import Text
 from allometry.train import (
-    Crowd,
-    On,
+    BatchedTrainer,
+    DeviceSettings,
     Training,
     adamw,
     branch_step,
@@ -66,7 +66,7 @@ def test_members_of_several_seeds_lengths_and_rates_end_as_they_do_alone(size):
         {"seed": 2, "lr": 0.003},
         {"seed": 0, "steps": 9},
     ]
-    found = ends(Crowd({str(i): training(**a) for i, a in enumerate(asked)}, size=size))
+    found = ends(BatchedTrainer({str(i): training(**a) for i, a in enumerate(asked)}, size=size))
     for i, arguments in enumerate(asked):
         alone = training(**arguments)
         trained = alone.alone()
@@ -83,7 +83,7 @@ def test_float32_curves_agree_to_1e_4_over_200_steps():
     torch.set_default_dtype(torch.float32)
     try:
         asked = [{"seed": s, "steps": 200, "lr": lr} for s, lr in enumerate([0.01, 0.003])]
-        found = ends(Crowd({str(i): training(**a) for i, a in enumerate(asked)}))
+        found = ends(BatchedTrainer({str(i): training(**a) for i, a in enumerate(asked)}))
         for i, arguments in enumerate(asked):
             same(found[str(i)].trained.curve, training(**arguments).alone().curve, rel=1e-4)
     finally:
@@ -96,12 +96,12 @@ def test_reduced_precision_is_that_of_a_training_alone(size):
     torch.set_default_dtype(torch.float32)
     try:
         asked = [{"seed": s, "lr": lr} for s, lr in enumerate([0.01, 0.003])]
-        crowd = Crowd(
+        crowd = BatchedTrainer(
             {str(i): training(**a) for i, a in enumerate(asked)}, size=size, precision="bfloat16"
         )
         found = ends(crowd)
         for i, arguments in enumerate(asked):
-            reduced = training(**arguments).alone(on=On("cpu", "bfloat16")).curve
+            reduced = training(**arguments).alone(on=DeviceSettings("cpu", "bfloat16")).curve
             exact = training(**arguments).alone().curve
             mine = np.array(found[str(i)].trained.curve.loss)
             assert np.abs(mine / reduced.loss - 1).max() < 0.005
@@ -116,17 +116,17 @@ def test_the_precision_that_was_found_quicker_is_kept_when_resumed(tmp_path, mon
     torch.set_default_dtype(torch.float32)
     try:
         monkeypatch.setattr(packed_adamw, "best_precision", lambda *_: "bfloat16")
-        undisturbed = ends(Crowd({"a": training()}, precision="auto"))
+        undisturbed = ends(BatchedTrainer({"a": training()}, precision="auto"))
         seen, path = [], tmp_path / "c.safetensors"
         with pytest.raises(Stopped):
             ends(
-                Crowd({"a": training()}, precision="auto"),
+                BatchedTrainer({"a": training()}, precision="auto"),
                 save_to=path,
                 watch=lambda *told: seen.append(told),
                 stop=lambda: len(seen) == 9,
             )
         monkeypatch.setattr(packed_adamw, "best_precision", lambda *_: "float32")
-        resumed = ends(Crowd({"a": training()}, precision="auto"), save_to=path)
+        resumed = ends(BatchedTrainer({"a": training()}, precision="auto"), save_to=path)
         assert resumed["a"].trained.curve == undisturbed["a"].trained.curve
     finally:
         torch.set_default_dtype(torch.float64)
@@ -134,7 +134,7 @@ def test_the_precision_that_was_found_quicker_is_kept_when_resumed(tmp_path, mon
 
 def test_a_precision_that_needs_scaled_gradients_is_refused():
     with pytest.raises(InputError, match="precision must be one of float32, bfloat16, auto"):
-        Crowd({"a": training()}, precision="float16")
+        BatchedTrainer({"a": training()}, precision="float16")
 
 
 @pytest.mark.parametrize("size", [1, 8])
@@ -152,7 +152,7 @@ def test_one_trunk_gives_what_separate_trainings_give(size):
         k: dataclasses.replace(t, batch=functools.partial(counted, batch=t.batch))
         for k, t in made.items()
     }
-    found = ends(Crowd(made, trunks=dict.fromkeys(asked, "t"), size=size))
+    found = ends(BatchedTrainer(made, trunks=dict.fromkeys(asked, "t"), size=size))
     for name, arguments in asked.items():
         same(found[name].trained.curve, training(**arguments).alone().curve)
     # A trunk of 32 steps and cool-downs of 2, 4 and 8 in place of 70 steps.
@@ -168,7 +168,7 @@ def test_stopped_anywhere_and_resumed_it_ends_in_the_same_digits(tmp_path, stop_
             n: training(steps=lengths[n], seed=seeds.get(n, 0), decay="wsd", warmup=3)
             for n in names
         }
-        return Crowd(made, trunks={n: "d" if n == "d" else "t" for n in names})
+        return BatchedTrainer(made, trunks={n: "d" if n == "d" else "t" for n in names})
 
     whole = ends(crowd("abcd"))
     path, told, done = tmp_path / "c.safetensors", [], {}
@@ -191,7 +191,7 @@ def test_a_member_that_diverges_leaves_the_others_alone():
     bad = training(seed=1)
     with torch.no_grad():
         next(iter(bad.model.parameters())).fill_(math.inf)
-    found = ends(Crowd({"good": training(), "bad": bad}))
+    found = ends(BatchedTrainer({"good": training(), "bad": bad}))
     assert "at step 1 of 40" in str(found["bad"].error)
     assert found["bad"].trained is None
     same(found["good"].trained.curve, training().alone().curve)
@@ -201,7 +201,7 @@ def test_a_judge_sends_members_away():
     def judge(step, curves):
         return ["slow"] if step >= 5 and "slow" in curves else []
 
-    found = ends(Crowd({"slow": training(lr=1e-5), "quick": training()}), judge=judge)
+    found = ends(BatchedTrainer({"slow": training(lr=1e-5), "quick": training()}), judge=judge)
     assert found["slow"].trained.curve.step[-1] < 40
     assert found["quick"].trained.curve.step[-1] == 40
 
@@ -228,4 +228,4 @@ def test_a_compiled_crowd_ends_where_an_eager_one_does():
 
 def test_nobody_is_refused():
     with pytest.raises(InputError, match="at least one"):
-        Crowd({})
+        BatchedTrainer({})

@@ -13,17 +13,17 @@ import torch
 from allometry import InputError
 from allometry.study.recipes.text_run import text_training
 from allometry.targets import Text
-from allometry.train import On, adamw, checkpoint, device
+from allometry.train import DeviceSettings, adamw, checkpoint, device
 from allometry.train.loop import Stopped, descend
 from tests.train.test_loop import TEXT, run, small
 
 
 def test_the_best_device_is_the_one_there_is():
-    assert On().resolved().device == device.best_device()
+    assert DeviceSettings().resolved().device == device.best_device()
     if not torch.cuda.is_available() and not torch.backends.mps.is_available():
-        assert On().resolved().device == "cpu"
+        assert DeviceSettings().resolved().device == "cpu"
         with pytest.raises(InputError, match="device must be auto or one of cpu; got 'cuda'"):
-            On("cuda").resolved()
+            DeviceSettings("cuda").resolved()
 
 
 def test_cards_are_shared_out(monkeypatch):
@@ -35,7 +35,7 @@ def test_cards_are_shared_out(monkeypatch):
 @pytest.mark.parametrize("arguments", [{"device": "abacus"}, {"precision": "float8"}])
 def test_what_is_unknown_is_refused(arguments):
     with pytest.raises(InputError, match="must be one of"):
-        On(**arguments)
+        DeviceSettings(**arguments)
 
 
 @pytest.mark.parametrize(("reduced", "expected"), [(0.001, "bfloat16"), (0.009, "float32")])
@@ -48,7 +48,7 @@ def test_precision_is_reduced_only_where_trying_shows_a_gain(monkeypatch, reduce
         now[0] += reduced if torch.is_autocast_enabled("cpu") else 0.01
         return weight.sum()
 
-    assert device.best_precision(step, On("cpu", "auto")) == expected
+    assert device.best_precision(step, DeviceSettings("cpu", "auto")) == expected
 
 
 def test_a_small_transformer_stays_at_float32_and_a_resumed_one_at_what_it_began_with(
@@ -61,13 +61,16 @@ def test_a_small_transformer_stays_at_float32_and_a_resumed_one_at_what_it_began
     path, seen = tmp_path / "c.safetensors", []
     with pytest.raises(Stopped):
         training.alone(
-            save_to=path, watch=seen.append, stop=lambda: len(seen) == 3, on=On("cpu", "auto")
+            save_to=path,
+            watch=seen.append,
+            stop=lambda: len(seen) == 3,
+            on=DeviceSettings("cpu", "auto"),
         )
     assert checkpoint.newest(path)[1]["precision"] == "float32"
     again = text_training(Asked(), *model_and_optimiser())
     plain = text_training(Asked(), *model_and_optimiser()).alone()
     with monkeypatched("best_precision"):
-        resumed = again.alone(save_to=path, on=On("cpu", "auto"))
+        resumed = again.alone(save_to=path, on=DeviceSettings("cpu", "auto"))
     assert resumed.curve == plain.curve
 
 
@@ -94,17 +97,17 @@ def model_and_optimiser():
 
 
 def test_deterministic_trainings_do_not_try():
-    assert On("cpu", "auto", deterministic=True).resolved().precision == "float32"
+    assert DeviceSettings("cpu", "auto", deterministic=True).resolved().precision == "float32"
 
 
 @pytest.mark.parametrize(
     ("on", "precision"),
     [
-        (On(), "float32"),
-        (On(precision="bfloat16"), "bfloat16"),
-        (On(precision="auto"), "auto"),
-        (On(precision="auto", deterministic=True), "float32"),
-        (On(precision="float16"), "float32"),
+        (DeviceSettings(), "float32"),
+        (DeviceSettings(precision="bfloat16"), "bfloat16"),
+        (DeviceSettings(precision="auto"), "auto"),
+        (DeviceSettings(precision="auto", deterministic=True), "float32"),
+        (DeviceSettings(precision="float16"), "float32"),
     ],
 )
 def test_packs_have_no_scaler_and_repeat_themselves_where_asked(on, precision):
@@ -130,7 +133,7 @@ def learnt(precision):
 
         return Estimate((model(x) - y).square().mean().item())
 
-    on = On("cpu", precision)
+    on = DeviceSettings("cpu", precision)
     trained = descend(model, optimiser, objective, measure, steps=60, seen=64, on=on)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     return trained.loss.value, set(seen)
@@ -161,7 +164,9 @@ def test_a_scale_that_overflows_skips_a_step_and_is_no_divergence():
 
         return Estimate(0.0)
 
-    descend(model, optimiser, objective, measure, steps=30, seen=2, on=On("cpu", "float16"))
+    descend(
+        model, optimiser, objective, measure, steps=30, seen=2, on=DeviceSettings("cpu", "float16")
+    )
     assert torch.equal(seen[1], before)  # 65536 x 100 is beyond float16: skipped
     assert not torch.equal(model.weight, before)
     assert math.isfinite(model.weight.detach().sum())
@@ -172,15 +177,15 @@ def drawn():
 
 
 def test_deterministic_runs_draw_the_same_and_use_only_kernels_that_repeat():
-    with On(deterministic=True).repeatable(7):
+    with DeviceSettings(deterministic=True).repeatable(7):
         first = drawn()
         assert torch.are_deterministic_algorithms_enabled()
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"]
     assert not torch.are_deterministic_algorithms_enabled()
     drawn()
-    with On(deterministic=True).repeatable(7):
+    with DeviceSettings(deterministic=True).repeatable(7):
         assert drawn() == first
-    with On().repeatable(7):
+    with DeviceSettings().repeatable(7):
         assert drawn() != first
 
 
@@ -188,7 +193,7 @@ def test_two_deterministic_trainings_end_in_the_same_bits():
     ends = []
     for _ in range(2):
         drawn()  # whatever came before
-        with On(deterministic=True).repeatable(3):
+        with DeviceSettings(deterministic=True).repeatable(3):
             model = small()
             run(model, steps=10)
             ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))

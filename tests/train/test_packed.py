@@ -10,7 +10,7 @@ from torch.nn import functional
 from allometry._core.errors import InputError
 from allometry.models import CausalConvolution, Transformer
 from allometry.train.objectives import next_token
-from allometry.train.packed.stack import Packed, together
+from allometry.train.packed.stack import StackedModels, together
 
 M, STEPS = 3, 200
 RATES = [1e-2, 3e-3, 1e-3]
@@ -31,7 +31,7 @@ def alone(model, rate, objective, batches, clip):
 
 
 def packed_curves(models, objective, batches, clip):
-    pack = Packed(models)
+    pack = StackedModels(models)
     optimiser = pack.optimiser(optim.AdamW, lr=RATES, weight_decay=0.1)
     curves = []
     for batch in batches:
@@ -101,13 +101,13 @@ def test_a_packed_member_equals_the_same_model_alone(name):
 
 
 def test_equal_rates_take_one_kernel_for_all():
-    pack = Packed([mlp() for _ in range(M)])
+    pack = StackedModels([mlp() for _ in range(M)])
     assert len(pack.optimiser(lr=1e-3).rows) == 1
     assert len(pack.optimiser(lr=RATES).rows) == M
 
 
 def test_buffers_of_members_stay_apart():
-    pack = Packed([nn.BatchNorm1d(2) for _ in range(2)])
+    pack = StackedModels([nn.BatchNorm1d(2) for _ in range(2)])
     x = torch.randn(2, 50, 2)
     x[1] += 10
     pack(x)
@@ -115,7 +115,10 @@ def test_buffers_of_members_stay_apart():
 
 
 def test_two_packs_play_with_parameters_that_are_not_their_own():
-    a, b = Packed([nn.Linear(2, 3) for _ in range(M)]), Packed([nn.Linear(3, 1) for _ in range(M)])
+    a, b = (
+        StackedModels([nn.Linear(2, 3) for _ in range(M)]),
+        StackedModels([nn.Linear(3, 1) for _ in range(M)]),
+    )
     x = torch.randn(M, 5, 2)
     other = (b.flat * 2).detach()
     both = together(lambda f, g, z: g(f(z)), [a, (b, other)], x)
@@ -124,7 +127,10 @@ def test_two_packs_play_with_parameters_that_are_not_their_own():
 
 def test_gradients_go_through_a_step_of_the_other():
     """d/da of L(b - eta dL/db): the second-order term that unrolling needs."""
-    a, b = Packed([nn.Linear(1, 1) for _ in range(M)]), Packed([nn.Linear(1, 1) for _ in range(M)])
+    a, b = (
+        StackedModels([nn.Linear(1, 1) for _ in range(M)]),
+        StackedModels([nn.Linear(1, 1) for _ in range(M)]),
+    )
     x = torch.randn(M, 6, 1)
 
     def cost(f, g, z):
@@ -147,17 +153,17 @@ def test_gradients_go_through_a_step_of_the_other():
 
 def test_members_of_different_shapes_are_refused():
     with pytest.raises(InputError, match="all have one shape"):
-        Packed([nn.Linear(2, 1), nn.Linear(3, 1)])
+        StackedModels([nn.Linear(2, 1), nn.Linear(3, 1)])
     with pytest.raises(InputError, match="at least one member"):
-        Packed([])
+        StackedModels([])
     with pytest.raises(InputError, match="one rate for each of the 2"):
-        Packed([nn.Linear(2, 1)] * 2).optimiser(lr=[1e-3])
+        StackedModels([nn.Linear(2, 1)] * 2).optimiser(lr=[1e-3])
 
 
 def test_wide_transformers_are_packed_without_a_loop():
     """Wider than what is worked feature by feature: attention takes another way there."""
     models = [Transformer(11, 32, 1, 2, 12).float() for _ in range(2)]
     batch = torch.randint(11, (2, 4, 13), generator=torch.Generator().manual_seed(0))
-    losses = Packed(copy.deepcopy(models)).map(next_token, batch)
+    losses = StackedModels(copy.deepcopy(models)).map(next_token, batch)
     expected = torch.stack([next_token(m, b) for m, b in zip(models, batch, strict=True)])
     torch.testing.assert_close(losses, expected)

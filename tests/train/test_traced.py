@@ -8,12 +8,12 @@ from allometry import InputError
 from allometry.models import autoencoders as ae
 from allometry.models import flows
 from allometry.train import objectives
-from allometry.train.packed.stack import Packed
-from allometry.train.packed.trace import Traced
+from allometry.train.packed.stack import StackedModels
+from allometry.train.packed.trace import TracedStep
 
 
 def seeded(make):
-    return Packed([make(torch.Generator().manual_seed(s)) for s in range(3)])
+    return StackedModels([make(torch.Generator().manual_seed(s)) for s in range(3)])
 
 
 def autoencoder(rng):
@@ -37,7 +37,7 @@ def test_traced_steps_are_packed_steps(name):
     rng = torch.Generator().manual_seed(9)
     noise = [torch.randn(3, 16, 2, generator=rng)] if kind == "elbo" else []
     x = torch.randn(3, 16, 2, generator=rng)
-    traced = Traced(one, loss, x, *noise)
+    traced = TracedStep(one, loss, x, *noise)
     steppers = [pack.optimiser(optim.Adam, lr=[0.01, 0.02, 0.03]) for pack in (one, two)]
     for _ in range(5):
         x = torch.randn(3, 16, 2, generator=rng)
@@ -52,7 +52,7 @@ def test_traced_steps_are_packed_steps(name):
 def test_cleaning_merges_products_with_their_biases():
     pack = seeded(lambda rng: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)))
     x = torch.randn(3, 5, 3)
-    traced = Traced(pack, lambda model, x: model(x).square().mean(), x)
+    traced = TracedStep(pack, lambda model, x: model(x).square().mean(), x)
     used = [str(node.target) for node in traced._run.graph.nodes]
     assert used.count("aten.baddbmm.default") == 2
     assert "aten.detach.default" not in used
@@ -62,14 +62,14 @@ def test_what_writes_into_buffers_is_told_from_what_writes_into_its_own():
     """Running means are written into what is given; a flow's sums into what was just made."""
     x = torch.randn(3, 5, 2)
     norm = seeded(lambda rng: nn.BatchNorm1d(2))
-    assert Traced(norm, lambda model, x: model(x).square().mean(), x).changes
+    assert TracedStep(norm, lambda model, x: model(x).square().mean(), x).changes
     flow = seeded(CASES["affine"][0])
-    assert not Traced(flow, objectives.negative_log_likelihood, x).changes
+    assert not TracedStep(flow, objectives.negative_log_likelihood, x).changes
 
 
 def test_other_shapes_are_refused():
     pack = seeded(lambda rng: nn.Linear(2, 1))
-    traced = Traced(pack, lambda model, x: model(x).square().mean(), torch.randn(3, 5, 2))
+    traced = TracedStep(pack, lambda model, x: model(x).square().mean(), torch.randn(3, 5, 2))
     with pytest.raises(InputError, match="have shapes"):
         traced(torch.randn(3, 6, 2))
 
@@ -82,7 +82,7 @@ def test_fused_steps_are_packed_steps():
     x = torch.randn(3, 16, 2, generator=torch.Generator().manual_seed(0))
     loss = objectives.negative_log_likelihood
     (gradient,) = torch.autograd.grad(pack.map(loss, x).sum(), pack.flat)
-    torch.testing.assert_close(Traced(pack, loss, x, fuse=True)(x)[1], gradient)
+    torch.testing.assert_close(TracedStep(pack, loss, x, fuse=True)(x)[1], gradient)
 
 
 @pytest.mark.parametrize("fuse", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -94,7 +94,7 @@ def test_thin_products_are_turned_and_remain_the_same(fuse):
     def loss(model, x):
         return model(x).square().mean()
 
-    traced = Traced(pack, loss, x, fuse=fuse)
+    traced = TracedStep(pack, loss, x, fuse=fuse)
     (gradient,) = torch.autograd.grad(pack.map(loss, x).sum(), pack.flat)
     torch.testing.assert_close(traced(x)[1], gradient)
     if not fuse:
@@ -110,10 +110,10 @@ def test_one_member_is_traced_as_it_is_stepped():
     """A lone member has plain products; gradients of thin layers are viewed as rows."""
     rng = torch.Generator().manual_seed(0)
     layers = nn.Sequential(nn.Linear(2, 100), nn.ReLU(), nn.Linear(100, 100), nn.Linear(100, 1))
-    pack, x = Packed([layers]), torch.randn(1, 200, 2, generator=rng)
+    pack, x = StackedModels([layers]), torch.randn(1, 200, 2, generator=rng)
 
     def loss(model, x):
         return model(x).square().mean()
 
     (gradient,) = torch.autograd.grad(pack.map(loss, x).sum(), pack.flat)
-    torch.testing.assert_close(Traced(pack, loss, x)(x)[1], gradient)
+    torch.testing.assert_close(TracedStep(pack, loss, x)(x)[1], gradient)

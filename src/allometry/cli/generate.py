@@ -14,8 +14,8 @@ from allometry.cli import option_types
 from allometry.cli.console import out, say, write_json
 
 if TYPE_CHECKING:
-    from allometry.study import Saved
-    from allometry.study.sample_generation import Choice
+    from allometry.study import SavedModel
+    from allometry.study.sample_generation import ChosenModel
 
 _COLOURS = ((1.0, "green"), (2.5, "yellow"), (4.5, "dark_orange"), (float("inf"), "red"))
 
@@ -125,7 +125,7 @@ def generate(
         )
 
 
-def _introduced(choice: "Choice") -> str:
+def _introduced(choice: "ChosenModel") -> str:
     """Which model speaks."""
     from allometry.report import formatting as fmt
 
@@ -138,7 +138,7 @@ def _introduced(choice: "Choice") -> str:
     return f"{name}, {size}, loss {fmt.loss(choice.loss)}{unit}{which}: {choice.path.name}"
 
 
-def _draw(choice: "Choice", n: int, seed: int, path: Path, json: bool) -> None:
+def _draw(choice: "ChosenModel", n: int, seed: int, path: Path, json: bool) -> None:
     """Write samples of a model of points or images."""
     import numpy as np
 
@@ -160,7 +160,7 @@ def _draw(choice: "Choice", n: int, seed: int, path: Path, json: bool) -> None:
     say(f"Samples: {path} ({shape})")
 
 
-def _compare(path: Path, saved: "Saved", prompt: str, n: int, seed: int, json: bool) -> None:
+def _compare(path: Path, saved: "SavedModel", prompt: str, n: int, seed: int, json: bool) -> None:
     from allometry.report.decoder_table import decoders
 
     found = decoders(path, saved, prompt, n=n, seed=seed)
@@ -178,7 +178,7 @@ def _compare(path: Path, saved: "Saved", prompt: str, n: int, seed: int, json: b
 
 
 def _strategy(
-    saved: "Saved",
+    saved: "SavedModel",
     wanted: dict[str, Any],
     regex: str | None,
     lark: Path | None,

@@ -17,7 +17,7 @@ from allometry.cli.console import duration, err, out, say, write_json
 
 if TYPE_CHECKING:
     from allometry.study import Bundle, Executor, Runs, Study
-    from allometry.study.time_budget import Budgeted
+    from allometry.study.time_budget import TimeBudget
 
 REPORT = 5.0
 """Seconds that laws, their intervals and the page take after the last run."""
@@ -133,9 +133,9 @@ def run(
     )
     from allometry.study.schedule.budget import seconds_of, within
     from allometry.study.time_budget import budgeted
-    from allometry.train import On
+    from allometry.train import DeviceSettings
 
-    on = On(device, precision, deterministic)
+    on = DeviceSettings(device, precision, deterministic)
     if rates:
         recipes.checked(rates)
     place = executor_names.executor(executor, workers=workers, threads=threads, on=on)
@@ -223,7 +223,7 @@ def carry_out(
     dry_run: bool,
     json: bool,
     tensorboard: bool = False,
-    kept: "Budgeted | None" = None,
+    kept: "TimeBudget | None" = None,
 ) -> None:
     """Run a study with progress, write its report, print its answer.
 
@@ -241,12 +241,16 @@ def carry_out(
 
 
 def _runs(
-    study: "Study", folder: Path, executor: "Executor", tensorboard: bool, kept: "Budgeted | None"
+    study: "Study",
+    folder: Path,
+    executor: "Executor",
+    tensorboard: bool,
+    kept: "TimeBudget | None",
 ) -> "Runs":
     from allometry.cli.progress_bars import StudyProgress, both
-    from allometry.study import Board, Runs
+    from allometry.study import Runs, TensorBoardLogger
 
-    board = Board(inside(folder, "tensorboard")) if tensorboard else None
+    board = TensorBoardLogger(inside(folder, "tensorboard")) if tensorboard else None
     schedule, tasks, when = None, study.tasks(folder), ""
     if kept is not None:
         kept.study = study
@@ -291,7 +295,7 @@ def _runs(
 
 
 def _report(
-    folder: Path, runs: "Runs", json: bool, executor: "Executor", kept: "Budgeted | None"
+    folder: Path, runs: "Runs", json: bool, executor: "Executor", kept: "TimeBudget | None"
 ) -> None:
     from allometry import report
     from allometry.cli.study_json import plain
@@ -327,7 +331,7 @@ def left_out(bundles: "Sequence[Bundle]") -> str:
 
 
 def _print_grid(
-    study: "Study", folder: Path, executor: "Executor", json: bool, kept: "Budgeted | None"
+    study: "Study", folder: Path, executor: "Executor", json: bool, kept: "TimeBudget | None"
 ) -> None:
     from allometry.cli.dry_run import grid
     from allometry.study.schedule import measured_costs as known

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from allometry._core.estimate import Estimate
-    from allometry.report import Story
-    from allometry.report.analysis import Family
-    from allometry.report.extrapolation import HeldOut, Reach
+    from allometry.report import Analysis
+    from allometry.report.analysis import FamilyFit
+    from allometry.report.extrapolation import HeldOut, LargerBudget
     from allometry.report.run_groups import Configuration
     from allometry.report.sections.questions import Finding
 
 
-def plain(story: "Story") -> dict[str, Any]:
+def plain(story: "Analysis") -> dict[str, Any]:
     """Headline, claims with their status, best models, laws, tested predictions, budgets."""
     return {
         "headline": story.headline,
@@ -30,7 +30,7 @@ def plain(story: "Story") -> dict[str, Any]:
     } | ({"findings": [_finding(f) for f in story.findings]} if story.findings else {})
 
 
-def _units(story: "Story") -> dict[str, Any]:
+def _units(story: "Analysis") -> dict[str, Any]:
     """The loss of the best in other units."""
     from allometry.report.likelihood_units import others
 
@@ -57,7 +57,7 @@ def _finding(finding: "Finding") -> dict[str, Any]:
     return {"title": finding.title, "words": list(finding.words), "tables": tables}
 
 
-def _family(family: "Family") -> dict[str, Any]:
+def _family(family: "FamilyFit") -> dict[str, Any]:
     crossing = family.crossing
     return {
         "family": family.name,
@@ -95,7 +95,7 @@ def _held_out(held: "HeldOut") -> dict[str, Any]:
     }
 
 
-def _reach(reach: "Reach") -> dict[str, Any]:
+def _reach(reach: "LargerBudget") -> dict[str, Any]:
     sizes = {"N": _estimate(reach.N), "D": _estimate(reach.D), "loss": _estimate(reach.loss)}
     sizes |= {"loss_if_data_were_new": _estimate(reach.fresh)}
     return {"C": reach.C, "passes": reach.passes, "warnings": list(reach.warnings)} | sizes

@@ -10,19 +10,19 @@ from allometry.construct.softmax_sharpness import breaking_length, least_scale
 from allometry.construct.turing import AutoregressiveRun, CellularRun, turing
 from allometry.construct.two_block import compact
 from allometry.construct.universal import universal
-from allometry.construct.universal_cost import Cost, cost
+from allometry.construct.universal_cost import UniversalCost, cost
 
 __all__ = [
     "AutoregressiveRun",
     "CellularRun",
     "Certificate",
     "Construction",
-    "Cost",
     "DyckGenerator",
     "DyckRecogniser",
     "Exactness",
     "Program",
     "Term",
+    "UniversalCost",
     "attention_maps",
     "breaking_length",
     "compact",

@@ -82,7 +82,7 @@ class Phi:
 
 @final
 @dataclass(frozen=True)
-class Thin:
+class RankOneFeedForward:
     r"""Feed-forward layer $X \mapsto X + w\,\phi(v^T X - c) + b\,1^T$ of the modified class.
 
     Args:
@@ -141,7 +141,7 @@ class Shift:
         return x
 
 
-Layer = Thin | Shift
+Layer = RankOneFeedForward | Shift
 
 
 def apply(layers: Sequence[Layer], x: Float[Tensor, "b d n"]) -> Float[Tensor, "b d n"]:
@@ -156,15 +156,15 @@ def apply(layers: Sequence[Layer], x: Float[Tensor, "b d n"]) -> Float[Tensor, "
     return x
 
 
-def blocks(layers: Sequence[Layer]) -> list[tuple[Shift | None, Thin | None]]:
+def blocks(layers: Sequence[Layer]) -> list[tuple[Shift | None, RankOneFeedForward | None]]:
     """`layers` packed into blocks, attention before feed-forward, as few as their order allows.
 
     Args:
         layers: Of the modified class.
     """
-    packed: list[tuple[Shift | None, Thin | None]] = []
+    packed: list[tuple[Shift | None, RankOneFeedForward | None]] = []
     for layer in layers:
-        if isinstance(layer, Thin) and packed and packed[-1][1] is None:
+        if isinstance(layer, RankOneFeedForward) and packed and packed[-1][1] is None:
             packed[-1] = (packed[-1][0], layer)
         else:
             packed.append((layer, None) if isinstance(layer, Shift) else (None, layer))
@@ -227,7 +227,7 @@ def _fill_attention(layer: Attention, shift: Shift, temperature: float) -> None:
     layer.output[0, 1] = 0.0 if shift.high is None else -shift.scale
 
 
-def _fill_feed_forward(layer: FeedForward, thin: Thin) -> None:
+def _fill_feed_forward(layer: FeedForward, thin: RankOneFeedForward) -> None:
     signs, knots, weights = (torch.tensor(v, dtype=torch.float64) for v in thin.phi.relus())
     layer.inner.copy_(signs[:, None] * thin.read)
     assert layer.inner_bias is not None

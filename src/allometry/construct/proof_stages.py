@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from allometry.construct.modified_layers import Layer, Phi, Shift, Thin
+from allometry.construct.modified_layers import Layer, Phi, RankOneFeedForward, Shift
 
 RAMP = 2.0**-20
 """Default width of a ramp as a share of a cell."""
@@ -46,7 +46,7 @@ def clamp(d: int, low: float, high: float) -> list[Layer]:
         high: Largest.
     """
     phi = Phi(low, high, left=(-1.0, low), right=(-1.0, high))
-    return [Thin(unit(d, i), 0.0, phi, unit(d, i)) for i in range(d)]
+    return [RankOneFeedForward(unit(d, i), 0.0, phi, unit(d, i)) for i in range(d)]
 
 
 def banish(d: int, low: float, high: float, far: float, ramp: float) -> list[Layer]:
@@ -60,7 +60,7 @@ def banish(d: int, low: float, high: float, far: float, ramp: float) -> list[Lay
         ramp: Width of the transition, outside [low, high].
     """
     phi = Phi(low, high, left=(-1.0, far), right=(-1.0, far), ramp=ramp)
-    return [Thin(unit(d, i), 0.0, phi, unit(d, i)) for i in range(d)]
+    return [RankOneFeedForward(unit(d, i), 0.0, phi, unit(d, i)) for i in range(d)]
 
 
 def quantise(d: int, delta: float, n: int = 1, ramp: float = RAMP) -> list[Layer]:
@@ -83,7 +83,9 @@ def quantise(d: int, delta: float, n: int = 1, ramp: float = RAMP) -> list[Layer
             for cell in reversed(range(cells)):
                 high = delta + (0.5 if cell == cells - 1 else 0.0)
                 phi = Phi(0.0, high, middle=(-1.0, 0.0), ramp=ramp * delta)
-                layers.append(Thin(unit(d, i), 2.0 * column + cell * delta, phi, unit(d, i)))
+                layers.append(
+                    RankOneFeedForward(unit(d, i), 2.0 * column + cell * delta, phi, unit(d, i))
+                )
     return layers
 
 
@@ -148,10 +150,10 @@ def rescale(d: int, top: float, delta: float, base: float) -> list[Layer]:
     while left > 0:
         k = min(left, max(1, 53 - bits))
         phi = Phi(0.0, 0.0, right=(-(1 - 2.0**-k), 0.0))
-        layers.append(Thin(first, 0.0, phi, first))
+        layers.append(RankOneFeedForward(first, 0.0, phi, first))
         left -= k
     none = Phi(0.0, 0.0)
-    return [*layers, Thin(first, 0.0, none, 0 * first, bias=base * first)]
+    return [*layers, RankOneFeedForward(first, 0.0, none, 0 * first, bias=base * first)]
 
 
 def values(
@@ -179,7 +181,8 @@ def values(
     order = codes.argsort(descending=True)
     write = (targets - columns)[order]
     return [
-        Thin(first, code, phi, w) for code, w in zip(codes[order].tolist(), write, strict=True)
+        RankOneFeedForward(first, code, phi, w)
+        for code, w in zip(codes[order].tolist(), write, strict=True)
     ]
 
 

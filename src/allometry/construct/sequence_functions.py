@@ -146,7 +146,7 @@ def orders(sequences: Int[Tensor, "s n"]) -> Float[Tensor, " s"]:
 
 @final
 @dataclass(frozen=True)
-class Table:
+class GridTable:
     """What each code of a column stands for.
 
     Attributes:
@@ -168,7 +168,7 @@ def tabulate(
     targets: Float[Tensor, "s d n"],
     weights: Float[Tensor, " s"],
     tolerance: float = 0.0,
-) -> Table:
+) -> GridTable:
     """One line for each different code, with the mean target (weighted) of those that share it.
 
     The weighted mean is the value that makes the squared error least.
@@ -192,4 +192,4 @@ def tabulate(
     mean = mean / total[:, None]
     away = (value - mean[label]).abs().amax(1) > 1e-12 * max(1.0, float(value.abs().max()))
     clashes = len(label[away].unique())
-    return Table(flat[first], columns.mT.flatten(0, 1)[order][first], mean, clashes)
+    return GridTable(flat[first], columns.mT.flatten(0, 1)[order][first], mean, clashes)

@@ -15,7 +15,7 @@ from allometry.construct.certificate import Certificate, Construction, Term
 from allometry.construct.proof_stages import encoding
 from allometry.construct.sequence_functions import (
     Function,
-    Table,
+    GridTable,
     checked,
     grid_columns,
     grid_sequences,
@@ -177,7 +177,7 @@ def _temperature(numbers: Float[Tensor, "s n"], M: int) -> tuple[float, float]:
 
 
 def _model(
-    table: Table,
+    table: GridTable,
     d: int,
     n: int,
     cells: int,

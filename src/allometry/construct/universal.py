@@ -14,10 +14,17 @@ from torch import Tensor
 from allometry._core.errors import InputError, require
 from allometry.construct import proof_stages as stage
 from allometry.construct.certificate import Construction
-from allometry.construct.modified_layers import TEMPERATURE, Layer, Phi, Thin, apply, soften
+from allometry.construct.modified_layers import (
+    TEMPERATURE,
+    Layer,
+    Phi,
+    RankOneFeedForward,
+    apply,
+    soften,
+)
 from allometry.construct.sequence_functions import (
     Function,
-    Table,
+    GridTable,
     checked,
     grid_columns,
     grid_sequences,
@@ -127,7 +134,7 @@ def tabulated(
     delta: float,
     positions: bool = False,
     repeated: bool = True,
-) -> tuple[Table, dict[str, list[Layer]]]:
+) -> tuple[GridTable, dict[str, list[Layer]]]:
     """The code of every column of every grid sequence with the value it is to become.
 
     Returns the table and the stages that lead to its codes ("contextual" and "rescale").
@@ -158,7 +165,7 @@ def check_sizes(name: str, d: int, n: int, p: float) -> None:
 
 
 def _stages(
-    table: Table,
+    table: GridTable,
     parts: dict[str, list[Layer]],
     d: int,
     n: int,
@@ -196,7 +203,7 @@ def _silence(d: int, low: float, high: float) -> list[Layer]:
     lost = Phi(low - 0.25, high + 0.25, left=(0.0, 1.0), right=(0.0, 1.0), ramp=0.125)
     push = torch.full((d,), -2 * width - 2 * abs(high), dtype=torch.float64)
     push[0] = 0.0
-    pushes: list[Layer] = [Thin(stage.unit(d, 0), 0.0, lost, push)] if d > 1 else []
+    pushes: list[Layer] = [RankOneFeedForward(stage.unit(d, 0), 0.0, lost, push)] if d > 1 else []
     return [*pushes, *stage.banish(d, low - 0.25, high + 0.25, 0.0, 0.125)]
 
 
@@ -238,7 +245,7 @@ def _check_fits(
 
 def looked_up(
     x: Float[Tensor, "b d n"],
-    table: Table,
+    table: GridTable,
     parts: dict[str, list[Layer]],
     delta: float,
     positions: bool,

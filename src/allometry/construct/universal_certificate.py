@@ -10,7 +10,7 @@ from torch import Tensor
 
 from allometry._core.estimate import Estimate
 from allometry.construct.certificate import Certificate, Construction, Term
-from allometry.construct.modified_layers import Shift, Thin, apply
+from allometry.construct.modified_layers import RankOneFeedForward, Shift, apply
 from allometry.construct.proof_stages import count, encoding, reader
 from allometry.construct.sequence_functions import grid_columns, grid_sequences
 from allometry.measure.contextual import Contextual, is_contextual_mapping
@@ -58,7 +58,10 @@ def certify(made: Construction) -> Certificate:
         sup_error=_largest((truth - net).abs()),
         equivariance_error=equivariance_error(made, x[:512]),
         blocks=made.model.depth,
-        layers={"attention": count(layers, Shift), "feed-forward": count(layers, Thin)},
+        layers={
+            "attention": count(layers, Shift),
+            "feed-forward": count(layers, RankOneFeedForward),
+        },
         heads=(made.model.heads, made.model.head_size),
         hidden=made.model.hidden,
         parameters=made.model.depth * (17 * d + 6) + (entries if made.positions else 0),

@@ -16,7 +16,7 @@ MOST_BLOCKS = 50_000
 
 @final
 @dataclass(frozen=True)
-class Cost:
+class UniversalCost:
     r"""Size of the network of class $\mathcal T^{2,1,4}$ for one grid.
 
     Attributes:
@@ -52,7 +52,7 @@ def cost(
     positions: bool = False,
     repeated: bool = True,
     largest: float = 2.0,
-) -> Cost:
+) -> UniversalCost:
     r"""Layers and parameters of `universal`, as a law of eps, d and n.
 
     For a function with $\|f(X) - f(Y)\|_p \le L \|X - Y\|_p$, constant on cells of size $\delta$,
@@ -101,7 +101,7 @@ def cost(
         "limit": d,
     }
     blocks = sum(layers.values()) - 1
-    return Cost(
+    return UniversalCost(
         delta=delta,
         layers=layers,
         blocks=blocks,

@@ -27,7 +27,7 @@ from allometry.decode.prompt_templates import (
     proxy,
     serialised,
 )
-from allometry.decode.reader import Cached, Memory, Reader
+from allometry.decode.reader import Cached, DecodingCache, Reader
 from allometry.decode.sampling import ENDED, Sampler, Step, best_of, draw, sample, stream
 from allometry.decode.strategies import (
     Strategy,
@@ -43,7 +43,7 @@ from allometry.decode.strategies import (
     typical,
 )
 from allometry.decode.strategy_chain import Chain, Ending, Stateful, chain
-from allometry.decode.text_statistics import Texture, texture
+from allometry.decode.text_statistics import TextStatistics, texture
 
 __all__ = [
     "ENDED",
@@ -52,6 +52,7 @@ __all__ = [
     "Chain",
     "Constrained",
     "Constraint",
+    "DecodingCache",
     "Embedded",
     "Ending",
     "Grammar",
@@ -59,7 +60,6 @@ __all__ = [
     "HuggingFace",
     "Hypothesis",
     "Item",
-    "Memory",
     "Mirostat",
     "Penalty",
     "Reader",
@@ -69,7 +69,7 @@ __all__ = [
     "Step",
     "Strategy",
     "Template",
-    "Texture",
+    "TextStatistics",
     "Variant",
     "beam",
     "best_of",

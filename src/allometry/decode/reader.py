@@ -17,7 +17,7 @@ Prompt = Tensor | Sequence[Any]
 
 
 @runtime_checkable
-class Memory(Protocol):
+class DecodingCache(Protocol):
     """What a stateful model keeps; see `Cached`."""
 
     def select(self, rows: Tensor) -> None:
@@ -33,7 +33,7 @@ class Cached(Protocol):
     tokens, returns their logits (b, t, V) and extends the memory.
     """
 
-    def new_cache(self) -> Memory:
+    def new_cache(self) -> DecodingCache:
         """An empty memory."""
         ...
 

@@ -11,7 +11,7 @@ from allometry._core.errors import require
 
 
 @final
-class Texture(NamedTuple):
+class TextStatistics(NamedTuple):
     """Figures of one generated text."""
 
     tokens: int
@@ -26,7 +26,7 @@ class Texture(NamedTuple):
 
 def texture(
     tokens: Int[Tensor, " n"] | Sequence[int], surprise: Float[Tensor, " n"] | Sequence[float]
-) -> Texture:
+) -> TextStatistics:
     """Repetition, variety and surprise of a generated text.
 
     Args:
@@ -47,6 +47,6 @@ def texture(
     repeated = len(four) - len(set(four))
     one, two, three = (len(set(g)) / max(1, len(g)) for g in (grams(1), grams(2), grams(3)))
     distinct = (one, two, three)
-    return Texture(
+    return TextStatistics(
         len(ids), mean, float(torch.tensor(mean).exp()), repeated / max(1, len(four)), distinct
     )

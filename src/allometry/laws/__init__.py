@@ -22,17 +22,17 @@ from allometry.laws.hoffmann import allocations
 from allometry.laws.identifiability import identified, profile
 from allometry.laws.inverse import budget
 from allometry.laws.law import Law
-from allometry.laws.multi_power import Curve, MultiPowerLaw, fit_schedule
+from allometry.laws.multi_power import LossCurve, MultiPowerLaw, fit_schedule
 from allometry.laws.plan import Plan, crossing_of
 from allometry.laws.transfer import transfer
 
 __all__ = [
     "FORMS",
     "Allometry",
-    "Curve",
     "Design",
     "Form",
     "Law",
+    "LossCurve",
     "MultiPowerLaw",
     "Plan",
     "TaskCurve",

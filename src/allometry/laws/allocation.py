@@ -18,10 +18,10 @@ from numpy import ndarray
 
 from allometry._core.estimate import Estimate
 from allometry.laws.backtests import cuts
-from allometry.laws.component import Member, draw, fit_member, fit_parts, thinned
+from allometry.laws.component import Component, draw, fit_member, fit_parts, thinned
 from allometry.laws.coupled_forms import Coupled
 from allometry.laws.forms import Form
-from allometry.laws.intervals import Drift, drift, mixture_half_width
+from allometry.laws.intervals import ExtrapolationError, drift, mixture_half_width
 from allometry.laws.inverse import lowest_size, lowest_sizes
 from allometry.laws.law import Law
 from allometry.laws.objective import EFFICIENT
@@ -44,7 +44,7 @@ to within less only where they span decades of compute."""
 
 @final
 @dataclass(frozen=True)
-class Split:
+class Allocation:
     """What the best split of a budget is read from.
 
     Args:
@@ -57,7 +57,7 @@ class Split:
     drifts: bool
 
     @cached_property
-    def drift(self) -> Drift | None:
+    def drift(self) -> ExtrapolationError | None:
         """What the best log size gets wrong per e-fold of compute beyond the runs."""
         return _drift(self.law) if self.drifts else None
 
@@ -150,7 +150,7 @@ def facing(size: Estimate, data: Callable[[float], float]) -> Estimate:
     return Estimate(at(size.value), lo=at(size.hi), hi=at(size.lo), n=size.n, method=size.method)
 
 
-def split_of(law: Law) -> Split:
+def split_of(law: Law) -> Allocation:
     """The split of a law: its own for a form asked for by name, else one of efficient runs.
 
     An average of forms, weighed for predicting any larger run, missed the best sizes of held-out
@@ -160,10 +160,10 @@ def split_of(law: Law) -> Split:
         `hoffmann2022` section 3 (the exponents behind `GROWTH`).
     """
     if not law.aim.recency or "C" not in law.table.logs:
-        return Split(law, drifts=False)
+        return Allocation(law, drifts=False)
     found = [m for m in law.members if m.form.name in OWN]
     if law.aim.frontier and len(found) == len(law.members):
-        return Split(law, drifts=True)
+        return Allocation(law, drifts=True)
     forms: list[Form] = [m.form for m in found] or [Coupled()]
     weight = np.array([m.weight for m in found] or [1.0])
     weight = weight / weight.sum()
@@ -173,10 +173,10 @@ def split_of(law: Law) -> Split:
         members = _efficient(law, forms, weight)
     aim = law.aim if law.aim.frontier else replace(law.aim, frontier=EFFICIENT)
     chosen = replace(law, members=tuple(members), aim=aim)
-    return Split(chosen, drifts=True)
+    return Allocation(chosen, drifts=True)
 
 
-def _efficient(law: Law, forms: list[Form], weight: Float[ndarray, " f"]) -> list[Member]:
+def _efficient(law: Law, forms: list[Form], weight: Float[ndarray, " f"]) -> list[Component]:
     """The forms fitted to the efficient runs, with as many draws as the law has."""
     aim = replace(law.aim, frontier=EFFICIENT)
     rng = np.random.default_rng(0)
@@ -191,7 +191,7 @@ def _efficient(law: Law, forms: list[Form], weight: Float[ndarray, " f"]) -> lis
     return members
 
 
-def _drift(law: Law) -> Drift:
+def _drift(law: Law) -> ExtrapolationError:
     """Drift of the best size: what fits of the smaller runs made of the largest run's compute.
 
     The best size there by all runs stands for the truth. A smaller fit's own variance is taken

@@ -13,9 +13,9 @@ from numpy import ndarray
 from allometry.laws.component import fit_parts
 from allometry.laws.compute_cost import spread
 from allometry.laws.forms import Form
-from allometry.laws.intervals import ALONG, BETWEEN, LINE, USUAL, Drift, drift, within
+from allometry.laws.intervals import ALONG, BETWEEN, LINE, USUAL, ExtrapolationError, drift, within
 from allometry.laws.objective import Objective
-from allometry.laws.runs_table import Table
+from allometry.laws.runs_table import RunsTable
 
 
 @final
@@ -59,7 +59,7 @@ class Backtest:
         return {"error": self.error, "coverage": self.coverage, "folds": self.folds}
 
 
-def cuts(table: Table, need: int, limit: int = 6) -> list[ndarray]:
+def cuts(table: RunsTable, need: int, limit: int = 6) -> list[ndarray]:
     """Row masks of the runs to fit on, smallest first, each leaving larger runs to predict.
 
     The smallest fold must hold two fifths of the configurations: a law is not to be judged by
@@ -98,7 +98,7 @@ def distance(
 
 def run_folds(
     form: Form,
-    table: Table,
+    table: RunsTable,
     masks: list[ndarray],
     objective: Objective,
     rng: np.random.Generator,
@@ -136,14 +136,14 @@ def blend(parts: list[list[Fold]], weights: list[float]) -> list[Fold]:
     return folds
 
 
-def usual(table: Table) -> tuple[float, float]:
+def usual(table: RunsTable) -> tuple[float, float]:
     """What drift is like before any backtest: much along a learning curve, little along sizes."""
     if set(table.logs) == {"D"}:
         return ALONG
     return USUAL if spread(table) else LINE
 
 
-def drift_of(folds: list[Fold], before: tuple[float, float]) -> Drift:
+def drift_of(folds: list[Fold], before: tuple[float, float]) -> ExtrapolationError:
     """The drift that explains the folds' errors, from what it is like `before` them."""
     return drift(
         [fold.error for fold in folds],

@@ -13,7 +13,7 @@ from numpy import ndarray
 from allometry.laws.forms import Form
 from allometry.laws.intervals import Resample, noise_of, resampled
 from allometry.laws.objective import Objective
-from allometry.laws.runs_table import Table
+from allometry.laws.runs_table import RunsTable
 from allometry.laws.solver import SLOW, Prior, Solution, minimise, negligible, search
 
 SAMPLE = 2000
@@ -22,7 +22,7 @@ SAMPLE = 2000
 
 @final
 @dataclass(frozen=True)
-class Member:
+class Component:
     """A form fitted to runs."""
 
     form: Form
@@ -58,7 +58,9 @@ class Member:
         theta = np.concatenate([self.theta[None], self.draws])
         return self.form.value(theta, self.at(logs))
 
-    def variance(self, table: Table, objective: Objective, logs: dict[str, ndarray]) -> ndarray:
+    def variance(
+        self, table: RunsTable, objective: Objective, logs: dict[str, ndarray]
+    ) -> ndarray:
         """Delta-method variance of the log loss at some points."""
         X = self.at(table.logs)
         _, J = self.form.evaluate(self.theta[None], X)
@@ -69,13 +71,13 @@ class Member:
 
 def fit_member(
     form: Form,
-    table: Table,
+    table: RunsTable,
     objective: Objective,
     *,
     starts: int,
     rng: np.random.Generator,
     tolerance: float = 1e-13,
-) -> Member:
+) -> Component:
     """The best of many starts.
 
     Of thousands of runs, a sample is searched from all starts; what that finds starts the fit of
@@ -123,19 +125,19 @@ def fit_member(
         )
         theta, noise, dof = _best(form, X, table.y, found, weights)
     none = np.empty((0, form.p))
-    return Member(form, theta, centre, noise, dof, found, prior, none, agreed=agreed)
+    return Component(form, theta, centre, noise, dof, found, prior, none, agreed=agreed)
 
 
 def fit_parts(
     form: Form,
-    table: Table,
+    table: RunsTable,
     masks: list[Bool[ndarray, " n"]],
     objective: Objective,
     *,
     starts: int,
     rng: np.random.Generator,
     tolerance: float = 1e-7,
-) -> list[Member]:
+) -> list[Component]:
     """The form fitted to the runs of each mask, all of them in one search.
 
     A part's problems have the weight of 0 for the runs that it does not see, and its own centre.
@@ -197,7 +199,7 @@ def fit_parts(
         ends = best()
     none = np.empty((0, form.p))
     return [
-        Member(
+        Component(
             form, *ends[k][:1], centres[k], *ends[k][1:], _part(found, k, starts), priors[k], none
         )
         for k in range(len(masks))
@@ -222,7 +224,7 @@ def _part(found: Solution, k: int, starts: int) -> Solution:
     return Solution(*(getattr(found, name)[rows] for name in Solution.ARRAYS))
 
 
-def thinned(table: Table, rng: np.random.Generator) -> Table:
+def thinned(table: RunsTable, rng: np.random.Generator) -> RunsTable:
     """The table, or of thousands of runs some at random, with the largest of them."""
     if table.n <= SAMPLE:
         return table
@@ -230,7 +232,7 @@ def thinned(table: Table, rng: np.random.Generator) -> Table:
     return table.take(np.unique(rows))
 
 
-def _moved(part: Member, table: Table) -> Float[ndarray, "m p"]:
+def _moved(part: Component, table: RunsTable) -> Float[ndarray, "m p"]:
     """The best parameters of a sample, for the centre of all runs."""
     if not part.form.centred:
         return part.theta[None]
@@ -255,8 +257,8 @@ def _best(
 
 
 def draw(
-    member: Member,
-    table: Table,
+    member: Component,
+    table: RunsTable,
     objective: Objective,
     *,
     draws: int,

@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from allometry.laws.runs_table import Table
+from allometry.laws.runs_table import RunsTable
 
 
 @final
 @dataclass(frozen=True)
-class Cost:
+class ComputeCost:
     r"""$C = \kappa(N)\, N D$ with $\log\kappa = c_0 + c_1 (\log N - \bar n)$.
 
     $\kappa = 6$ where nothing was counted. Small models' counted FLOPs differ from $6 N D$
@@ -52,10 +52,10 @@ class Cost:
         return n
 
 
-def cost_of(table: Table) -> Cost:
+def cost_of(table: RunsTable) -> ComputeCost:
     """The cost relation of the runs; 6ND unless N, D and C were all given."""
     if not {"N", "D", "C"} <= table.given:
-        return Cost()
+        return ComputeCost()
     n = table.logs["N"]
     ratio = table.logs["C"] - n - table.logs["D"]
     mid = float(n.mean())
@@ -64,7 +64,7 @@ def cost_of(table: Table) -> Cost:
         around = n - mid
         slope = float((around @ ratio) / (around @ around))
         slope = float(np.clip(slope, -0.8, 0.8))
-    return Cost(level, slope, mid, float(n.min()), float(n.max()))
+    return ComputeCost(level, slope, mid, float(n.min()), float(n.max()))
 
 
 @final
@@ -89,7 +89,7 @@ class Path:
         return self.mean + (value - level) / slope
 
 
-def path_of(table: Table) -> Path | None:
+def path_of(table: RunsTable) -> Path | None:
     """The path of the runs if N and D are tied to one another (or one is constant), else None."""
     if not {"N", "D", "C"} <= set(table.logs) or not table.varies("C"):
         return None
@@ -109,6 +109,6 @@ def path_of(table: Table) -> Path | None:
     return Path(mean, of)
 
 
-def spread(table: Table) -> bool:
+def spread(table: RunsTable) -> bool:
     """Whether size and data both vary, each apart from the other."""
     return table.varies("N") and table.varies("D") and path_of(table) is None

@@ -19,7 +19,7 @@ from allometry.laws.law import Law
 
 @final
 @dataclass(frozen=True)
-class Next:
+class ProposedRun:
     """A run to do next, and what the asked-for interval would become after it.
 
     `width` is the relative width of the 95 % interval of the asked-for loss after this run and
@@ -44,7 +44,7 @@ class Design:
     `why` says in words what the width is made of, and so what would narrow it.
     """
 
-    runs: list[Next]
+    runs: list[ProposedRun]
     now: float
     after: float
     spent: float
@@ -176,7 +176,7 @@ def _greedy(
     """One run after the other: the best per FLOP, or with `cap` the best that costs no more."""
     S, seen, left, width = task.S, task.seen, budget, now
     cost = np.exp(task.options["C"])
-    runs: list[Next] = []
+    runs: list[ProposedRun] = []
     while left > 0 and len(runs) < most:
         widths = _widths(law, task, S, seen)
         widths[cost > left * (1 + 1e-9)] = np.inf
@@ -195,7 +195,7 @@ def _greedy(
         at = {
             k: float(np.exp(task.options[k][i])) if k in task.options else None for k in ("N", "D")
         }
-        runs.append(Next(at["N"], at["D"], float(cost[i]), width))
+        runs.append(ProposedRun(at["N"], at["D"], float(cost[i]), width))
     return Design(runs, now, width, budget - left)
 
 

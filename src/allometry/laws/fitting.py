@@ -13,7 +13,7 @@ from numpy import ndarray
 from allometry._core.errors import InputError, require, require_seed
 from allometry._core.estimate import Estimate
 from allometry.laws.backtests import cuts, drift_of, run_folds, summary, usual
-from allometry.laws.component import Member, draw, fit_member, thinned
+from allometry.laws.component import Component, draw, fit_member, thinned
 from allometry.laws.compute_cost import cost_of, path_of, spread
 from allometry.laws.form_names import named
 from allometry.laws.forms import Form
@@ -21,8 +21,8 @@ from allometry.laws.identifiability import doubts, floorless
 from allometry.laws.intervals import Resample
 from allometry.laws.law import Law, Starts
 from allometry.laws.objective import EFFICIENT, FORECAST, PLAIN, SPREAD, Objective
-from allometry.laws.runs_table import VARIABLES, Table, read
-from allometry.laws.selection import SPARE, Choice, choose, one_variable
+from allometry.laws.runs_table import VARIABLES, RunsTable, read
+from allometry.laws.selection import SPARE, Selection, choose, one_variable
 
 
 def fit(
@@ -130,7 +130,7 @@ def extrapolate(x: Any, y: Any, x_new: Any, **options: Any) -> ndarray:
     return fit({"D": x, "loss": y}, **options).predict(D=x_new)
 
 
-def _check(table: Table) -> None:
+def _check(table: RunsTable) -> None:
     require(
         table.n >= 3,
         "data",
@@ -146,7 +146,9 @@ def _check(table: Table) -> None:
         )
 
 
-def _given(table: Table, form: Form, objective: Objective, rng: np.random.Generator) -> Choice:
+def _given(
+    table: RunsTable, form: Form, objective: Objective, rng: np.random.Generator
+) -> Selection:
     """The form asked for, with backtests where the runs allow them."""
     for name in form.variables:
         require(
@@ -165,12 +167,12 @@ def _given(table: Table, form: Form, objective: Objective, rng: np.random.Genera
     )
     # Backtests of a named form use its habits: what they judge is the form, not its luck with few.
     folds = run_folds(form, table, cuts(table, form.p + SPARE), objective, rng)
-    return Choice([form], [1.0], folds, f"{form.name} was asked for.")
+    return Selection([form], [1.0], folds, f"{form.name} was asked for.")
 
 
 def _law(
-    table: Table,
-    chosen: Choice,
+    table: RunsTable,
+    chosen: Selection,
     objective: Objective,
     rng: np.random.Generator,
     draws: int,
@@ -211,7 +213,7 @@ def _law(
     )
 
 
-def _trouble(member: Member, starts: int) -> list[str]:
+def _trouble(member: Component, starts: int) -> list[str]:
     """Sentences on a search that did not end as it should."""
     best = int(np.argmin(member.solution.objective))
     said = []
@@ -225,7 +227,7 @@ def _trouble(member: Member, starts: int) -> list[str]:
     return said
 
 
-def estimates(member: Member, n: int) -> dict[str, Estimate]:
+def estimates(member: Component, n: int) -> dict[str, Estimate]:
     """Each parameter's value, with standard error and interval from the draws."""
     values = member.form.public(member.theta[None], member.centre)
     if len(member.draws) < 20:

@@ -15,12 +15,12 @@ from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry.laws.fitting import fit
 from allometry.laws.inverse import from_draws
-from allometry.laws.runs_table import Table, read
+from allometry.laws.runs_table import RunsTable, read
 
 
 @final
 @dataclass(frozen=True)
-class Allocation:
+class ApproachResult:
     r"""$N_{opt} \propto C^a$, with $N_{opt}$ at the budget asked for and the optima behind it."""
 
     approach: str
@@ -41,7 +41,7 @@ def allocations(
     drop_highest: int = 0,
     bootstrap: int = 200,
     seed: int = 0,
-) -> dict[str, Allocation | InputError]:
+) -> dict[str, ApproachResult | InputError]:
     """Optimal size at a budget by envelope, isoFLOP parabolas and parametric law.
 
     An approach that the runs don't allow gives the error that says why, in place of its answer.
@@ -60,7 +60,7 @@ def allocations(
     table = read(data, drop_highest=drop_highest)
     require({"N", "C"} <= set(table.logs), "data", "have N and D, or N and C", sorted(table.logs))
     rng = np.random.default_rng(seed)
-    out: dict[str, Allocation | InputError] = {}
+    out: dict[str, ApproachResult | InputError] = {}
     for name, optima in (("envelope", envelope), ("isoflop", isoflop)):
         try:
             out[name] = _bootstrapped(name, table, optima, float(np.log(compute)), bootstrap, rng)
@@ -74,13 +74,15 @@ def allocations(
         public = m.form.public(np.concatenate([m.theta[None], m.draws]), m.centre)
         a = public["beta"] / (public["alpha"] + public["beta"])
         exponent = _exponent(a)
-        out["parametric"] = Allocation("parametric", exponent, plan.N, np.empty(0), np.empty(0))
+        out["parametric"] = ApproachResult(
+            "parametric", exponent, plan.N, np.empty(0), np.empty(0)
+        )
     except InputError as error:
         out["parametric"] = error
     return out
 
 
-def envelope(table: Table) -> tuple[Float[ndarray, " b"], Float[ndarray, " b"]]:
+def envelope(table: RunsTable) -> tuple[Float[ndarray, " b"], Float[ndarray, " b"]]:
     """Approach 1: log compute and log size of the runs that nothing cheaper beats.
 
     Among final losses (rather than whole curves) a run is on the envelope when no run with less
@@ -98,7 +100,7 @@ def envelope(table: Table) -> tuple[Float[ndarray, " b"], Float[ndarray, " b"]]:
     return c[rows], n[rows]
 
 
-def isoflop(table: Table) -> tuple[Float[ndarray, " b"], Float[ndarray, " b"]]:
+def isoflop(table: RunsTable) -> tuple[Float[ndarray, " b"], Float[ndarray, " b"]]:
     """Approach 2: for each budget with four sizes, the lowest point of a parabola in log N.
 
     Runs belong to one budget when their compute is within 15 %.
@@ -123,8 +125,8 @@ def isoflop(table: Table) -> tuple[Float[ndarray, " b"], Float[ndarray, " b"]]:
 
 
 def _bootstrapped(
-    name: str, table: Table, optima: Any, c: float, draws: int, rng: np.random.Generator
-) -> Allocation:
+    name: str, table: RunsTable, optima: Any, c: float, draws: int, rng: np.random.Generator
+) -> ApproachResult:
     budgets, best = optima(table)
     if len(budgets) < 3:
         raise InputError(
@@ -139,7 +141,7 @@ def _bootstrapped(
             found.append(_line(x, z, c))
     both = np.array(found)
     exponent = _exponent(both[:, 0])
-    return Allocation(name, exponent, from_draws(both[:, 1]), np.exp(budgets), np.exp(best))
+    return ApproachResult(name, exponent, from_draws(both[:, 1]), np.exp(budgets), np.exp(best))
 
 
 def _line(x: Float[ndarray, " b"], z: Float[ndarray, " b"], c: float) -> tuple[float, float]:

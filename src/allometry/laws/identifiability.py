@@ -14,11 +14,11 @@ from numpy import ndarray
 from allometry._core.errors import UnidentifiedError, require
 from allometry._core.estimate import Estimate
 from allometry.laws.backtests import Backtest
-from allometry.laws.component import Member
+from allometry.laws.component import Component
 from allometry.laws.compute_cost import path_of
 from allometry.laws.forms import Form
 from allometry.laws.intervals import curvature
-from allometry.laws.runs_table import Table
+from allometry.laws.runs_table import RunsTable
 from allometry.laws.solver import minimise
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ RISING = 0.5
 """Rank correlation of size and loss from which on the loss is said to rise."""
 
 
-def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Backtest) -> list[str]:
+def doubts(
+    form: Form, params: dict[str, Estimate], table: RunsTable, backtest: Backtest
+) -> list[str]:
     """Sentences on a floor, an exponent or an extrapolation that the runs don't settle."""
     said = []
     lowest = float(np.exp(table.y.min()))
@@ -93,7 +95,7 @@ def doubts(form: Form, params: dict[str, Estimate], table: Table, backtest: Back
     return said
 
 
-def floorless(members: Sequence[Member]) -> list[str]:
+def floorless(members: Sequence[Component]) -> list[str]:
     """A sentence where laws that fall for ever have their full share of the average or more."""
     bare = [m for m in members if m.form.name == "kaplan" or _falling_power(m)]
     share = sum(m.weight for m in bare)
@@ -106,11 +108,11 @@ def floorless(members: Sequence[Member]) -> list[str]:
     return [f"{first}, which a loss does not. Don't trust it far beyond them."]
 
 
-def _falling_power(member: Member) -> bool:
+def _falling_power(member: Component) -> bool:
     return member.form.name == "power" and float(member.theta[1]) > 0
 
 
-def _rising(table: Table) -> list[str]:
+def _rising(table: RunsTable) -> list[str]:
     """A sentence where larger runs lose more, whatever the form made of it."""
     order = table.order()
     ranks = [np.unique(a, return_inverse=True)[1].reshape(-1) for a in (order, table.y)]

@@ -205,7 +205,7 @@ def noise_of(
 
 @final
 @dataclass(frozen=True)
-class Drift:
+class ExtrapolationError:
     r"""What a form gets wrong when it extrapolates, learnt from backtests.
 
     The log error $d$ e-folds beyond the data has standard deviation $\tau d$ on top of parameter
@@ -272,7 +272,7 @@ def drift(
     distance: list[Float[ndarray, "..."]],
     usual: tuple[float, float] = USUAL,
     tau: Float[ndarray, " t"] = TAU,
-) -> Drift:
+) -> ExtrapolationError:
     """Posterior of the drift from backtest errors.
 
     In each fold, the runs at about the same distance count as one observation, for what a form
@@ -293,7 +293,7 @@ def drift(
         share = 1 / np.bincount(where)[where]
         log_posterior = log_posterior + each @ share
     weight = np.exp(log_posterior - log_posterior.max())
-    return Drift(tau, weight / weight.sum())
+    return ExtrapolationError(tau, weight / weight.sum())
 
 
 def half_width(
@@ -301,7 +301,7 @@ def half_width(
     noise: float,
     dof: int,
     distance: Float[ndarray, " k"],
-    extra: Drift,
+    extra: ExtrapolationError,
     level: float = 0.95,
 ) -> Float[ndarray, " k"]:
     """Half-width in log loss of the interval that holds a new run with probability `level`.
@@ -339,7 +339,7 @@ def within(
     noise: float,
     dof: int,
     distance: Float[ndarray, " k"],
-    extra: Drift,
+    extra: ExtrapolationError,
     level: float = 0.95,
 ) -> Bool[ndarray, " k"]:
     """Whether each log error is at most the `half_width`, which need not be found for that."""
@@ -352,7 +352,7 @@ def _scales(
     noise: float,
     dof: int,
     distance: Float[ndarray, " k"],
-    extra: Drift,
+    extra: ExtrapolationError,
 ) -> tuple[Float[ndarray, "k s"], Float[ndarray, " s"]]:
     """Standard deviations of the normals that a new run's error is a mixture of, and weights."""
     before, usual = KNOWN

@@ -163,7 +163,7 @@ def compute_exponent(
 
 
 @final
-class Allocation:
+class KaplanAllocation:
     r"""How size, batch, steps and data grow with compute spent optimally.
 
     $N = N_e C^{0.73}$, $B = B_e C^{0.24}$, $S = S_e C^{0.03}$, $D = D_e C^{0.27}$, C in PF-days.

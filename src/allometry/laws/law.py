@@ -15,15 +15,15 @@ from numpy import ndarray
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry.laws.backtests import Backtest, Fold, distance
-from allometry.laws.component import Member
-from allometry.laws.compute_cost import Cost, Path
+from allometry.laws.component import Component
+from allometry.laws.compute_cost import ComputeCost, Path
 from allometry.laws.forms import Form
-from allometry.laws.intervals import BETWEEN, Drift, half_width, unseen
+from allometry.laws.intervals import BETWEEN, ExtrapolationError, half_width, unseen
 from allometry.laws.objective import PLAIN, Objective
-from allometry.laws.runs_table import Table
+from allometry.laws.runs_table import RunsTable
 
 if TYPE_CHECKING:
-    from allometry.laws.allocation import Split
+    from allometry.laws.allocation import Allocation
 
 Values = float | int | list[Any] | tuple[Any, ...] | ndarray
 """What may be asked for: one number or many."""
@@ -68,11 +68,11 @@ class Law:
     backtest: Backtest
     warnings: list[str]
     why: str
-    members: tuple[Member, ...] = field(repr=False)
+    members: tuple[Component, ...] = field(repr=False)
     folds: tuple[Fold, ...] = field(repr=False)
-    drift: Drift = field(repr=False)
-    table: Table = field(repr=False)
-    cost: Cost = field(repr=False)
+    drift: ExtrapolationError = field(repr=False)
+    table: RunsTable = field(repr=False)
+    cost: ComputeCost = field(repr=False)
     path: Path | None = field(repr=False)
     aim: Objective = field(default=PLAIN, repr=False)
 
@@ -97,7 +97,7 @@ class Law:
         return min(self.members, key=lambda m: m.noise).dof
 
     @cached_property
-    def split(self) -> "Split":
+    def split(self) -> "Allocation":
         """What the best split of a budget into size and data is read from."""
         from allometry.laws.allocation import split_of
 

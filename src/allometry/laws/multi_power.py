@@ -32,7 +32,7 @@ Sums = tuple[ndarray, ndarray, ndarray, ndarray]
 
 @final
 @dataclass(frozen=True)
-class Curve:
+class LossCurve:
     """One training: steps, the learning rate at each, the loss where it is known."""
 
     step: Float[ndarray, " t"]
@@ -124,7 +124,7 @@ class MultiPowerLaw:
             "One curve can't tell how the law does on another schedule.",
         )
         assert self.spread is not None
-        curve = Curve(np.asarray(step, float), np.asarray(lr, float))
+        curve = LossCurve(np.asarray(step, float), np.asarray(lr, float))
         theta = np.array([getattr(self, letter) for letter in LETTERS])
         value, J = _curve(theta, _sums(curve, self.warmup))
         J = J * theta / value[:, None]
@@ -144,13 +144,13 @@ class MultiPowerLaw:
 
     def __call__(self, step: Any, lr: Any) -> Float[ndarray, " t"]:
         """The loss along a schedule."""
-        curve = Curve(np.asarray(step, float), np.asarray(lr, float))
+        curve = LossCurve(np.asarray(step, float), np.asarray(lr, float))
         theta = np.array([getattr(self, letter) for letter in LETTERS])
         return _curve(theta, _sums(curve, self.warmup))[0]
 
 
 def fit_schedule(
-    curves: Sequence[Curve], *, warmup: float | None = None, delta: float = 1e-3
+    curves: Sequence[LossCurve], *, warmup: float | None = None, delta: float = 1e-3
 ) -> MultiPowerLaw:
     """The multi-power law of some training curves, by Huber's loss on the log.
 
@@ -250,7 +250,7 @@ def _spread(
     return inverse @ (scores.T @ scores) @ inverse
 
 
-def _sums(curve: Curve, warmup: float) -> Sums:
+def _sums(curve: LossCurve, warmup: float) -> Sums:
     """Sums of learning rates from the start and since each change of it, and the changes.
 
     Returns S_1(t); S_k(t) for each change k and logged point t; the change's size; the rate after

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry.laws.forms import Form
-from allometry.laws.runs_table import Table
+from allometry.laws.runs_table import RunsTable
 from allometry.laws.solver import Prior
 
 
@@ -59,7 +59,7 @@ class Objective:
         """What is to be met: log losses, or losses."""
         return np.exp(y) if self.raw else y
 
-    def weights(self, table: Table) -> Float[ndarray, " n"] | None:
+    def weights(self, table: RunsTable) -> Float[ndarray, " n"] | None:
         """The runs' weights, or None where all weigh 1."""
         w = None
         if self.recency:
@@ -77,7 +77,7 @@ class Objective:
         return w
 
 
-def _above(table: Table) -> Float[ndarray, " n"]:
+def _above(table: RunsTable) -> Float[ndarray, " n"]:
     """How far each run's log loss lies above the least of the runs of no more compute."""
     by_compute = np.argsort(table.order(), kind="stable")
     y = table.y[by_compute]

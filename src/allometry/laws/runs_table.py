@@ -27,7 +27,7 @@ _FINISHED = {
 
 @final
 @dataclass(frozen=True)
-class Table:
+class RunsTable:
     """Runs fit for fitting: positive, finite, one row per run.
 
     `logs` holds the log of each variable that is known; `y` the log of the loss; `cluster` numbers
@@ -65,9 +65,9 @@ class Table:
             "Add runs of at least three sizes."
         )
 
-    def take(self, rows: ndarray) -> "Table":
+    def take(self, rows: ndarray) -> "RunsTable":
         """The table of some of the rows."""
-        return Table(
+        return RunsTable(
             {k: v[rows] for k, v in self.logs.items()},
             self.y[rows],
             None if self.se is None else self.se[rows],
@@ -79,7 +79,7 @@ class Table:
 
 def read(
     data: Mapping[str, Any] | Any, *, drop_highest: int = 0, extra: tuple[str, ...] = ()
-) -> Table:
+) -> RunsTable:
     """The runs in a mapping of columns or a data frame, with what was left out said in words.
 
     Args:
@@ -131,7 +131,7 @@ def read(
     _derive(logs)
     keys = np.round(np.stack([logs[k] for k in sorted(logs)], 1), 9)
     cluster = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
-    return Table(logs, y, se, cluster, given, tuple(notes))
+    return RunsTable(logs, y, se, cluster, given, tuple(notes))
 
 
 def _names(data: Any) -> list[str]:

@@ -16,7 +16,7 @@ from allometry.laws.coupled_forms import Coupled, Kaplan
 from allometry.laws.forms import Form
 from allometry.laws.learning_curves import Broken, Shifted, Sigmoid
 from allometry.laws.objective import Objective
-from allometry.laws.runs_table import Table
+from allometry.laws.runs_table import RunsTable
 
 SPARE = 2
 """Configurations a fit must have beyond its parameters before a backtest may use it."""
@@ -37,7 +37,7 @@ off, and where few runs don't show it yet, backtests on them don't either."""
 
 @final
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """The forms to average with their weights, best first; their folds; the reason in words."""
 
     forms: list[Form]
@@ -46,7 +46,7 @@ class Choice:
     why: str
 
 
-def one_variable(table: Table) -> str:
+def one_variable(table: RunsTable) -> str:
     """The variable a one-variable law should run in: compute, unless only one thing varies."""
     moving = [name for name in ("N", "D", "C") if table.varies(name)]
     if not moving:
@@ -60,7 +60,7 @@ def one_variable(table: Table) -> str:
     return "C" if "C" in moving else moving[0]
 
 
-def candidates(table: Table, x: str | None = None) -> list[Form]:
+def candidates(table: RunsTable, x: str | None = None) -> list[Form]:
     """The forms that the runs could determine, simplest first."""
     name = x or one_variable(table)
     distinct = len(np.unique(np.round(table.logs[name], 6)))
@@ -79,8 +79,8 @@ def candidates(table: Table, x: str | None = None) -> list[Form]:
 
 
 def choose(
-    table: Table, *, x: str | None, objective: Objective, rng: np.random.Generator
-) -> Choice:
+    table: RunsTable, *, x: str | None, objective: Objective, rng: np.random.Generator
+) -> Selection:
     """The forms that did best in backtests shared by all, averaged by how well they did.
 
     A form's weight is an inverse power of its error beyond `UNSEEN`, with the penalty of the final
@@ -102,7 +102,7 @@ def choose(
     if not masks:
         picked, weights = able[::-1], (count / count.sum())[::-1].tolist()
         why = f"{table.configurations} sizes are too few to backtest: {_listed(picked, weights)}."
-        return Choice(picked, weights, [], why)
+        return Selection(picked, weights, [], why)
     results = [run_folds(f, table, masks, objective, rng) for f in able]
     scores = [_score(folds) for folds in results]
     n = table.configurations
@@ -123,7 +123,7 @@ def choose(
         f"{_listed(picked, weights)}: in {len(masks)} backtests on larger runs the errors were "
         f"{said}."
     )
-    return Choice(picked, weights, blend([results[i] for i in order], weights), why)
+    return Selection(picked, weights, blend([results[i] for i in order], weights), why)
 
 
 def _score(folds: list[Fold]) -> float:

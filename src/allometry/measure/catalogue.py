@@ -19,13 +19,13 @@ from allometry.measure import (
     transport,
     two_sample,
 )
-from allometry.measure.context import Case, NotApplicableError
+from allometry.measure.context import MeasureContext, NotApplicableError
 from allometry.measure.entries import INF, Entry, entry
 
 _SHARE = (0.0, 1.0)
 
 
-def _frechet(c: Case) -> dict[str, Estimate]:
+def _frechet(c: MeasureContext) -> dict[str, Estimate]:
     found = {"frechet_distance": frechet.frechet_distance(*c.pair)}
     try:
         found["frechet_distance_infinity"] = frechet.frechet_distance_infinity(*c.pair, rng=c.rng)
@@ -34,7 +34,7 @@ def _frechet(c: Case) -> dict[str, Estimate]:
     return found
 
 
-def _discrepancies(c: Case) -> dict[str, Estimate]:
+def _discrepancies(c: MeasureContext) -> dict[str, Estimate]:
     x, y = c.pair
     width = kernels.median_distance(x, y, c.rng)
     laplace = kernels.laplacian(width)
@@ -49,7 +49,7 @@ def _discrepancies(c: Case) -> dict[str, Estimate]:
     }
 
 
-def _nearest(c: Case) -> dict[str, Estimate]:
+def _nearest(c: MeasureContext) -> dict[str, Estimate]:
     found = two_sample.nearest_neighbour_test(
         *c.pair, permutations=c.effort.permutations, rng=c.rng
     )
@@ -61,20 +61,20 @@ def _nearest(c: Case) -> dict[str, Estimate]:
     }
 
 
-def _network(c: Case) -> dict[str, Estimate]:
+def _network(c: MeasureContext) -> dict[str, Estimate]:
     found = two_sample.classifier_test(
         *c.pair, permutations=c.effort.permutations, steps=c.effort.steps, rng=c.rng
     )
     return {"classifier_accuracy": found["accuracy"], "classifier_p_value": found["p_value"]}
 
 
-def _classification(c: Case) -> dict[str, Estimate]:
+def _classification(c: MeasureContext) -> dict[str, Estimate]:
     return classifier_scores.classification(
         c.real, c.known_labels, c.samples, c.sample_labels, steps=c.effort.steps, rng=c.rng
     )
 
 
-def _retrieval(c: Case) -> dict[str, Estimate]:
+def _retrieval(c: MeasureContext) -> dict[str, Estimate]:
     x, y = c.pair
     rival = next(rows for name, rows in c.players.items() if name != "samples")
     return {
@@ -83,25 +83,25 @@ def _retrieval(c: Case) -> dict[str, Estimate]:
     }
 
 
-def _games(c: Case) -> dict[str, Estimate]:
+def _games(c: MeasureContext) -> dict[str, Estimate]:
     return tournaments.all_games(c.pair[0], c.players, steps=c.effort.steps, rng=c.rng)
 
 
-def _relative(c: Case) -> Estimate:
+def _relative(c: MeasureContext) -> Estimate:
     found = tournaments.relative_discriminative_scores(
         c.pair[0], c.players, epoch_steps=c.effort.curve_steps, rng=c.rng
     )
     return found["samples"]
 
 
-def _geometry(c: Case) -> Estimate:
+def _geometry(c: MeasureContext) -> Estimate:
     effort = c.effort
     return topology.geometry_score(
         *c.pair, repeats=effort.geometry_repeats, most=effort.geometry_rows, rng=c.rng
     )
 
 
-def _likeness(c: Case) -> dict[str, Estimate]:
+def _likeness(c: MeasureContext) -> dict[str, Estimate]:
     near, made = image_similarity.nearest_pairs(*c.images)
     first, second = image_similarity.random_pairs(c.images[1], c.rng)
     return {
@@ -112,7 +112,7 @@ def _likeness(c: Case) -> dict[str, Estimate]:
     }
 
 
-def _low_level(c: Case) -> dict[str, Estimate]:
+def _low_level(c: MeasureContext) -> dict[str, Estimate]:
     return {
         "spectrum_slope_difference": image_statistics.spectrum_slope_difference(*c.images),
         "contrast_difference": image_statistics.contrast_difference(*c.images),
@@ -120,14 +120,14 @@ def _low_level(c: Case) -> dict[str, Estimate]:
     }
 
 
-def _description(c: Case) -> dict[str, Estimate]:
+def _description(c: MeasureContext) -> dict[str, Estimate]:
     return {
         "description_length": code_length.description_length(*c.pair, rng=c.rng),
         "efron_p_value": two_sample.efron_p_value(*c.pair, most=500, rng=c.rng),
     }
 
 
-def _copying(c: Case) -> dict[str, Estimate]:
+def _copying(c: MeasureContext) -> dict[str, Estimate]:
     x, y = c.pair
     return {
         "authenticity": neighbours.authenticity(c.copies_of, y),
@@ -135,7 +135,7 @@ def _copying(c: Case) -> dict[str, Estimate]:
     }
 
 
-def _transport(c: Case) -> dict[str, Estimate]:
+def _transport(c: MeasureContext) -> dict[str, Estimate]:
     x, y = c.pair
     return {
         "sliced_wasserstein": transport.sliced_wasserstein(x, y, projections=200, rng=c.rng),
@@ -145,18 +145,18 @@ def _transport(c: Case) -> dict[str, Estimate]:
     }
 
 
-def _exact_transport(c: Case) -> Estimate:
+def _exact_transport(c: MeasureContext) -> Estimate:
     return transport.wasserstein(*c.pair, most=c.effort.transport_rows, rng=c.rng)
 
 
-def _variety(c: Case) -> Estimate:
+def _variety(c: MeasureContext) -> Estimate:
     y = c.pair[1]
     if bool((y.norm(dim=1) == 0).any()):
         raise NotApplicableError("needs rows that are not zero for the cosine")
     return diversity.vendi_score(y, rng=c.rng)
 
 
-def _held_parzen(c: Case) -> Estimate:
+def _held_parzen(c: MeasureContext) -> Estimate:
     return parzen.parzen_log_likelihood(*c.pair, rng=c.rng)
 
 

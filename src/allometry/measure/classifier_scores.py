@@ -21,7 +21,7 @@ from allometry.measure.sample_inputs import Array, as_tensor, class_labels, gene
 
 @final
 @dataclass(frozen=True)
-class Split:
+class TrainTest:
     """Real rows for training and for judging, samples with their labels."""
 
     train: Float[Tensor, "a ..."]
@@ -46,7 +46,7 @@ def split(
     *,
     steps: int,
     rng: torch.Generator,
-) -> Split:
+) -> TrainTest:
     """One half of the real rows to train on, the other to judge by."""
     x, y = tensor(real, "real", rows=8), tensor(samples, "samples", rows=4)
     shape = tuple(x.shape[1:])
@@ -68,7 +68,7 @@ def split(
         strange = ~torch.isin(given, names)
         require(not bool(strange.any()), "sample_labels", "be labels of real", given[strange][:1])
         given, words = torch.searchsorted(names, given.to(names)), "samples' own labels"
-    return Split(x[a], ranked[a], x[b], ranked[b], y, given, classes, words)
+    return TrainTest(x[a], ranked[a], x[b], ranked[b], y, given, classes, words)
 
 
 def classification(

@@ -52,7 +52,7 @@ class NotApplicableError(InputError):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Case:
+class MeasureContext:
     """Real data and samples with whatever else the user has.
 
     Args:

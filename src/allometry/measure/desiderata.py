@@ -18,7 +18,7 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry.measure.catalogue import ENTRIES
-from allometry.measure.context import QUICK, Case, Effort
+from allometry.measure.context import QUICK, Effort, MeasureContext
 from allometry.measure.corruptions import collapsed, drop_modes, found_modes, frozen, noisy, turned
 from allometry.measure.features import Features, identity
 from allometry.measure.sample_inputs import Array, class_labels, tensor, whole_seed
@@ -51,7 +51,7 @@ DESIDERATA = (
 
 @final
 @dataclass(frozen=True)
-class Verdict:
+class MeasureVerdict:
     """What the experiments did to one measure.
 
     Args:
@@ -108,7 +108,7 @@ class Verdict:
 class Audit:
     """All verdicts, and what could not be put to the test."""
 
-    verdicts: list[Verdict]
+    verdicts: list[MeasureVerdict]
     skipped: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -204,15 +204,15 @@ def _data(real: Array | None, labels: Array | None) -> tuple[Tensor, Tensor, boo
 
 def _cases(
     x: Tensor, y: Tensor, labelled: bool, rows: int, space: Features, effort: Effort, seed: int
-) -> dict[str, Case]:
+) -> dict[str, MeasureContext]:
     rng = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(x), generator=rng)
     train, held, fresh = (order[i * rows : (i + 1) * rows] for i in range(3))
     honest = x[fresh]
     spare = x[order[2 * rows :]], y[order[2 * rows :]]
 
-    def case(samples: Tensor) -> Case:
-        return Case(
+    def case(samples: Tensor) -> MeasureContext:
+        return MeasureContext(
             x[held],
             samples,
             labels=y[held] if labelled else None,
@@ -245,7 +245,7 @@ def _verdict(
     values: dict[str, list[float]],
     bounds: tuple[float, float],
     seconds: float,
-) -> Verdict:
+) -> MeasureVerdict:
     from scipy import stats  # slow to import
 
     honest = np.array(values["honest"])
@@ -261,7 +261,7 @@ def _verdict(
     found = [float(np.mean(values[step])) for step in ladder if step in values]
     varied = len(found) == len(ladder) and len(set(found)) > 1
     ranking = float(stats.spearmanr(range(len(found)), found).statistic) if varied else math.nan
-    return Verdict(name, space, effects, ranking, all(map(math.isfinite, bounds)), seconds)
+    return MeasureVerdict(name, space, effects, ranking, all(map(math.isfinite, bounds)), seconds)
 
 
 def _variance(a: np.ndarray) -> float:

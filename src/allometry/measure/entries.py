@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 from allometry._core.estimate import Estimate
-from allometry.measure.context import Case
+from allometry.measure.context import MeasureContext
 
 INF = float("inf")
 
@@ -26,7 +26,7 @@ class Entry:
 
     number: int
     names: tuple[str, ...]
-    run: Callable[[Case], dict[str, Estimate]]
+    run: Callable[[MeasureContext], dict[str, Estimate]]
     better: Mapping[str, str]
     bounds: Mapping[str, tuple[float, float]]
     where: str = "features"
@@ -35,7 +35,7 @@ class Entry:
         """Whether a name, or the beginning of one, is meant."""
         return any(name.startswith(wanted) for name in self.names)
 
-    def space(self, case: Case) -> str:
+    def space(self, case: MeasureContext) -> str:
         """What stands beside the number."""
         if self.where == "features":
             return case.features.name
@@ -44,14 +44,14 @@ class Entry:
 
 def entry(
     number: int,
-    run: Callable[[Case], "Estimate | dict[str, Estimate]"],
+    run: Callable[[MeasureContext], "Estimate | dict[str, Estimate]"],
     where: str = "features",
     **names: tuple[str, float, float],
 ) -> Entry:
     """An entry from `name=(better, lowest, highest)`; `run` may give one estimate for one name."""
     first = next(iter(names))
 
-    def all_of(case: Case) -> dict[str, Estimate]:
+    def all_of(case: MeasureContext) -> dict[str, Estimate]:
         found = run(case)
         return {first: found} if isinstance(found, Estimate) else found
 

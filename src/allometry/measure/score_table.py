@@ -18,12 +18,12 @@ from allometry._core.errors import AllometryError, require
 from allometry._core.estimate import Estimate
 from allometry.measure import features as feature_maps
 from allometry.measure.catalogue import ENTRIES
-from allometry.measure.context import FULL, Case, Effort
+from allometry.measure.context import FULL, Effort, MeasureContext
 from allometry.measure.entries import Entry
 from allometry.measure.features import Features
 from allometry.measure.sample_inputs import Array, tensor
 from allometry.measure.threads import SMALL, one_thread
-from allometry.measure.verdict import Verdict, judge
+from allometry.measure.verdict import SampleVerdict, judge
 
 
 @final
@@ -56,7 +56,7 @@ class Scores:
 
     rows: list[Score]
     skipped: dict[str, str]
-    verdict: Verdict | None = None
+    verdict: SampleVerdict | None = None
 
     def __getitem__(self, name: str) -> Estimate:
         for row in self.rows:
@@ -108,7 +108,9 @@ def score(
     # Checked once before anything runs: a mistake should not be told forty times.
     tensor(real, "real")
     tensor(samples, "samples")
-    case = Case(real, samples, labels, sample_labels, training, rivals or {}, space, effort, seed)
+    case = MeasureContext(
+        real, samples, labels, sample_labels, training, rivals or {}, space, effort, seed
+    )
     x, y = case.pair  # features that fail, fail here
     small = max(tensor(real, "real").numel(), x.numel()) + y.numel() < SMALL
     wanted = [e for e in ENTRIES if only is None or any(e.matches(name) for name in only)]
@@ -128,7 +130,7 @@ def score(
     return Scores(rows, skipped, verdict)
 
 
-def take(entry: Entry, case: Case) -> tuple[list[Score], str]:
+def take(entry: Entry, case: MeasureContext) -> tuple[list[Score], str]:
     """One entry's scores, or none and the reason."""
     started = time.perf_counter()
     try:

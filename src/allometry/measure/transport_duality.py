@@ -19,7 +19,7 @@ Weights = Float[ndarray, " _"]
 
 @final
 @dataclass(frozen=True)
-class Transport:
+class TransportPlan:
     """The value of a transport problem and what attains it.
 
     Attributes:
@@ -37,7 +37,7 @@ class Transport:
     g: Float[ndarray, " m"]
 
 
-def kantorovich(a: Weights, b: Weights, cost: Float[ndarray, "n m"]) -> Transport:
+def kantorovich(a: Weights, b: Weights, cost: Float[ndarray, "n m"]) -> TransportPlan:
     r"""Both sides of Kantorovich's duality.
 
     $$\min_{\pi \ge 0,\ \pi 1 = a,\ \pi^T 1 = b} \langle C, \pi\rangle
@@ -68,7 +68,7 @@ def kantorovich(a: Weights, b: Weights, cost: Float[ndarray, "n m"]) -> Transpor
         plan, _, other = _simplex(ot, a, b, np.minimum(left, 1.0))
         f, g = _feasible(c, a, b, g + other)
     f, g = f - f[0], g + f[0]  # One may be shifted against the other: f of the first point is 0.
-    return Transport(
+    return TransportPlan(
         low + unit * float((plan * c).sum()),
         low + unit * float(a @ f + b @ g),
         plan,

@@ -40,7 +40,7 @@ KINDS = {
 
 @final
 @dataclass(frozen=True)
-class Verdict:
+class SampleVerdict:
     """What is wrong with samples, if anything.
 
     Args:
@@ -77,7 +77,7 @@ class Verdict:
 
 def judge(
     found: Mapping[str, Estimate], real: Float[Tensor, "n d"], samples: Float[Tensor, "m d"]
-) -> Verdict | None:
+) -> SampleVerdict | None:
     """The verdict, or none where the measures it needs were not taken or rows are too few.
 
     Args:
@@ -94,12 +94,12 @@ def judge(
     notes = [] if "copying" in found else ["copies were not looked for: give --training"]
     if not faults:
         reasons = [f"p {value:.3g} ({TESTS[name]})" for name, value in p.items()]
-        return Verdict("good", [*reasons, *_said(found, "precision", "recall")], [], notes)
+        return SampleVerdict("good", [*reasons, *_said(found, "precision", "recall")], [], notes)
     # Few rows copied many times are a collapse first, whatever rows they are.
     order = [kind for kind in KINDS if kind in faults and kind != "different"] or ["different"]
     if "memorised" in order and "collapsed" not in order:
         order = ["memorised", *(kind for kind in order if kind != "memorised")]
-    return Verdict(order[0], faults[order[0]], order, notes)
+    return SampleVerdict(order[0], faults[order[0]], order, notes)
 
 
 def _said(found: Mapping[str, Estimate], *names: str) -> list[str]:

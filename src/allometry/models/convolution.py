@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from allometry._core.errors import require
-from allometry.models.convolution_cache import History, initialise
+from allometry.models.convolution_cache import ConvolutionCache, initialise
 
 
 @final
@@ -55,7 +55,7 @@ class FiniteMemory(nn.Module):
         self,
         tokens: Int[Tensor, "b n"],
         *,
-        cache: History | None = None,
+        cache: ConvolutionCache | None = None,
         padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b n v"]:
         """Logits of the token after each; see `Recurrent.forward` for the arguments."""
@@ -65,9 +65,9 @@ class FiniteMemory(nn.Module):
             x = x + F.gelu(layer(x))
         return self.readout(x)
 
-    def new_cache(self) -> History:
+    def new_cache(self) -> ConvolutionCache:
         """An empty memory for `model(tokens, cache=cache)`."""
-        return History([self.memory - 1])
+        return ConvolutionCache([self.memory - 1])
 
     def embedding_parameters(self) -> Iterator[Tensor]:
         """Parameters of the way in and out: table and readout."""
@@ -126,7 +126,7 @@ class CausalConvolution(nn.Module):
         self,
         tokens: Int[Tensor, "b n"],
         *,
-        cache: History | None = None,
+        cache: ConvolutionCache | None = None,
         padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b n v"]:
         """Logits of the token after each; see `Recurrent.forward` for the arguments."""
@@ -137,9 +137,9 @@ class CausalConvolution(nn.Module):
             x = x + mix(a.tanh() * b.sigmoid())
         return self.readout(self.norm(x.mT))
 
-    def new_cache(self) -> History:
+    def new_cache(self) -> ConvolutionCache:
         """An empty memory for `model(tokens, cache=cache)`."""
-        return History([(self.kernel - 1) * d for d in self.dilations])
+        return ConvolutionCache([(self.kernel - 1) * d for d in self.dilations])
 
     def embedding_parameters(self) -> Iterator[Tensor]:
         """Parameters of the way in and out: table and readout."""

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 
 @final
-class History:
+class ConvolutionCache:
     """What the layers of a convolution have seen last.
 
     Made by a model's `new_cache` and filled by `model(tokens, cache=cache)`.

@@ -7,12 +7,12 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry._core.errors import require
-from allometry.models.ngram_models import CountModel, Order, contexts, per_context, take
+from allometry.models.ngram_models import NgramModel, Order, contexts, per_context, take
 from allometry.models.ngram_tables import BEGINNING, Level, suffixes
 
 
 @final
-class KneserNey(CountModel):
+class KneserNey(NgramModel):
     r"""Interpolated Kneser-Ney smoothing of a Markov chain of order - 1.
 
     $$p_n(w \mid h) = \frac{c_n(hw) - D_n(c_n(hw))}{\sum_v c_n(hv)} + \gamma_n(h)\,
@@ -72,7 +72,7 @@ class KneserNey(CountModel):
 
 
 @final
-class AddConstant(CountModel):
+class AddConstant(NgramModel):
     r"""Add-constant smoothing: $p(w \mid h) = (c(hw) + \alpha) / (c(h) + \alpha V)$.
 
     $\alpha = 1$ is Laplace's rule, $1/2$ that of Krichevsky and Trofimov. A context never met
@@ -104,7 +104,7 @@ class AddConstant(CountModel):
 
 
 @final
-class Katz(CountModel):
+class Katz(NgramModel):
     r"""Katz's back-off: Good-Turing estimates for grams met, shorter grams for those not met.
 
     $$p(w \mid h) = d_{c(hw)}\, c(hw) / c(h) \ \text{ if } c(hw) > 0, \quad

@@ -17,7 +17,7 @@ from allometry._core.errors import require
 from allometry.models.ngram_tables import BEGINNING, Level, after, checked, count
 
 Ids = Int[Tensor, " tokens"] | Int[ndarray, " tokens"]
-M = TypeVar("M", bound="CountModel")
+M = TypeVar("M", bound="NgramModel")
 
 
 @runtime_checkable
@@ -38,7 +38,7 @@ class Order(Protocol):
         ...
 
 
-class CountModel(nn.Module, ABC):
+class NgramModel(nn.Module, ABC):
     """A Markov chain of order - 1 that stores counts of grams. Abstract.
 
     Args:

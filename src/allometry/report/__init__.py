@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from allometry.laws import Law, Plan
-    from allometry.report.analysis import Story, tell
+    from allometry.report.analysis import Analysis, tell
     from allometry.report.run_groups import RunsLike
 
-__all__ = ["Story", "tell", "write"]
+__all__ = ["Analysis", "tell", "write"]
 
 
 def __getattr__(name: str) -> Any:
     # Stories import pandas, and whoever only needs words for numbers should not wait for it.
-    if name in ("Story", "tell"):
+    if name in ("Analysis", "tell"):
         from allometry.report import analysis
 
         return getattr(analysis, name)
@@ -26,7 +26,7 @@ def write(
     law: "Law | None" = None,
     plan: "Plan | None" = None,
     *,
-    story: "Story | None" = None,
+    story: "Analysis | None" = None,
 ) -> Path:
     """Write the report of a study as one HTML file; see `allometry.report.page.write`."""
     # Altair takes half a second to import, and the command line reads stories without it.

@@ -12,11 +12,11 @@ from allometry.laws import Law, Plan
 from allometry.report import claims, extrapolation
 from allometry.report import formatting as fmt
 from allometry.report.claims import Claim
-from allometry.report.family_fit import Family, Setting, grow
+from allometry.report.family_fit import FamilyFit, FitSettings, grow
 from allometry.report.run_groups import (
     Configuration,
     RunsLike,
-    Unfinished,
+    UnfinishedRun,
     about,
     configurations,
     counted,
@@ -34,7 +34,7 @@ _SELF_SCALED = ("of the entropy of a symbol", "nats per window")
 
 @final
 @dataclass(frozen=True)
-class Story:
+class Analysis:
     """Everything the report says, as values; `allometry.report.prose` puts it in words.
 
     Args:
@@ -60,12 +60,12 @@ class Story:
     unit: str
     token: str
     D_unique: float | None
-    families: tuple[Family, ...]
+    families: tuple[FamilyFit, ...]
     counted: tuple[Configuration, ...]
     best: Configuration | None
     total: int
     waiting: int
-    unfinished: tuple[Unfinished, ...]
+    unfinished: tuple[UnfinishedRun, ...]
     notes: tuple[str, ...]
     verdict: str = ""
     findings: tuple["Finding", ...] = ()
@@ -103,7 +103,7 @@ def tell(
     hold_out: int = 2,
     seed: int = 0,
     bootstrap: int = 1000,
-) -> Story:
+) -> Analysis:
     """What these runs say about how loss falls with size, data and compute.
 
     Diverged and failed runs are listed but enter no fit.
@@ -147,7 +147,7 @@ def tell(
             done[done["family"] == name],
             [c for c in everything if c.family == name],
             next((r for r in rivals if r.target == best_of[name].target), None),
-            Setting(
+            FitSettings(
                 unit,
                 token,
                 D_unique if len(targets) < 2 else _unique({}, done[done["family"] == name]),
@@ -165,7 +165,7 @@ def tell(
         )
         for name in trained
     )
-    return Story(
+    return Analysis(
         target=_called(said, frame),
         unit=unit,
         token=token,
@@ -200,7 +200,7 @@ def _units(said: dict[str, Any]) -> tuple[str, str]:
     return unit, str(said.get("token") or unit.partition(" per ")[2] or "token")
 
 
-def _answered(runs: RunsLike, frame: pd.DataFrame, said: dict[str, Any]) -> Story:
+def _answered(runs: RunsLike, frame: pd.DataFrame, said: dict[str, Any]) -> Analysis:
     """The story of a study that asks a question: a verdict and what it rests on, no law."""
     from allometry.report.sections import questions
 
@@ -211,7 +211,7 @@ def _answered(runs: RunsLike, frame: pd.DataFrame, said: dict[str, Any]) -> Stor
     if len(done) and (waiting or len(done) < len(frame)):
         # What is missing may be what would have been largest or best.
         verdict = f"Of the {fmt.several(len(done), 'run')} finished so far: {verdict}"
-    return Story(
+    return Analysis(
         target=str(said.get("question") or said.get("name")),
         unit=str(said.get("unit") or ""),
         token=str(said.get("token") or "point"),

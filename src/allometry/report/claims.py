@@ -14,7 +14,7 @@ from allometry._core.estimate import Estimate
 from allometry.laws import Law, Plan
 from allometry.report import extrapolation
 from allometry.report import formatting as fmt
-from allometry.report.extrapolation import Crossing, Reach, above
+from allometry.report.extrapolation import Crossover, LargerBudget, above
 from allometry.report.guards import (
     WIDEST_AMOUNT,
     WIDEST_LOSS,
@@ -37,8 +37,8 @@ from allometry.report.prose import baseline, both, named, plural, size, verdict
 from allometry.report.run_groups import Configuration
 
 if TYPE_CHECKING:
-    from allometry.report.analysis import Story
-    from allometry.report.family_fit import Family
+    from allometry.report.analysis import Analysis
+    from allometry.report.family_fit import FamilyFit
 
 
 @final
@@ -86,7 +86,7 @@ def _passes(passes: float | None) -> str:
     return f"{fmt.significant(passes, 2)} passes over the data"
 
 
-def forecast(e: Evidence, reached: Reach | None, before: float | None = None) -> Claim:
+def forecast(e: Evidence, reached: LargerBudget | None, before: float | None = None) -> Claim:
     """What a larger budget would reach.
 
     Args:
@@ -111,7 +111,7 @@ def forecast(e: Evidence, reached: Reach | None, before: float | None = None) ->
     return Claim("forecast", family, True, text, values=values | {"passes": reached.passes})
 
 
-def _doubted(e: Evidence, reached: Reach, before: float | None) -> Refusal | None:
+def _doubted(e: Evidence, reached: LargerBudget, before: float | None) -> Refusal | None:
     return first(
         lambda: within_span(e, reached.C),
         lambda: growing(e, reached.N, reached.D),
@@ -122,7 +122,7 @@ def _doubted(e: Evidence, reached: Reach, before: float | None) -> Refusal | Non
     )
 
 
-def _of(reached: Reach) -> list[str]:
+def _of(reached: LargerBudget) -> list[str]:
     often = _passes(reached.passes)
     if not often:
         return []
@@ -167,7 +167,7 @@ def exact(rival: Configuration, entropy: float | None) -> bool:
     return rival.loss.value <= entropy + margin
 
 
-def crossover(e: Evidence, rival: Configuration, met: Crossing | None) -> Claim:
+def crossover(e: Evidence, rival: Configuration, met: Crossover | None) -> Claim:
     """Where the family has the loss of a baseline: measured, predicted, or not identified."""
     family, name = e.grown[0].family, baseline(rival)
     if exact(rival, e.entropy):
@@ -218,7 +218,7 @@ def _passed(e: Evidence, rival: Configuration, least: Configuration) -> Claim:
     return Claim("crossover", least.family, True, text, values=values | {"measured": 1.0})
 
 
-def best(story: "Story", family: "Family") -> Claim:
+def best(story: "Analysis", family: "FamilyFit") -> Claim:
     """What the best model reaches, beside the best baseline: measured numbers alone."""
     made, rival, floor = family.best, story.rival, story.entropy
     who = f"the best {fmt.family(family.name)} ({size(made, story.token)})"
@@ -252,7 +252,7 @@ def best(story: "Story", family: "Family") -> Claim:
     return Claim("best", family.name, True, f"{text}{_data(story, made, rival)}", values=values)
 
 
-def _data(story: "Story", made: Configuration, rival: Configuration) -> str:
+def _data(story: "Analysis", made: Configuration, rival: Configuration) -> str:
     """Whose data were more, where a model that was trained and one that was fitted differ."""
     if rival.family not in ("ngram", *fmt.FITTED) or not min(made.D, rival.D) > 0:
         return ""
@@ -265,13 +265,13 @@ def _data(story: "Story", made: Configuration, rival: Configuration) -> str:
     )
 
 
-def of(story: "Story") -> tuple[Claim, ...]:
+def of(story: "Analysis") -> tuple[Claim, ...]:
     """Every claim of a study, those of the headline first."""
     made = [best(story, f) for f in story.families[:1]] if story.target != "domains" else []
     return (*made, *(claim for f in story.families for claim in f.claims))
 
 
-def headline(story: "Story") -> str:
+def headline(story: "Analysis") -> str:
     """The answer in a few sentences, composed of claims."""
     if story.verdict:
         return story.verdict
@@ -296,7 +296,7 @@ def headline(story: "Story") -> str:
     return f"{best(story, family).text} {outlook(story, family).text}"
 
 
-def outlook(story: "Story", family: "Family") -> Claim:
+def outlook(story: "Analysis", family: "FamilyFit") -> Claim:
     """The claim about larger models for the headline: the crossover while a baseline is ahead."""
     crossed = next((c for c in family.claims if c.kind == "crossover"), None)
     if crossed is not None and story.rival is not None and verdict(family.best, story.rival) > 0:

@@ -19,7 +19,7 @@ from allometry.report import formatting as fmt
 from allometry.report import theme
 from allometry.report.page import bound, page_policy, page_style, template
 from allometry.report.theme import LIGHT, Spec, layer
-from allometry.study import Generation, Saved
+from allometry.study import Generation, SavedModel
 
 STRATEGIES: dict[str, Strategies] = {
     "plain sampling": decode.plain,
@@ -52,12 +52,12 @@ class Decoded:
 
     name: str
     pieces: list[tuple[str, float]]
-    texture: decode.Texture
+    texture: decode.TextStatistics
     along: list[float]
 
 
 def compare(
-    saved: Saved,
+    saved: SavedModel,
     prompt: str,
     *,
     n: int = 400,
@@ -86,7 +86,7 @@ def compare(
 
 
 @torch.no_grad()
-def _beamed(saved: Saved, prompt: str, n: int, width: int) -> Decoded:
+def _beamed(saved: SavedModel, prompt: str, n: int, width: int) -> Decoded:
     ids = torch.as_tensor(saved.vocabulary.encode(prompt).tolist(), dtype=torch.int64)
     best: Any = decode.beam(saved.model, ids, n=n, width=width)[0]
     reader = decode.Reader(saved.model, [ids])
@@ -152,7 +152,7 @@ def _running(x: np.ndarray, span: int) -> np.ndarray:
 
 def decoders(
     path: Path | str,
-    saved: Saved,
+    saved: SavedModel,
     prompt: str = "\n",
     *,
     n: int = 400,
@@ -210,7 +210,7 @@ def _row(one: Decoded) -> dict[str, str]:
     }
 
 
-def _headline(found: list[Decoded], saved: Saved) -> str:
+def _headline(found: list[Decoded], saved: SavedModel) -> str:
     least = min(found, key=lambda one: one.texture.surprise)
     most = max(found, key=lambda one: one.texture.surprise)
     stuck = max(found, key=lambda one: one.texture.repetition)

@@ -49,7 +49,7 @@ class HeldOut:
 
 @final
 @dataclass(frozen=True)
-class Crossing:
+class Crossover:
     """Where a trained family's law comes down to the loss of a baseline.
 
     `N` and `C` are `None` where the law could not be evaluated; `reasons` says why. `D` is the
@@ -66,7 +66,7 @@ class Crossing:
 
 @final
 @dataclass(frozen=True)
-class Reach:
+class LargerBudget:
     """What a larger budget would reach: size, data, loss, and how often the data would repeat.
 
     Where data are limited and the law knows N and D, this is the plan in which data beyond the
@@ -194,7 +194,7 @@ def judged(law: Law, held: list[Configuration]) -> tuple[HeldOut, ...]:
     return tuple(HeldOut(c, p) for c, p in zip(held, predicted, strict=True))
 
 
-def crossing(law: Law, rival: Configuration, D_unique: float | None = None) -> Crossing:
+def crossing(law: Law, rival: Configuration, D_unique: float | None = None) -> Crossover:
     """At what N and at what C the family's law comes down to the rival's loss.
 
     The interval holds every compute at which the law's 95 % band holds the rival's loss, so it
@@ -205,10 +205,10 @@ def crossing(law: Law, rival: Configuration, D_unique: float | None = None) -> C
     far = np.geomspace(seen.min() / 1e3, seen.max() * FURTHEST, 500)
     C, why = attempt(lambda: _met(frontier(law, far, D_unique), rival.loss.value))
     if C is None:
-        return Crossing(rival, None, None, (why,))
+        return Crossover(rival, None, None, (why,))
     N, D = _spent(law, C, D_unique)
     passes = D.value / D_unique if D is not None and D_unique else None
-    return Crossing(rival, N, C, (), D, passes)
+    return Crossover(rival, N, C, (), D, passes)
 
 
 def _met(line: Frontier, loss: float) -> Estimate:
@@ -289,7 +289,7 @@ def frontier(law: Law, C: Float[ndarray, " n"], unique: float | None = None) -> 
     return Frontier(C, *law.band(N=np.exp(sizes[rows, best]), D=data[rows, best]))
 
 
-def reach(label: str, plan: Plan, D_unique: float | None, law: Law | None = None) -> Reach:
+def reach(label: str, plan: Plan, D_unique: float | None, law: Law | None = None) -> LargerBudget:
     """What a plan says, with the passes over the data counted.
 
     Where the data would be repeated, and the law knows N and D, the plan is made again with
@@ -304,7 +304,7 @@ def reach(label: str, plan: Plan, D_unique: float | None, law: Law | None = None
         again, _ = attempt(lambda: law.plan(compute=plan.compute, unique=D_unique))
         if again is not None:
             fresh, plan = plan.loss, again
-    return Reach(label, plan.compute, plan.loss, plan.N, plan.D, passes(plan), said, fresh)
+    return LargerBudget(label, plan.compute, plan.loss, plan.N, plan.D, passes(plan), said, fresh)
 
 
 def distance(law: Law, N: float | None, D: float | None, C: float) -> float:

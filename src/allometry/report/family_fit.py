@@ -10,7 +10,7 @@ from allometry.laws import Law, Plan
 from allometry.report import claims, extrapolation
 from allometry.report import formatting as fmt
 from allometry.report.claims import Claim
-from allometry.report.extrapolation import Crossing, Frontier, HeldOut, Reach
+from allometry.report.extrapolation import Crossover, Frontier, HeldOut, LargerBudget
 from allometry.report.guards import Evidence, enough
 from allometry.report.run_groups import Configuration
 
@@ -21,7 +21,7 @@ ROUGH = 0.05
 
 @final
 @dataclass(frozen=True)
-class Family:
+class FamilyFit:
     """One trained family: its law, how far it can be trusted, and what it says.
 
     Args:
@@ -47,8 +47,8 @@ class Family:
     law_without: Law | None
     held_sizes: tuple[float, ...]
     held_out: tuple[HeldOut, ...]
-    crossing: Crossing | None
-    reaches: tuple[Reach, ...]
+    crossing: Crossover | None
+    reaches: tuple[LargerBudget, ...]
     frontier: Frontier | None
     notes: tuple[str, ...]
     claims: tuple[Claim, ...] = ()
@@ -62,7 +62,7 @@ class Family:
 
 @final
 @dataclass(frozen=True)
-class Setting:
+class FitSettings:
     """What all families of a study share."""
 
     unit: str
@@ -78,10 +78,10 @@ def grow(
     done: pd.DataFrame,
     grown: list[Configuration],
     rival: Configuration | None,
-    study: Setting,
+    study: FitSettings,
     law: Law | None,
     plan: Plan | None,
-) -> Family:
+) -> FamilyFit:
     """The family of these finished runs, with its law, claims and doubts."""
     notes: list[str] = []
     missing = ""
@@ -119,7 +119,7 @@ def grow(
         met = met if said[0].supported and "measured" not in said[0].values else None
     line, why = _line(law, grown, reaches, met, study)
     notes += [why] if why else []
-    return Family(
+    return FamilyFit(
         name=best.family,
         configurations=tuple(grown),
         best=best,
@@ -139,9 +139,9 @@ def grow(
 def _line(
     law: Law | None,
     grown: list[Configuration],
-    reaches: tuple[Reach, ...],
-    met: Crossing | None,
-    study: Setting,
+    reaches: tuple[LargerBudget, ...],
+    met: Crossover | None,
+    study: FitSettings,
 ) -> tuple[Frontier | None, str]:
     """The law's line for the chart, no further than what is claimed."""
     if law is None:
@@ -169,9 +169,9 @@ def _doubt(held: tuple[HeldOut, ...]) -> list[str]:
 
 def _reaches(
     law: Law | None, plan: Plan | None, grown: list[Configuration], evidence: Evidence
-) -> tuple[tuple[Reach, ...], list[Claim], list[str]]:
+) -> tuple[tuple[LargerBudget, ...], list[Claim], list[str]]:
     """What larger budgets would reach where that is supported; the claims; what went wrong."""
-    tried: list[Reach] = []
+    tried: list[LargerBudget] = []
     notes: list[str] = []
     if plan is not None:
         tried.append(extrapolation.reach("the plan asked for", plan, evidence.D_unique))
@@ -187,7 +187,7 @@ def _reaches(
             else []
         )
         notes += [why] if why else []
-    kept: list[Reach] = []
+    kept: list[LargerBudget] = []
     said: list[Claim] = []
     if not any("×" in r.label for r in tried):
         said.append(claims.forecast(evidence, None))

@@ -15,8 +15,8 @@ import pandas as pd
 from allometry._core.files import replacing
 from allometry.report import formatting as fmt
 from allometry.report import theme
-from allometry.report.analysis import Family, Story, tell
-from allometry.report.extrapolation import Reach
+from allometry.report.analysis import Analysis, FamilyFit, tell
+from allometry.report.extrapolation import LargerBudget
 from allometry.report.law_bands import Series, bands, series
 from allometry.report.prose import named, plural
 from allometry.report.run_groups import Configuration, RunsLike, curves_of, finished, table
@@ -48,7 +48,7 @@ def _title(x: str, token: str) -> str:
     return f"{plural(token).capitalize()} seen in training" if x == "D" else AXES[x]
 
 
-def colours(story: Story) -> dict[str, str]:
+def colours(story: Analysis) -> dict[str, str]:
     """The colour of each family: trained ones in the order of the story, then count models."""
     made = {
         f.name: LIGHT[theme.FAMILY_COLOURS[i % len(theme.FAMILY_COLOURS)]]
@@ -62,7 +62,7 @@ def _rows(frame: pd.DataFrame) -> Iterator[Any]:
     yield from frame.itertuples()
 
 
-def _points(runs: RunsLike, family: Family, unit: str, token: str) -> pd.DataFrame:
+def _points(runs: RunsLike, family: FamilyFit, unit: str, token: str) -> pd.DataFrame:
     frame = finished(table(runs))
     frame = frame[frame["family"] == family.name]
     if len(frame) > MOST_POINTS:
@@ -91,7 +91,7 @@ def _rule(rival: Configuration, unit: str) -> list[Spec]:
     ]
 
 
-def frontier(runs: RunsLike, story: Story, width: int = 720, *, paper: bool = False) -> Spec:
+def frontier(runs: RunsLike, story: Analysis, width: int = 720, *, paper: bool = False) -> Spec:
     """Loss against compute: runs, laws with 95 % bands, count models, larger budgets.
 
     Families differ in colour and in the shape of their dots.
@@ -128,7 +128,7 @@ def frontier(runs: RunsLike, story: Story, width: int = 720, *, paper: bool = Fa
     return _assembled(layers, x, y, "C", story, width, height, paper)
 
 
-def _legend(story: Story) -> list[Spec]:
+def _legend(story: Analysis) -> list[Spec]:
     """What colour and shape belong to which family."""
     names = [fmt.family(f.name) for f in story.families]
     hue = colours(story)
@@ -147,7 +147,7 @@ def _assembled(
     x: tuple[float, float],
     y: tuple[float, float],
     axis: str,
-    story: Story,
+    story: Analysis,
     width: int,
     height: int,
     paper: bool,
@@ -166,7 +166,7 @@ def _assembled(
     return theme.styled([scales, *layers], unit, width, height, paper=paper)
 
 
-def _law(family: Family, colour: str, opacity: float) -> list[Spec]:
+def _law(family: FamilyFit, colour: str, opacity: float) -> list[Spec]:
     line = family.frontier
     assert line is not None
     largest = max(c.C for c in family.configurations)
@@ -182,12 +182,12 @@ def _law(family: Family, colour: str, opacity: float) -> list[Spec]:
     ]
 
 
-def _reaches(family: Family, unit: str, colour: str) -> list[Spec]:
+def _reaches(family: FamilyFit, unit: str, colour: str) -> list[Spec]:
     if not family.reaches:
         return []
     name = fmt.family(family.name)
 
-    def row(r: Reach) -> dict[str, Any]:
+    def row(r: LargerBudget) -> dict[str, Any]:
         interval = fmt.estimated(r.loss, fmt.loss, unit)
         lo, hi = r.loss.interval
         told = f"{name}, {r.label}, {fmt.flops(r.C)}: {interval}"
@@ -207,7 +207,7 @@ def _reaches(family: Family, unit: str, colour: str) -> list[Spec]:
     ]
 
 
-def _crossing(family: Family) -> list[Spec]:
+def _crossing(family: FamilyFit) -> list[Spec]:
     met = family.crossing
     if met is None or met.C is None or not math.isfinite(met.C.value) or family.frontier is None:
         return []
@@ -231,11 +231,11 @@ def _crossing(family: Family) -> list[Spec]:
 
 def against(
     runs: RunsLike,
-    story: Story,
+    story: Analysis,
     x: str,
     width: int = 344,
     *,
-    family: Family | None = None,
+    family: FamilyFit | None = None,
     paper: bool = False,
 ) -> Spec | None:
     """One family's loss against N, D or C with the law fitted without the held-out sizes.
@@ -299,7 +299,9 @@ def _panel(points: pd.DataFrame, drawn: pd.DataFrame, found: Series, colour: str
     return made
 
 
-def curves(runs: RunsLike, story: Story, width: int = 720, *, paper: bool = False) -> Spec | None:
+def curves(
+    runs: RunsLike, story: Analysis, width: int = 720, *, paper: bool = False
+) -> Spec | None:
     """Validation loss along training, one line for each run, coloured by size; `None` without."""
     lines = curves_of(runs, MOST_CURVES)
     if not len(lines):
@@ -354,7 +356,9 @@ def _thinned(lines: pd.DataFrame, most: int = 60) -> pd.DataFrame:
     return lines[(rank % stride == 0) | (rank == length - 1)].copy()
 
 
-def save(path: Path | str, runs: RunsLike, story: Story | None = None, width: int = 760) -> Path:
+def save(
+    path: Path | str, runs: RunsLike, story: Analysis | None = None, width: int = 760
+) -> Path:
     """The picture of a law with its interval, as `.svg` and `.png` beside each other.
 
     Args:

@@ -11,7 +11,7 @@ from typing import final
 from allometry._core.estimate import Estimate
 from allometry.laws import Law
 from allometry.report import formatting as fmt
-from allometry.report.extrapolation import FRESH_PASSES, Crossing, HeldOut, distance
+from allometry.report.extrapolation import FRESH_PASSES, Crossover, HeldOut, distance
 from allometry.report.prose import plural
 from allometry.report.run_groups import Configuration
 
@@ -204,7 +204,7 @@ def supplied(
     )
 
 
-def comes_down(met: Crossing | None) -> Refusal | None:
+def comes_down(met: Crossover | None) -> Refusal | None:
     """The law falls to the baseline's loss somewhere."""
     if met is None or met.C is None:
         why = met.reasons[0] if met is not None and met.reasons else "The law has no compute."
@@ -217,7 +217,7 @@ def comes_down(met: Crossing | None) -> Refusal | None:
     )
 
 
-def beyond_runs(e: Evidence, met: Crossing | None) -> Refusal | None:
+def beyond_runs(e: Evidence, met: Crossover | None) -> Refusal | None:
     """The crossover must lie beyond every run that has not come down to the baseline."""
     assert met is not None
     assert met.C is not None
@@ -234,7 +234,7 @@ def beyond_runs(e: Evidence, met: Crossing | None) -> Refusal | None:
     )
 
 
-def within_tests(e: Evidence, met: Crossing | None) -> Refusal | None:
+def within_tests(e: Evidence, met: Crossover | None) -> Refusal | None:
     """Within the range in which the law was tested."""
     assert e.law is not None
     assert met is not None

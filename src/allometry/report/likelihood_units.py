@@ -10,7 +10,7 @@ from allometry.report import formatting as fmt
 from allometry.report.tables import Cell, Head, Table, estimate
 
 if TYPE_CHECKING:
-    from allometry.report.analysis import Story
+    from allometry.report.analysis import Analysis
 
 _COUNTED = ("character", "token", "byte", "symbol")
 """What a perplexity can be per: something drawn from a list, not a real number."""
@@ -79,7 +79,7 @@ def aside(loss: float, unit: str) -> str:
     )
 
 
-def table(story: "Story") -> Table | None:
+def table(story: "Analysis") -> Table | None:
     """The best of each family on validation and test, and what its law expects, in all units."""
     more = others(story.unit, story.characters, story.dimensions)
     if not more or story.best is None:

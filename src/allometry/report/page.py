@@ -27,7 +27,7 @@ from allometry.report import (
     tables,
     theme,
 )
-from allometry.report.analysis import Story, tell
+from allometry.report.analysis import Analysis, tell
 from allometry.report.prose import doubts, facts, plural
 from allometry.report.run_groups import RunsLike, about
 from allometry.report.sections import (
@@ -44,7 +44,7 @@ def write(
     law: Law | None = None,
     plan: Plan | None = None,
     *,
-    story: Story | None = None,
+    story: Analysis | None = None,
 ) -> Path:
     """Write the report of a study as one HTML file, and its charts as SVG beside it.
 
@@ -80,7 +80,7 @@ def write(
     return path
 
 
-def render(runs: RunsLike, story: Story) -> tuple[str, dict[str, str]]:
+def render(runs: RunsLike, story: Analysis) -> tuple[str, dict[str, str]]:
     """The page as text, and the charts that stand alone by name."""
     css, js = page_style(), template("page.js")
     drawn = page_figures.plates(runs, story)
@@ -179,7 +179,7 @@ def page_policy(css: str, js: str = "") -> str:
     )
 
 
-def _reach_warnings(story: Story) -> list[str]:
+def _reach_warnings(story: Analysis) -> list[str]:
     said = []
     limited = [(f, r) for f in story.families for r in f.reaches if r.fresh is not None]
     if limited:
@@ -207,7 +207,7 @@ def _once(said: list[str]) -> list[str]:
     return [next(iter(full)) if len(full) == 1 else bare for bare, full in alike.items()]
 
 
-def _subtitle(story: Story) -> str:
+def _subtitle(story: Analysis) -> str:
     parts = []
     if story.D_unique:
         parts.append(f"{fmt.count(story.D_unique)} {plural(story.token)} to train on")
@@ -217,7 +217,7 @@ def _subtitle(story: Story) -> str:
     return "· " + " · ".join(parts)
 
 
-def _runs_lead(story: Story) -> str:
+def _runs_lead(story: Analysis) -> str:
     broken = len(story.unfinished)
     text = f"{fmt.several(story.total, 'run')}"
     if broken:
@@ -228,7 +228,7 @@ def _runs_lead(story: Story) -> str:
     )
 
 
-def _whose(story: Story) -> str:
+def _whose(story: Analysis) -> str:
     return "lower loss reads more like the text." if story.best else ""
 
 

@@ -10,8 +10,8 @@ from typing import final
 
 from allometry.report import extrapolation, figures, theme
 from allometry.report import formatting as fmt
-from allometry.report.analysis import Family, Story
-from allometry.report.extrapolation import Crossing
+from allometry.report.analysis import Analysis, FamilyFit
+from allometry.report.extrapolation import Crossover
 from allometry.report.prose import plural, trust
 from allometry.report.run_groups import RunsLike, curved
 from allometry.report.sections import families as many
@@ -50,7 +50,7 @@ class Panel:
 
 @final
 @dataclass
-class Plates:
+class PageFigures:
     """All pictures of a page, and the same charts by name as files of their own."""
 
     frontier: Figure | None = None
@@ -82,9 +82,9 @@ class Plates:
         return Figure(name, "single" if len(sizes) > 1 else "panel", tuple(pictures), caption)
 
 
-def plates(runs: RunsLike, story: Story) -> Plates:
+def plates(runs: RunsLike, story: Analysis) -> PageFigures:
     """Draw everything that the story has something to show for."""
-    made = Plates()
+    made = PageFigures()
     if story.findings:
         for finding in story.findings:
             sizes_ = _BOTH if len(finding.charts) == 1 else (("every", PANEL),)
@@ -145,7 +145,7 @@ def plates(runs: RunsLike, story: Story) -> Plates:
     return made
 
 
-def _game(made: Plates, runs: RunsLike, story: Story) -> None:
+def _game(made: PageFigures, runs: RunsLike, story: Analysis) -> None:
     """The adversarial run of least loss, where the study has one that kept its samples."""
     folder = getattr(runs, "folder", None)
     if folder is None or not (Path(folder) / "samples").is_dir():
@@ -210,7 +210,7 @@ def _game(made: Plates, runs: RunsLike, story: Story) -> None:
     made.game = [figure for figure in drawn if figure is not None]
 
 
-def _panel(made: Plates, runs: RunsLike, story: Story, family: Family, i: int) -> Panel:
+def _panel(made: PageFigures, runs: RunsLike, story: Analysis, family: FamilyFit, i: int) -> Panel:
     drawn, notes = [], []
     name = fmt.family(family.name)
     # A family's name may come from anywhere, and this one becomes the name of a file.
@@ -241,7 +241,7 @@ def _against(x: str, token: str) -> str:
     }[x]
 
 
-def _frontier_caption(story: Story) -> str:
+def _frontier_caption(story: Analysis) -> str:
     several = len(story.families) > 1
     split = any(f.law and {"N", "D"} <= set(f.law.variables) for f in story.families)
     text = "Each dot is a finished run. "
@@ -260,11 +260,11 @@ def _frontier_caption(story: Story) -> str:
     return f"{text}."
 
 
-def _drawn(met: Crossing | None) -> bool:
+def _drawn(met: Crossover | None) -> bool:
     return met is not None and met.C is not None and math.isfinite(met.C.value)
 
 
-def panel_notes(story: Story) -> list[str]:
+def panel_notes(story: Analysis) -> list[str]:
     """How to read the panels."""
     if any(f.held_out for f in story.families):
         return [

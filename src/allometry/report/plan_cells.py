@@ -3,7 +3,7 @@
 from allometry._core.errors import InputError
 from allometry._core.estimate import Estimate
 from allometry.laws import Plan
-from allometry.laws.hoffmann import Allocation
+from allometry.laws.hoffmann import ApproachResult
 from allometry.report import formatting as fmt
 from allometry.report import likelihood_units
 from allometry.report.prose import plural
@@ -60,7 +60,7 @@ _APPROACHES = {
 }
 
 
-def approach(name: str, found: Allocation | InputError) -> str:
+def approach(name: str, found: ApproachResult | InputError) -> str:
     """What one of the three approaches to the best size says, in a sentence."""
     if isinstance(found, InputError):
         return f"By {_APPROACHES[name]}: not to be had. {found}"

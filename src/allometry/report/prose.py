@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, final
 
 from allometry._core.estimate import Z95, Estimate
 from allometry.report import formatting as fmt
-from allometry.report.extrapolation import Reach
+from allometry.report.extrapolation import LargerBudget
 from allometry.report.run_groups import Configuration
 
 if TYPE_CHECKING:
-    from allometry.report.analysis import Story
-    from allometry.report.family_fit import Family
+    from allometry.report.analysis import Analysis
+    from allometry.report.family_fit import FamilyFit
 
 
 @final
@@ -76,13 +76,13 @@ def verdict(a: Configuration, b: Configuration) -> int:
     return 0 if abs(gap) <= Z95 * math.hypot(*errors) else (-1 if gap < 0 else 1)
 
 
-def of_family(family: "Family", said: str) -> str:
+def of_family(family: "FamilyFit", said: str) -> str:
     """A sentence that says whose it is."""
     name = fmt.family(family.name)
     return f"{name[0].upper()}{name[1:]}: {said[0].lower()}{said[1:]}"
 
 
-def doubts(story: "Story") -> list[str]:
+def doubts(story: "Analysis") -> list[str]:
     """The notes of the story and of its families, which are named where there are several."""
     several = len(story.families) > 1
     own = [of_family(f, n) if several else n for f in story.families for n in f.notes]
@@ -95,7 +95,7 @@ def doubts(story: "Story") -> list[str]:
     return list(dict.fromkeys([*story.notes, *own, *refused]))
 
 
-def trust(family: "Family", name_it: bool = False) -> str:
+def trust(family: "FamilyFit", name_it: bool = False) -> str:
     """How well the largest sizes were predicted from the smaller ones."""
     if name_it:
         return of_family(family, trust(family))
@@ -123,7 +123,7 @@ def trust(family: "Family", name_it: bool = False) -> str:
     )
 
 
-def facts(story: "Story") -> tuple[Fact, ...]:
+def facts(story: "Analysis") -> tuple[Fact, ...]:
     """The numbers for the top of the page, the most telling first."""
     made = []
     if story.best is not None:
@@ -149,7 +149,7 @@ def _error_of(configuration: Configuration) -> str:
     return f"95 % interval {fmt.span(configuration.loss, fmt.loss)}"
 
 
-def _facts(story: "Story", family: "Family") -> list[Fact]:
+def _facts(story: "Analysis", family: "FamilyFit") -> list[Fact]:
     """The held-out sizes, and what the family's claims say; none that is not supported."""
     made = []
     if family.error is not None:
@@ -170,7 +170,7 @@ def _facts(story: "Story", family: "Family") -> list[Fact]:
     return made
 
 
-def budget(reached: Reach, token: str) -> str:
+def budget(reached: LargerBudget, token: str) -> str:
     """N, D and the passes over the data of a larger budget."""
     parts = []
     if reached.N is not None:

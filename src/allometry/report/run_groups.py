@@ -61,7 +61,7 @@ class Configuration:
 
 @final
 @dataclass(frozen=True)
-class Unfinished:
+class UnfinishedRun:
     """A run that left no loss, and why."""
 
     key: str
@@ -110,11 +110,11 @@ def finished(frame: pd.DataFrame) -> pd.DataFrame:
     return cast("pd.DataFrame", frame[good])
 
 
-def unfinished(frame: pd.DataFrame) -> tuple[Unfinished, ...]:
+def unfinished(frame: pd.DataFrame) -> tuple[UnfinishedRun, ...]:
     """The rows that `finished` leaves out, each with its reason."""
     rest = frame.drop(index=finished(frame).index)
     return tuple(
-        Unfinished(
+        UnfinishedRun(
             key=str(row.key),
             family=str(row.family),
             shape=str(row.shape),

@@ -9,7 +9,7 @@ import numpy as np
 from allometry._core.estimate import Estimate
 from allometry.laws import Law
 from allometry.report import formatting as fmt
-from allometry.report.analysis import Story
+from allometry.report.analysis import Analysis
 from allometry.report.guards import identified
 from allometry.report.prose import plural
 from allometry.report.run_groups import Configuration, RunsLike, about, finished, table
@@ -94,7 +94,7 @@ def _whole(x: float) -> str:
     return f"{x:,.0f}" if x < 1e5 else fmt.count(x)
 
 
-def runs(study: RunsLike, story: Story | None = None) -> Table:
+def runs(study: RunsLike, story: Analysis | None = None) -> Table:
     """Every run, finished ones by loss; with very many, the best and what failed.
 
     Args:
@@ -164,7 +164,7 @@ def _order(value: Any) -> float | str:
         return str(value)
 
 
-def held_out(story: Story) -> Table | None:
+def held_out(story: Analysis) -> Table | None:
     """The held-out configurations: predicted, measured, error, covered."""
     several = len(story.families) > 1
     rows = []
@@ -203,7 +203,7 @@ def _spread(c: Configuration) -> str:
     return "(one seed)" if c.spread is None else f"± {fmt.significant(c.spread, 2)}"
 
 
-def families(story: Story) -> Table | None:
+def families(story: Analysis) -> Table | None:
     """The best of every family side by side; nothing to compare with one family alone."""
     bests = [f.best for f in story.families] + list(story.counted)
     if len(story.families) < 2:
@@ -231,7 +231,7 @@ def families(story: Story) -> Table | None:
     return Table("The best of each family at this budget, lowest loss first", heads, rows)
 
 
-def reaches(story: Story) -> Table | None:
+def reaches(story: Analysis) -> Table | None:
     """What larger budgets would reach."""
     several = len(story.families) > 1
     rows = []
@@ -275,7 +275,7 @@ def _planned(x: Estimate | None) -> Cell:
     return Cell(fmt.count(x.value), more=f"({how})", kind="num")
 
 
-def failed(story: Story) -> Table:
+def failed(story: Analysis) -> Table:
     """Runs that diverged or failed, with the reason."""
     heads = (
         Head("Family"),
@@ -303,7 +303,7 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-def samples(study: RunsLike, story: Story) -> tuple[Sample, ...]:
+def samples(study: RunsLike, story: Analysis) -> tuple[Sample, ...]:
     """One piece of text for each configuration that gave one, smallest first."""
     texts = study.samples()
     frame = finished(table(study))
@@ -327,7 +327,7 @@ def samples(study: RunsLike, story: Story) -> tuple[Sample, ...]:
 _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ"}
 
 
-def laws(story: Story) -> tuple[LawTable, ...]:
+def laws(story: Analysis) -> tuple[LawTable, ...]:
     """Each family's law: parameters with intervals, on all runs and without the held-out ones."""
     return tuple(
         law_table(family.law, family.law_without, fmt.family(family.name))

@@ -8,7 +8,7 @@ from rich.text import Text
 from allometry.laws import Design, Law, Plan
 from allometry.report import formatting as fmt
 from allometry.report import likelihood_units, plan_cells, tables
-from allometry.report.analysis import Story
+from allometry.report.analysis import Analysis
 from allometry.report.prose import doubts, trust
 from allometry.report.run_groups import RunsLike
 from allometry.report.tables import Cell, Table
@@ -49,7 +49,7 @@ def _text(cell: Cell) -> Text:
 
 
 def runs_table(
-    runs: RunsLike, story: Story | None = None, most: int | None = 40
+    runs: RunsLike, story: Analysis | None = None, most: int | None = 40
 ) -> RenderableType:
     """The table of runs, best first."""
     return drawn(tables.runs(runs, story), most)
@@ -93,7 +93,7 @@ def design_table(design: Design) -> RenderableType:
     return Group(drawn(tables.Table("Next runs", heads, rows)), Text(f"{said} {design.why}"))
 
 
-def closing(story: Story) -> RenderableType:
+def closing(story: Analysis) -> RenderableType:
     """The headline, how well the largest sizes were predicted, and what larger budgets reach."""
     parts: list[RenderableType] = [Text(story.headline, style="bold")]
     parts += [Text(trust(f, len(story.families) > 1)) for f in story.families]

@@ -15,7 +15,7 @@ from allometry.study.recipes.moments import moments
 from allometry.study.recipes.pixels import pixelcnn
 from allometry.study.recipes.quantiser import UNIT, quantiser
 from allometry.study.study import Recipe, Study
-from allometry.targets import Images, Points, Table, points
+from allometry.targets import Images, NumericTable, Points, points
 
 LAWS: dict[str, Callable[[], points.Density]] = {
     "moons": points.TwoMoons,
@@ -65,7 +65,7 @@ def vectors(job: str) -> Vectors | None:
         return Images.digits()
     path = Path(job).expanduser()
     if path.suffix.lower() == ".csv":
-        return Table(job)
+        return NumericTable(job)
     if path.suffix.lower() == ".npy":
         return Images.array(job)
     if path.is_dir() and not (path / "study.json").exists():

@@ -10,7 +10,7 @@ from torch import nn
 
 from allometry._core.estimate import Estimate
 from allometry.train.budget import Budget
-from allometry.train.device import On
+from allometry.train.device import DeviceSettings
 from allometry.train.distributed import Group
 from allometry.train.loop import HERE, Progress, Trained
 from allometry.train.training import Training
@@ -37,7 +37,7 @@ class Target(Protocol):
 
 @final
 @dataclass(frozen=True)
-class Place:
+class RunContext:
     """Where a run works and whom it tells.
 
     Args:
@@ -54,7 +54,7 @@ class Place:
     watch: Callable[[Progress], None]
     stop: Callable[[], bool]
     group: Group | None = None
-    on: On = HERE
+    on: DeviceSettings = HERE
 
     @property
     def checkpoint(self) -> Path:
@@ -114,7 +114,7 @@ class Request(ABC):
         return False
 
     @abstractmethod
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Carry it out."""
 
 
@@ -143,11 +143,11 @@ class TrainingRequest(Request, ABC):
 
     @abstractmethod
     def finish(
-        self, place: Place, training: Training, model: nn.Module, trained: Trained
+        self, place: RunContext, training: Training, model: nn.Module, trained: Trained
     ) -> Outcome:
         """Measure the trained model, keep it, and give back what the journal shall say."""
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Train alone, then finish."""
         training = self.training()
         return self.finish(place, training, training.model, place.train(training))

@@ -20,14 +20,14 @@ from allometry._core.estimate import Estimate
 from allometry.measure.uncertainty import mean
 from allometry.models.gan import Discriminator, Location
 from allometry.train.f_divergences import TOTAL_VARIATION
-from allometry.train.game.gan import Contest, Rules
+from allometry.train.game.gan import GANSettings, GANTraining
 from allometry.train.gan_costs import MINIMAX, WASSERSTEIN, f_gan
-from allometry.train.packed.stack import Packed
+from allometry.train.packed.stack import StackedModels
 
-LOSSES: Mapping[str, Rules] = {
+LOSSES: Mapping[str, GANSettings] = {
     # A critic of steep slopes saturates, and its player is left to wander: hence the clip, the
     # generator's slower pace, the larger batch and rates that fall.
-    "total variation": Rules(
+    "total variation": GANSettings(
         costs=f_gan(TOTAL_VARIATION),
         batch=500,
         lr=0.003,
@@ -36,8 +36,8 @@ LOSSES: Mapping[str, Rules] = {
         clip=0.5,
         decay=400,
     ),
-    "Jensen-Shannon": Rules(costs=MINIMAX, batch=250, lr=0.02, turns=2),
-    "Wasserstein": Rules(costs=WASSERSTEIN, batch=250, lr=0.02, turns=2, penalty=1.0),
+    "Jensen-Shannon": GANSettings(costs=MINIMAX, batch=250, lr=0.02, turns=2),
+    "Wasserstein": GANSettings(costs=WASSERSTEIN, batch=250, lr=0.02, turns=2, penalty=1.0),
 }
 """The games by the distance they stand for."""
 
@@ -57,7 +57,7 @@ def contaminated(
 
 
 def contamination(
-    losses: Mapping[str, Rules] | None = None,
+    losses: Mapping[str, GANSettings] | None = None,
     shares: Sequence[float] = (0.0, 0.1, 0.2),
     *,
     seeds: int = 10,
@@ -118,16 +118,16 @@ def _over(errors: list[float]) -> Estimate:
     return replace(found, lo=found.value / factor, hi=found.value * factor)
 
 
-def _fit(rules: Rules, data: torch.Tensor, steps: int, scaled: bool) -> torch.Tensor:
+def _fit(rules: GANSettings, data: torch.Tensor, steps: int, scaled: bool) -> torch.Tensor:
     """The mean that each member's generator ends at."""
     M, _, dim = data.shape
     rngs = [torch.Generator().manual_seed(i) for i in range(M)]
-    G = Packed([Location(dim, scaled).float() for _ in range(M)])
-    D = Packed([Discriminator(dim, 16, 1, pieces=1, rng=g).float() for g in rngs])
+    G = StackedModels([Location(dim, scaled).float() for _ in range(M)])
+    D = StackedModels([Discriminator(dim, 16, 1, pieces=1, rng=g).float() for g in rngs])
     with torch.no_grad():
         # From the coordinatewise median, as the theory of these estimators has it.
         G.flat[:, :dim] = data.median(1).values
-    contest = Contest(G, D, data, rules, list(range(M)))
+    contest = GANTraining(G, D, data, rules, list(range(M)))
     kept = []
     for step in range(steps):
         contest.step()

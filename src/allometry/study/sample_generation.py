@@ -18,7 +18,7 @@ from allometry.train.restore import restore
 
 @final
 @dataclass(frozen=True)
-class Choice:
+class ChosenModel:
     """A file of weights and what is known of the model in it.
 
     Args:
@@ -43,7 +43,9 @@ class Choice:
         return "vocabulary" in checkpoint.read_weights(self.path)[1]
 
 
-def choose(path: Path | str, *, family: str | None = None, size: float | None = None) -> Choice:
+def choose(
+    path: Path | str, *, family: str | None = None, size: float | None = None
+) -> ChosenModel:
     """The model in a file of weights, or one of a study's folder: of lowest loss if not said.
 
     Args:
@@ -57,7 +59,7 @@ def choose(path: Path | str, *, family: str | None = None, size: float | None = 
         for name, value in asked.items():
             require(value is None, name, "be left out with a file: it holds one model", value)
         about = checkpoint.read_weights(path)[1]
-        return Choice(path, about.get("family", ""), unit=about.get("unit", ""))
+        return ChosenModel(path, about.get("family", ""), unit=about.get("unit", ""))
     runs = Runs(path)
     frame = runs.frame()
     done = frame[frame["status"] == "done"].sort_values("loss")
@@ -76,12 +78,12 @@ def choose(path: Path | str, *, family: str | None = None, size: float | None = 
     row = done.iloc[0]
     unit = str(runs.about.get("unit") or runs.about.get("target", {}).get("unit", ""))
     numbers = {"N": float(row["N"]), "loss": float(row["loss"])}
-    return Choice(files[row["key"]], str(row["family"]), **numbers, unit=unit, among=among)
+    return ChosenModel(files[row["key"]], str(row["family"]), **numbers, unit=unit, among=among)
 
 
 @final
 @dataclass(frozen=True)
-class Drawn:
+class GeneratedSamples:
     """Samples of a model: rows of numbers, or images.
 
     Args:
@@ -93,7 +95,7 @@ class Drawn:
     levels: int | None
 
 
-def draw(choice: Choice, n: int, seed: int = 0) -> Drawn:
+def draw(choice: ChosenModel, n: int, seed: int = 0) -> GeneratedSamples:
     """Samples of a saved flow, autoencoder with a likelihood, PixelCNN or generator.
 
     Args:
@@ -116,4 +118,4 @@ def draw(choice: Choice, n: int, seed: int = 0) -> Drawn:
         rows = model.sample(n, rng=torch.Generator().manual_seed(seed))
     arguments = parse_json(str(said), f"The model in {choice.path}").get("arguments", {})
     levels = arguments.get("levels")
-    return Drawn(rows.numpy(), levels if isinstance(levels, int) else None)
+    return GeneratedSamples(rows.numpy(), levels if isinstance(levels, int) else None)

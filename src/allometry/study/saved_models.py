@@ -18,7 +18,7 @@ from allometry.train.restore import restore
 
 @final
 @dataclass(frozen=True)
-class Saved:
+class SavedModel:
     """A model with the vocabulary it speaks.
 
     Args:
@@ -36,7 +36,7 @@ class Saved:
     unit: str
 
 
-def load(path: Path | str) -> Saved:
+def load(path: Path | str) -> SavedModel:
     """The model in a file of weights, or the one of lowest loss in a study's folder.
 
     The file says itself which model it holds; nothing is unpickled, and only registered classes
@@ -53,7 +53,7 @@ def load(path: Path | str) -> Saved:
     said = parse_json(about["vocabulary"], f"The vocabulary in {path}")
     model, vocabulary = restore(about["model"], tensors, path), vocabulary_from_dict(said)
     _require_speaks(model, vocabulary, path)
-    return Saved(
+    return SavedModel(
         model,
         vocabulary,
         about.get("family", ""),

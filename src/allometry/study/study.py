@@ -21,7 +21,7 @@ from allometry.runs.lock import locked
 from allometry.study.execute.cleanup import clear, tidy
 from allometry.study.execute.executors import Event, Executor, local
 from allometry.study.execute.results import failed, plain
-from allometry.study.execute.time_limited_queue import Allotted
+from allometry.study.execute.time_limited_queue import TimeLimitedQueue
 from allometry.study.request import Request, Target
 from allometry.study.run_keys import known, renamed
 from allometry.study.schedule.deterministic import fixed
@@ -173,7 +173,7 @@ class Study:
             folder: As for `run`; need not be there.
             workers: As for `local`.
             threads: As for `local`.
-            precision: In which runs will train; see `train.Crowd`.
+            precision: In which runs will train; see `train.BatchedTrainer`.
             deterministic: Pack nothing: what is tried tells the seconds alone.
             tell: Told what takes long.
         """
@@ -191,7 +191,7 @@ class Study:
         watch: Callable[[Event], None] | None = None,
         schedule: Schedule | None = None,
         held: bool = False,
-        allot: Callable[[Sequence[Bundle]], Allotted] | None = None,
+        allot: Callable[[Sequence[Bundle]], TimeLimitedQueue] | None = None,
     ) -> Runs:
         """Carry out what is not yet in the folder's journal; give back all its runs.
 

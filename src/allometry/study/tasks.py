@@ -23,13 +23,13 @@ class Task:
 
 @final
 @dataclass(frozen=True)
-class How:
+class ExecutionOptions:
     """In which way the runs of a bundle are carried out.
 
     Args:
         size: Models stepped as one; 1 means one after another.
         compiled: Whether torch compiles losses and gradients.
-        traced: Whether these are one list of kernels (see `train.Traced`); what is compiled is.
+        traced: Whether these are one list of kernels (see `train.TracedStep`); compiled ones are.
         threads: Threads of the process; the executor's own number if not given.
     """
 
@@ -52,7 +52,7 @@ class Bundle:
 
     name: str
     tasks: tuple[Task, ...]
-    how: How = How()
+    how: ExecutionOptions = ExecutionOptions()
 
     @property
     def work(self) -> float:

@@ -7,12 +7,12 @@ from typing import Any, final
 from allometry._core.errors import InputError, require
 from allometry.decode import Sampler, beam, texture
 from allometry.decode.sampling import Strategies
-from allometry.study.saved_models import Saved
+from allometry.study.saved_models import SavedModel
 
 
 @final
 @dataclass(frozen=True)
-class Piece:
+class GeneratedText:
     """A bit of generated text: one token, or several where one alone is no character."""
 
     text: str
@@ -35,7 +35,7 @@ class Generation:
 
     def __init__(
         self,
-        saved: Saved,
+        saved: SavedModel,
         prompt: str,
         strategy: Strategies,
         *,
@@ -50,7 +50,7 @@ class Generation:
         stops = [saved.vocabulary.encode(s).tolist() for s in stop]
         self._sampler = Sampler(saved.model, _ids(saved, prompt), strategy, rng=seed, stop=stops)
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[GeneratedText]:
         shown, waiting, drawn = "", 0.0, []
         while len(drawn) < self.n and not bool(self._sampler.ended.all()):
             step = self._sampler.step()
@@ -60,7 +60,7 @@ class Generation:
             text = self.saved.vocabulary.decode(drawn)
             whole = not text.endswith("\N{REPLACEMENT CHARACTER}") or len(drawn) == self.n
             if whole or self.saved.vocabulary.unknown is not None:
-                yield Piece(text[len(shown) :], waiting)
+                yield GeneratedText(text[len(shown) :], waiting)
                 shown, waiting = text, 0.0
         # A grammar may take back what it could not complete.
         self.ids = [t for t in self._sampler.tokens()[0].tolist() if t >= 0]
@@ -75,7 +75,7 @@ class Generation:
         return head | texture(self.ids, self.surprises)._asdict() | {"along": self.surprises}
 
 
-def likeliest(saved: Saved, prompt: str, *, n: int, width: int) -> list[dict[str, Any]]:
+def likeliest(saved: SavedModel, prompt: str, *, n: int, width: int) -> list[dict[str, Any]]:
     """The texts a beam finds, best first, with their log-probabilities."""
     found = beam(saved.model, [_ids(saved, prompt)], n=n, width=width)[0]
     assert isinstance(found, list)
@@ -85,7 +85,7 @@ def likeliest(saved: Saved, prompt: str, *, n: int, width: int) -> list[dict[str
     ]
 
 
-def _ids(saved: Saved, prompt: str) -> list[int]:
+def _ids(saved: SavedModel, prompt: str) -> list[int]:
     ids = saved.vocabulary.encode(prompt).tolist()
     if not ids:
         raise InputError("prompt must have at least one symbol; got none.")

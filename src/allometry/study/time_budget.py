@@ -19,10 +19,10 @@ from allometry._core.files import inside, replacing
 from allometry.runs.schedule_file import read_schedule
 from allometry.study.execute.driver import Event
 from allometry.study.execute.executors import Executor
-from allometry.study.execute.time_limited_queue import Allotted
+from allometry.study.execute.time_limited_queue import TimeLimitedQueue
 from allometry.study.schedule import measured_costs as known
 from allometry.study.schedule.budget import fitted
-from allometry.study.schedule.measured_costs import Costs
+from allometry.study.schedule.measured_costs import MeasuredCosts
 from allometry.study.schedule.packing import Schedule, bundles
 from allometry.study.schedule.untimed import together
 from allometry.study.study import Study
@@ -39,7 +39,7 @@ SPENT = 0.9
 
 @final
 @dataclass
-class Budgeted:
+class TimeBudget:
     """A study, the time it may take and what it is known to take.
 
     Args:
@@ -55,11 +55,11 @@ class Budgeted:
     study: Study
     seconds: float
     before: float
-    costs: Costs
+    costs: MeasuredCosts
     executor: Executor
     asked: dict[str, Any]
     elapsed: Callable[[], float]
-    queue: Allotted | None = None
+    queue: TimeLimitedQueue | None = None
 
     @property
     def spent(self) -> bool:
@@ -81,11 +81,11 @@ class Budgeted:
         report = self.costs.report(runs) + ENDING
         return self.seconds - self.before - self.elapsed() - report
 
-    def allot(self, chosen: Sequence[Bundle]) -> Allotted:
+    def allot(self, chosen: Sequence[Bundle]) -> TimeLimitedQueue:
         """The queue that keeps to the time that is left."""
         more = further(self.study) if self.executor.packs else None
         seconds = max(0.0, self.left())
-        self.queue = Allotted(chosen, seconds, self.executor.workers, self.costs, more)
+        self.queue = TimeLimitedQueue(chosen, seconds, self.executor.workers, self.costs, more)
         return self.queue
 
     def expected(self, folder: Path) -> float:
@@ -121,7 +121,7 @@ def budgeted(
     seconds: float,
     executor: Executor,
     elapsed: Callable[[], float] = since_start,
-) -> Budgeted:
+) -> TimeBudget:
     """The study with sizes that fit, or those that the folder has for the same question.
 
     Args:
@@ -148,9 +148,9 @@ def budgeted(
     if kept.get("asked") == json.loads(json.dumps(asked)):
         sizes = (study.target, study.recipes, kept["ladder"], study.seeds, kept["tokens"])
         made = Study(*sizes, study.unit)
-        return Budgeted(made, seconds, float(kept["spent"]), costs, executor, asked, elapsed)
+        return TimeBudget(made, seconds, float(kept["spent"]), costs, executor, asked, elapsed)
     made = fitted(study, seconds, costs, executor.workers)
-    return Budgeted(made, seconds, 0.0, costs, executor, asked, elapsed)
+    return TimeBudget(made, seconds, 0.0, costs, executor, asked, elapsed)
 
 
 def _families(study: Study) -> list[str]:

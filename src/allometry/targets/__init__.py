@@ -13,7 +13,7 @@ from allometry.targets.languages import (
     Tree,
 )
 from allometry.targets.machines import Configuration, TuringMachine
-from allometry.targets.numeric_table import Table
+from allometry.targets.numeric_table import NumericTable
 from allometry.targets.points import Points
 from allometry.targets.series import AutoregressiveSeries
 from allometry.targets.sources import Sources
@@ -31,12 +31,12 @@ __all__ = [
     "Grammar",
     "Images",
     "Language",
+    "NumericTable",
     "Points",
     "SequenceFunction",
     "ShuffleDyck",
     "Sources",
     "Symbols",
-    "Table",
     "Text",
     "Transduction",
     "Tree",

@@ -31,7 +31,7 @@ _NUMERIC = re.compile(r"^\s*[-+]?[\d.,]*\d[\d.,]*(?:[eE][-+]?\d+)?\s*$")
 
 @final
 @located("path", since=("fingerprint",))
-class Table:
+class NumericTable:
     """The numeric columns of a CSV file, standardised by the training rows.
 
     A loss is in nats per row of the columns as they are in the file: the logs of the scales are
@@ -65,17 +65,17 @@ class Table:
         known = [str(c) for c in frame.select_dtypes("number").columns]
         chosen = known if columns is None else list(columns)
         missing = [c for c in chosen if c not in known]
-        require(not missing, "Table.columns", f"be numeric columns of {path}", missing)
+        require(not missing, "NumericTable.columns", f"be numeric columns of {path}", missing)
         require(len(chosen) >= 1, f"{path}", "have a numeric column", list(frame.columns))
         whole = frame[chosen].replace([np.inf, -np.inf], np.nan).dropna()
         self.columns, self.dropped = chosen, len(frame) - len(whole)
         values = whole.to_numpy(dtype=np.float64)
         order = np.random.default_rng(seed).permutation(len(values))
-        parts = cut(len(values), splits, "Table.splits")
+        parts = cut(len(values), splits, "NumericTable.splits")
         train = values[order[slice(*parts[0])]]
         self.mean, self.scale = train.mean(0), train.std(0)
         flat = [c for c, s in zip(chosen, self.scale, strict=True) if s == 0]
-        require(not flat, "Table.columns", "vary among the training rows", flat)
+        require(not flat, "NumericTable.columns", "vary among the training rows", flat)
         rows = torch.from_numpy((values[order] - self.mean) / self.scale)
         self.train, self.validation, self.test = (rows[a:b] for a, b in parts)
         self.name, self.levels = place.stem, None
@@ -86,12 +86,12 @@ class Table:
         self._arguments |= {"splits": list(splits), "seed": seed}
         head = repr((chosen, tuple(splits), seed)).encode()
         self.fingerprint = hashlib.sha256(head + values.tobytes()).hexdigest()
-        same_content("Table", self.name, self.fingerprint, fingerprint)
+        same_content("NumericTable", self.name, self.fingerprint, fingerprint)
 
     @property
     def spec(self) -> Spec:
         """The request that makes this very target again in another process."""
-        return Spec(Table, **self._arguments, fingerprint=self.fingerprint)
+        return Spec(NumericTable, **self._arguments, fingerprint=self.fingerprint)
 
     @property
     def dim(self) -> int:

@@ -7,34 +7,34 @@ from allometry.train.budget import (
     count_parameters,
     count_training_flops,
 )
-from allometry.train.device import On
+from allometry.train.device import DeviceSettings
 from allometry.train.distributed import Group
-from allometry.train.early_stopping import Judge
+from allometry.train.early_stopping import EarlyStopping
 from allometry.train.evaluate import evaluate, token_losses
 from allometry.train.loop import Curve, Progress, Trained, descend, train
 from allometry.train.lr_schedule import branch_step, log_spaced, warmup_decay
 from allometry.train.objectives import negative_log_likelihood, next_token, squared_error
 from allometry.train.optimiser import adamw, parameter_groups, proportional
-from allometry.train.packed.loop import Crowd, Ended
-from allometry.train.packed.stack import Packed, Stepper, together
-from allometry.train.packed.trace import Traced
+from allometry.train.packed.loop import BatchedTrainer, TrainingResult
+from allometry.train.packed.stack import StackedModels, StackedStep, together
+from allometry.train.packed.trace import TracedStep
 from allometry.train.training import Training
 
 __all__ = [
+    "BatchedTrainer",
     "Budget",
-    "Crowd",
     "Curve",
-    "Ended",
+    "DeviceSettings",
+    "EarlyStopping",
     "Flops",
     "Group",
-    "Judge",
-    "On",
-    "Packed",
     "Progress",
-    "Stepper",
-    "Traced",
+    "StackedModels",
+    "StackedStep",
+    "TracedStep",
     "Trained",
     "Training",
+    "TrainingResult",
     "adamw",
     "branch_step",
     "count_flops",

@@ -25,7 +25,7 @@ GAIN = 0.75
 
 @final
 @dataclass(frozen=True)
-class On:
+class DeviceSettings:
     """Where and how trainings run.
 
     Args:
@@ -48,7 +48,7 @@ class On:
         kind, devices = self.device.partition(":")[0], ("auto", "cpu", "cuda", "mps")
         require(kind in devices, "device", f"be one of {', '.join(devices)}", self.device)
 
-    def resolved(self, index: int = 0) -> "On":
+    def resolved(self, index: int = 0) -> "DeviceSettings":
         """With the device that this machine has; `index` tells processes apart.
 
         Whether to reduce precision is for each training to find out (see `best_precision`), but
@@ -57,7 +57,9 @@ class On:
         device = _existing(best_device(index) if self.device == "auto" else self.device)
         # Trying takes its time from others' work and differs from day to day: not for these.
         fixed = self.deterministic and self.precision == "auto"
-        return On(str(device), "float32" if fixed else self.precision, self.deterministic)
+        return DeviceSettings(
+            str(device), "float32" if fixed else self.precision, self.deterministic
+        )
 
     @property
     def packed(self) -> str:
@@ -102,7 +104,7 @@ def best_device(index: int = 0) -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def best_precision(step: Callable[[], Tensor], on: On, agreed: Agreed = float) -> str:
+def best_precision(step: Callable[[], Tensor], on: DeviceSettings, agreed: Agreed = float) -> str:
     """Reduced where this very training's passes, tried, are quicker by a margin.
 
     Small products gain nothing from shorter numbers and pay for every conversion, so what pays for
@@ -122,7 +124,7 @@ def best_precision(step: Callable[[], Tensor], on: On, agreed: Agreed = float) -
     return "float32"
 
 
-def _seconds(step: Callable[[], Tensor], on: On, repeats: int = 3) -> float:
+def _seconds(step: Callable[[], Tensor], on: DeviceSettings, repeats: int = 3) -> float:
     """Of a forward and a backward pass: the least, after one that pays for what is made once.
 
     Whatever else the machine does only ever adds to it.

@@ -24,7 +24,7 @@ MEETING = "ALLOMETRY_MEETING"
 
 
 @final
-class Helped(Exception):  # noqa: N818 - not an error: its part is done
+class HelperFinished(Exception):  # noqa: N818 - not an error: its part is done
     """This process was one of the helpers, and the training is over."""
 
 

@@ -16,7 +16,7 @@ POINTS = 8
 
 
 @final
-class Judge:
+class EarlyStopping:
     r"""Sends members of a `Crowd` away whose final loss would be worse than the best one's.
 
     Of each member the losses of its own steps after the warm-up are averaged in stretches of equal
@@ -37,7 +37,7 @@ class Judge:
     Example:
         >>> import numpy as np
         >>> from allometry.train.loop import Progress
-        >>> judge = Judge()
+        >>> judge = EarlyStopping()
         >>> for t in range(1, 201):
         ...     for name, floor in (("good", 1.0), ("bad", 3.0)):
         ...         judge.watch(name, Progress(t, 400, floor + t**-0.5))
@@ -48,8 +48,8 @@ class Judge:
     """
 
     def __init__(self, begin: float = 0.15, slack: float = 0.1, warmup: float = 0.05) -> None:
-        require(0 < begin < 1, "Judge.begin", "lie between 0 and 1", begin)
-        require(slack >= 0, "Judge.slack", "be at least 0", slack)
+        require(0 < begin < 1, "EarlyStopping.begin", "lie between 0 and 1", begin)
+        require(slack >= 0, "EarlyStopping.slack", "be at least 0", slack)
         self.begin, self.slack, self.warmup = begin, slack, warmup
         self.losses: dict[str, list[float]] = {}
         self.steps: dict[str, int] = {}

@@ -13,13 +13,13 @@ from torch import Tensor, nn, optim
 from allometry._core.errors import DivergedError, require
 from allometry._core.estimate import Estimate
 from allometry.train import checkpoint
-from allometry.train.device import On
+from allometry.train.device import DeviceSettings
 from allometry.train.distributed import Group, whole
 from allometry.train.evaluate import Split, evaluate
 from allometry.train.lr_schedule import log_spaced, warmup_decay
 from allometry.train.objectives import next_token
 
-HERE = On("cpu")
+HERE = DeviceSettings("cpu")
 """The processor, in the precision of the weights."""
 
 
@@ -155,7 +155,7 @@ def descend(
     watch: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     group: Group | None = None,
-    on: On = HERE,
+    on: DeviceSettings = HERE,
 ) -> Trained:
     """Lower any objective of `model` in place: the loop behind `train`, for other jobs than text.
 

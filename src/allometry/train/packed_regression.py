@@ -18,7 +18,7 @@ from torch import Tensor, nn, optim
 from allometry._core.errors import require
 from allometry.train.loop import Progress, Stopped
 from allometry.train.lr_schedule import warmup_decay
-from allometry.train.packed.stack import Packed
+from allometry.train.packed.stack import StackedModels
 
 Teacher = Callable[[Tensor], Tensor]
 """Points (n, i) to values (n,)."""
@@ -28,7 +28,7 @@ RATES = (3e-3, 1e-2, 3e-2, 1e-1)
 
 
 @final
-class Learnt(NamedTuple):
+class RegressionResult(NamedTuple):
     """What the members reached."""
 
     rate: float
@@ -57,7 +57,7 @@ def learn_function(
     judged: int = 8192,
     watch: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
-) -> Learnt:
+) -> RegressionResult:
     """Choose a rate for Adam on a few seeds, then train many others at it, all members at once.
 
     The teacher is centred and scaled to variance 1 on points of its own, so that errors are
@@ -109,7 +109,7 @@ def learn_function(
     )
     test = _errors(trained, standard, inputs, judged, seed=3)
     by_rate = dict(zip(map(float, rates), median.tolist(), strict=True))
-    return Learnt(float(chosen), by_rate, test.tolist())
+    return RegressionResult(float(chosen), by_rate, test.tolist())
 
 
 def _trained(
@@ -122,10 +122,10 @@ def _trained(
     *,
     first_seed: int,
     tell: Callable[[int, Tensor], None],
-) -> Packed:
+) -> StackedModels:
     """A member for each rate, trained on its own stream of points."""
     M = len(rates)
-    pack = Packed([make(torch.Generator().manual_seed(first_seed + m)) for m in range(M)])
+    pack = StackedModels([make(torch.Generator().manual_seed(first_seed + m)) for m in range(M)])
     stepper = pack.optimiser(optim.Adam, lr=rates, betas=(0.9, 0.99))
     rng = torch.Generator().manual_seed(1_000_003 + first_seed)
     for k in range(steps):
@@ -142,7 +142,7 @@ def _trained(
 
 @torch.no_grad()
 def _errors(
-    pack: Packed, teacher: Teacher, inputs: int, n: int, *, seed: int
+    pack: StackedModels, teacher: Teacher, inputs: int, n: int, *, seed: int
 ) -> Float[Tensor, " M"]:
     """Mean squared error of each member at n points; the teacher has variance 1."""
     x = uniform_points(n, inputs, torch.Generator().manual_seed(seed))

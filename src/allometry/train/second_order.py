@@ -17,7 +17,7 @@ from allometry._core.errors import require
 
 
 @final
-class Fitted(NamedTuple):
+class LevenbergMarquardtResult(NamedTuple):
     """Where each start ended."""
 
     parameters: Float[Tensor, "s p"]
@@ -49,7 +49,7 @@ def levenberg_marquardt(
     steps: int = 200,
     damping: float = 1e-2,
     enough: float = 1e-12,
-) -> Fitted:
+) -> LevenbergMarquardtResult:
     r"""Minimise $\|r(\theta)\|^2$ from every start: $(J^T J + \lambda D)\,\delta = -J^T r$.
 
     D is the diagonal of $J^T J$. A step that lowers the loss is taken and $\lambda$ divided by 3,
@@ -88,7 +88,7 @@ def levenberg_marquardt(
         loss[going] = torch.where(better, found, loss[going])
         lam[going] *= torch.where(better, 1 / 3, 2.0)
         lam.clamp_(min=1e-12)
-    return Fitted(theta, loss, taken)
+    return LevenbergMarquardtResult(theta, loss, taken)
 
 
 @torch.no_grad()
@@ -101,7 +101,7 @@ def fit_with_kicks(
     steps: int = 100,
     enough: float = 1e-12,
     rng: torch.Generator | None = None,
-) -> Fitted:
+) -> LevenbergMarquardtResult:
     """Levenberg-Marquardt, and where a start is stuck, again from near where it is best.
 
     A kick multiplies each parameter by a normal number about 1 and adds one about 0; what it leads
@@ -134,7 +134,7 @@ def fit_with_kicks(
         theta[stuck] = torch.where(better[:, None], tried.parameters, here)
         loss[stuck] = torch.where(better, tried.loss, loss[stuck])
         taken += tried.steps
-    return Fitted(theta, loss, taken)
+    return LevenbergMarquardtResult(theta, loss, taken)
 
 
 def _mean_square(r: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from torch import Tensor, nn, optim
 
 from allometry._core.estimate import Estimate
 from allometry.train.checkpoint import newest
-from allometry.train.device import Agreed, On, best_precision
-from allometry.train.distributed import Group, Helped, whole
+from allometry.train.device import Agreed, DeviceSettings, best_precision
+from allometry.train.distributed import Group, HelperFinished, whole
 from allometry.train.loop import HERE, Progress, Trained, descend
 from allometry.train.lr_schedule import warmup_decay
 
@@ -66,7 +66,7 @@ class Training:
         watch: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
         group: Group | None = None,
-        on: On = HERE,
+        on: DeviceSettings = HERE,
     ) -> Trained:
         """Carry it out by itself, in the plain loop; the arguments are those of `descend`.
 
@@ -111,13 +111,16 @@ class Training:
         if model is not self.model:
             self.model.load_state_dict({k: whole(v) for k, v in model.state_dict().items()})
         if group is not None and group.rank > 0:
-            raise Helped
+            raise HelperFinished
         self.model.to("cpu")
         return trained
 
     @staticmethod
     def _precision(
-        objective: Callable[[int], Tensor], on: On, save_to: Path | None, agreed: Agreed
+        objective: Callable[[int], Tensor],
+        on: DeviceSettings,
+        save_to: Path | None,
+        agreed: Agreed,
     ) -> str:
         """What it was begun in, or what is found to be quickest."""
         found = None if save_to is None else newest(save_to)

@@ -9,9 +9,9 @@ from torch import nn
 from allometry._core.errors import DivergedError, InputError
 from allometry.models.gan import Discriminator, Generator, MinibatchDiscrimination
 from allometry.train.f_divergences import KL
-from allometry.train.game.gan import Contest, Rules, adam_ahead, play
+from allometry.train.game.gan import GANSettings, GANTraining, adam_ahead, play
 from allometry.train.gan_costs import MINIMAX, NON_SATURATING, WASSERSTEIN, f_gan
-from allometry.train.packed.stack import Packed, together
+from allometry.train.packed.stack import StackedModels, together
 
 DATA = torch.randn(1000, 2, generator=torch.Generator().manual_seed(0)).float()
 
@@ -25,16 +25,24 @@ def players(M, **settings):
 
 def contest(M, rules=None, seeds=None, **settings):
     G, D = players(M, **settings)
-    return Contest(Packed(G), Packed(D), DATA, rules or Rules(batch=24), seeds)
+    return GANTraining(
+        StackedModels(G), StackedModels(D), DATA, rules or GANSettings(batch=24), seeds
+    )
 
 
 @pytest.mark.slow
 def test_a_packed_pair_equals_the_same_pair_alone():
-    rules, M = Rules(batch=24, lr=1e-3), 3
+    rules, M = GANSettings(batch=24, lr=1e-3), 3
     G, D = players(M)
-    abreast = Contest(Packed(G), Packed(D), DATA, rules, [5, 6, 7])
+    abreast = GANTraining(StackedModels(G), StackedModels(D), DATA, rules, [5, 6, 7])
     alone = [
-        Contest(Packed([copy.deepcopy(G[i])]), Packed([copy.deepcopy(D[i])]), DATA, rules, [5 + i])
+        GANTraining(
+            StackedModels([copy.deepcopy(G[i])]),
+            StackedModels([copy.deepcopy(D[i])]),
+            DATA,
+            rules,
+            [5 + i],
+        )
         for i in range(M)
     ]
     costs = []
@@ -49,9 +57,9 @@ def test_a_packed_pair_equals_the_same_pair_alone():
 
 def test_the_step_of_one_pair_is_that_of_a_plain_loop():
     G, D = (m[0] for m in players(1))
-    rules = Rules(batch=24, lr=1e-3, betas=(0.5, 0.999))
-    ours = Contest(Packed([G]), Packed([D]), DATA, rules, [3])
-    plain = Contest(Packed([G]), Packed([D]), DATA, rules, [3]).draws
+    rules = GANSettings(batch=24, lr=1e-3, betas=(0.5, 0.999))
+    ours = GANTraining(StackedModels([G]), StackedModels([D]), DATA, rules, [3])
+    plain = GANTraining(StackedModels([G]), StackedModels([D]), DATA, rules, [3]).draws
     g = torch.optim.Adam(G.parameters(), lr=1e-3, betas=(0.5, 0.999))
     d = torch.optim.Adam(D.parameters(), lr=1e-3, betas=(0.5, 0.999))
     softplus = nn.functional.softplus
@@ -83,7 +91,7 @@ def test_adam_ahead_is_torchs_adam():
 
 
 def test_unrolling_changes_the_generators_slope_and_leaves_the_discriminator_where_it_is():
-    plain, looking = contest(2), contest(2, Rules(batch=24, unroll=3))
+    plain, looking = contest(2), contest(2, GANSettings(batch=24, unroll=3))
     for game in (plain, looking):
         game.step_judge()
     before = looking.D.flat.detach().clone()
@@ -102,12 +110,12 @@ def test_unrolling_changes_the_generators_slope_and_leaves_the_discriminator_whe
 @pytest.mark.parametrize(
     ("rules", "settings"),
     [
-        (Rules(batch=24, costs=WASSERSTEIN, penalty=1.0, turns=2), {}),
-        (Rules(batch=24, costs=WASSERSTEIN, clip=0.05), {}),
-        (Rules(batch=24), {"pack": 3}),
-        (Rules(batch=24), {"kernels": 4}),
-        (Rules(batch=24), {"spectral": True}),
-        (Rules(batch=24, unroll=2, decay=4), {}),
+        (GANSettings(batch=24, costs=WASSERSTEIN, penalty=1.0, turns=2), {}),
+        (GANSettings(batch=24, costs=WASSERSTEIN, clip=0.05), {}),
+        (GANSettings(batch=24), {"pack": 3}),
+        (GANSettings(batch=24), {"kernels": 4}),
+        (GANSettings(batch=24), {"spectral": True}),
+        (GANSettings(batch=24, unroll=2, decay=4), {}),
     ],
     ids=["penalty", "clip", "pack", "minibatch", "spectral", "unrolled"],
 )
@@ -158,7 +166,7 @@ def test_broken_games_are_refused():
         contest(1, pack=5)
     with pytest.raises(InputError, match="seeds must be 2"):
         contest(2, seeds=[1])
-    game = contest(1, Rules(batch=24, lr=1e30))
+    game = contest(1, GANSettings(batch=24, lr=1e30))
     with pytest.raises(DivergedError, match="broke down"):
         play(game, 30)
 
@@ -179,8 +187,8 @@ def test_traced_turns_are_the_games_own(settings, more, M):
         rng = [torch.Generator().manual_seed(i) for i in range(M)]
         G = [Generator(2, 16, 2, running=False, rng=g) for g in rng]
         D = [Discriminator(2, 8, 2, **{"pieces": 2, **settings}, rng=g) for g in rng]
-        rules = Rules(batch=24, lr=1e-3, decay=20, hold=0.5, **more)
-        return Contest(Packed(G), Packed(D), DATA.double(), rules, traced=traced)
+        rules = GANSettings(batch=24, lr=1e-3, decay=20, hold=0.5, **more)
+        return GANTraining(StackedModels(G), StackedModels(D), DATA.double(), rules, traced=traced)
 
     plain, traced = made(traced=False), made(traced=True)
     for step in range(20):
@@ -198,31 +206,31 @@ def test_traced_turns_are_the_games_own(settings, more, M):
     ("settings", "said"),
     [
         ({"unroll": -1}, "Rules.unroll must be at least 0; got -1"),
-        ({"batch": 0}, "Rules.batch must be at least 1"),
-        ({"turns": 0}, "Rules.turns must be at least 1"),
-        ({"lr": 0.0}, "Rules.lr must be above 0"),
-        ({"clip": -1.0}, "Rules.clip must be above 0"),
-        ({"decay": 0}, "Rules.decay must be above 0"),
-        ({"hold": 1.0}, "Rules.hold must be at least 0 and below 1"),
+        ({"batch": 0}, "GANSettings.batch must be at least 1"),
+        ({"turns": 0}, "GANSettings.turns must be at least 1"),
+        ({"lr": 0.0}, "GANSettings.lr must be above 0"),
+        ({"clip": -1.0}, "GANSettings.clip must be above 0"),
+        ({"decay": 0}, "GANSettings.decay must be above 0"),
+        ({"hold": 1.0}, "GANSettings.hold must be at least 0 and below 1"),
     ],
 )
 def test_rules_that_cannot_be_played_are_refused(settings, said):
     with pytest.raises(InputError, match=said):
-        Rules(**settings)
+        GANSettings(**settings)
 
 
 def test_games_that_cannot_be_traced_are_refused():
     G, D = players(1)
     with pytest.raises(InputError, match="running statistics"):
-        Contest(Packed(G), Packed(D), DATA, Rules(batch=24), traced=True)
+        GANTraining(StackedModels(G), StackedModels(D), DATA, GANSettings(batch=24), traced=True)
 
 
 @pytest.mark.parametrize("costs", [NON_SATURATING, MINIMAX], ids=lambda c: c.name)
 def test_the_unrolled_slope_is_that_of_the_cost_after_the_judges_steps(costs):
     """By central differences, so every second derivative through Adam's steps must be there."""
     G, D = players(2)
-    pair = (Packed([g.double() for g in G]), Packed([d.double() for d in D]))
-    game = Contest(*pair, DATA.double(), Rules(batch=12, unroll=3, lr=1e-2, costs=costs))
+    pair = (StackedModels([g.double() for g in G]), StackedModels([d.double() for d in D]))
+    game = GANTraining(*pair, DATA.double(), GANSettings(batch=12, unroll=3, lr=1e-2, costs=costs))
     for _ in range(3):
         game.step()
     z, more = game.draws.latents(), game._foresight()
@@ -244,7 +252,7 @@ def test_in_a_zero_sum_game_one_foresees_what_the_other_will_lose(costs):
     up, down = (costs.discriminator(real, fake + s * step) for s in (1, -1))
     own = [costs.generator(fake + s * step) for s in (1, -1)]
     torch.testing.assert_close(up - down, own[1] - own[0], rtol=1e-4, atol=1e-12)
-    game = contest(2, Rules(batch=24, unroll=2, costs=costs))
+    game = contest(2, GANSettings(batch=24, unroll=2, costs=costs))
     z, more = game.draws.latents(), game._foresight()
     cost, _ = game._made(game.G.flat.detach(), game.D.flat.detach(), z, *more)
     made = game.G(z).detach()

@@ -37,7 +37,7 @@ OFTEN = 0.5
 
 @final
 @dataclass(frozen=True)
-class Meeting:
+class Crossover:
     """Where two families have the same loss.
 
     Args:
@@ -80,7 +80,7 @@ def at_one_budget(runs: RunsLike) -> dict[str, list[Configuration]]:
     return {name: members for name, members in found.items() if members}
 
 
-def meetings(runs: RunsLike, seed: int = 0) -> list[Meeting]:
+def meetings(runs: RunsLike, seed: int = 0) -> list[Crossover]:
     r"""Where families cross, smallest first.
 
     Between sizes the loss is taken as straight in $\log N$. In each of 2,000 draws every mean is
@@ -127,7 +127,7 @@ def _met(
     b: str,
     of_b: list[Configuration],
     from_b: Float[ndarray, "draws m"],
-) -> list[Meeting]:
+) -> list[Crossover]:
     lo = math.log(max(of_a[0].N, of_b[0].N))
     hi = math.log(min(of_a[-1].N, of_b[-1].N))
     if not lo < hi:
@@ -149,7 +149,7 @@ def _met(
             lower, upper = min(float(ends[0]), value), max(float(ends[1]), value)
             spread = f"spread between seeds; crosses in {share:.0%} of the draws"
             made.append(
-                Meeting(small, large, Estimate(value, lo=lower, hi=upper, method=spread), share)
+                Crossover(small, large, Estimate(value, lo=lower, hi=upper, method=spread), share)
             )
     return made
 
@@ -220,7 +220,7 @@ def _row(label: str, c: Configuration, unit: str) -> dict[str, float | str]:
     }
 
 
-def sentence(met: list[Meeting]) -> str:
+def sentence(met: list[Crossover]) -> str:
     """Where the lines cross, in words; nothing where they do not or where seeds are one."""
     told = []
     for m in met:

@@ -254,7 +254,7 @@ def portrait(
 
 @final
 @dataclass(frozen=True)
-class Best:
+class BestRun:
     """The adversarial run of least loss of a family: its curve, what it left, modes there are."""
 
     family: str
@@ -268,10 +268,10 @@ class Best:
         return bool(self.left["samples"].ndim == 3 and self.left["samples"].shape[2] == 2)
 
 
-def best(runs: RunsLike, folder: Path) -> list[Best]:
+def best(runs: RunsLike, folder: Path) -> list[BestRun]:
     """The first by loss of each family's runs that kept their samples, best family first."""
     frame = runs.frame().sort_values("loss")
-    found: dict[str, Best] = {}
+    found: dict[str, BestRun] = {}
     for row in frame[frame["status"] == "done"].to_dict("records"):
         family = str(row["family"])
         left = kept(folder, str(row["key"])) if family not in found else None
@@ -279,7 +279,7 @@ def best(runs: RunsLike, folder: Path) -> list[Best]:
             curves = runs.curves()
             own = curves[curves["key"] == row["key"]]
             modes = left["shares"].shape[1] if "shares" in left else 0
-            found[family] = Best(family, own, left, modes)
+            found[family] = BestRun(family, own, left, modes)
     return list(found.values())
 
 

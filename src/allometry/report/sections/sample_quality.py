@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from allometry.report import formatting as fmt
-from allometry.report.analysis import Story
+from allometry.report.analysis import Analysis
 from allometry.report.run_groups import RunsLike, finished, table
 from allometry.report.tables import Cell, Head, Table, number
 
@@ -17,7 +17,7 @@ def measured(runs: RunsLike) -> list[str]:
     return list(naming()) if naming is not None else []
 
 
-def measures(runs: RunsLike, story: Story) -> Table | None:
+def measures(runs: RunsLike, story: Analysis) -> Table | None:
     """Every measure of each shape at the most data it finished on, averaged over seeds.
 
     The error joins the spread between seeds with that of the measuring, which seeds share.

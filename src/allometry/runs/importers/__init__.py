@@ -17,9 +17,9 @@ from allometry._core.number_parsing import number
 from allometry._core.user_files import exists, shown
 from allometry._core.delimited import Cells, Sheet, read_csv
 from allometry.runs.importers import logs, tables
-from allometry.runs.importers.columns import Bad, Imported, clean, kinds, recognise
+from allometry.runs.importers.columns import BadRow, Imported, clean, kinds, recognise
 
-__all__ = ["Bad", "Imported", "load", "number"]
+__all__ = ["BadRow", "Imported", "load", "number"]
 
 
 def load(

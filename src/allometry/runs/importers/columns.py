@@ -54,7 +54,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 @final
 @dataclass(frozen=True)
-class Bad:
+class BadRow:
     """A row that can't be used: its line in the file and why."""
 
     line: int
@@ -76,7 +76,7 @@ class Imported:
 
     columns: dict[str, ndarray]
     recognised: dict[str, str]
-    bad: list[Bad] = field(default_factory=list)
+    bad: list[BadRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     source: str = ""
 
@@ -196,7 +196,7 @@ def clean(sheet: Sheet, found: dict[str, tuple[str, float]]) -> Imported:
     for i, first in _duplicates(columns, bad):
         bad[i] = f"the same run as line {lines[first]}"
     keep[list(bad)] = False
-    listed = [Bad(lines[i], why) for i, why in sorted(bad.items())]
+    listed = [BadRow(lines[i], why) for i, why in sorted(bad.items())]
     columns = {k: v[keep] for k, v in columns.items()}
     recognised = {
         q: column + (f" x {factor:g}" if factor != 1 else "")

@@ -39,14 +39,14 @@ def is_history(cells: Cells) -> bool:
 
 @final
 @dataclass(frozen=True)
-class Below:
+class FoundLogs:
     """What logs lie below a folder: TensorBoard's event files, MLflow's folders of metrics."""
 
     events: list[Path]
     metrics: list[Path]
 
 
-def below(folder: Path) -> Below:
+def below(folder: Path) -> FoundLogs:
     """The logs below a folder, found in one bounded walk."""
     events, metrics = [], {}
     for path in files_below(folder, lambda _: True):
@@ -55,7 +55,7 @@ def below(folder: Path) -> Below:
         parts = path.relative_to(folder).parts[:-1]
         if "metrics" in parts:
             metrics[folder.joinpath(*parts[: parts.index("metrics") + 1])] = None
-    return Below(events, list(metrics))
+    return FoundLogs(events, list(metrics))
 
 
 def histories(folder: Path) -> Sheet:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, final
 
 from allometry.study.tasks import Bundle, Task
-from allometry.train.device import On
+from allometry.train.device import DeviceSettings
 
 
 @final
 @dataclass
-class Member:
+class WorkerState:
     """What one worker is at."""
 
     bundle: Bundle | None = None
@@ -31,7 +31,7 @@ class Member:
         self.bundle, self.left, self.idle = None, {}, idle
 
 
-class Crew(ABC):
+class Workers(ABC):
     """Live workers.
 
     A worker is asked by orders (see `order`) and answers by messages: `ready`, `progress`, `done`,
@@ -42,9 +42,9 @@ class Crew(ABC):
         on: Where and in which precision runs by themselves train.
     """
 
-    def __init__(self, threads: int, on: On | None = None) -> None:
-        self.threads, self.on = threads, on or On()
-        self.members: dict[int, Member] = {}
+    def __init__(self, threads: int, on: DeviceSettings | None = None) -> None:
+        self.threads, self.on = threads, on or DeviceSettings()
+        self.members: dict[int, WorkerState] = {}
         self.patience: float | None = None
         """Seconds after which `wait` comes back though nothing has been said; never if `None`."""
 
@@ -77,7 +77,9 @@ class Crew(ABC):
         """Ask every worker to checkpoint and leave; end those that do not in time."""
 
 
-def order(bundle: Bundle, folder: Path, threads: int, on: On, index: int) -> dict[str, Any]:
+def order(
+    bundle: Bundle, folder: Path, threads: int, on: DeviceSettings, index: int
+) -> dict[str, Any]:
     """What worker number `index` is told of a bundle, in plain values."""
     return {
         "on": asdict(on),

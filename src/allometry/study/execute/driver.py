@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, final, runtime_checkable
 
 from allometry._core.errors import WorkerError
-from allometry.study.execute.crew import Crew, Member
+from allometry.study.execute.crew import Workers, WorkerState
 from allometry.study.tasks import Bundle, Task, alone
 
 RETRIES = 1
@@ -32,7 +32,7 @@ class Event:
 
 
 def drive(
-    crew: Crew, waiting: deque[Bundle], workers: int, slots: float = math.inf
+    crew: Workers, waiting: deque[Bundle], workers: int, slots: float = math.inf
 ) -> Iterator[Event]:
     """Start workers, hand out bundles and pass events on until nothing is left.
 
@@ -47,7 +47,7 @@ def drive(
     """
     tries: dict[str, int] = {}
     stillborn = 0
-    if isinstance(waiting, Timed):
+    if isinstance(waiting, TimeLimited):
         crew.patience = waiting.patience
     try:
         for index in range(min(workers, len(waiting))):
@@ -72,7 +72,7 @@ def drive(
 
 
 @runtime_checkable
-class Timed(Protocol):
+class TimeLimited(Protocol):
     """Bundles that wait for so long only: see `allotted`."""
 
     patience: float
@@ -84,11 +84,11 @@ class Timed(Protocol):
 
 
 def _over(waiting: deque[Bundle]) -> bool:
-    return isinstance(waiting, Timed) and waiting.over()
+    return isinstance(waiting, TimeLimited) and waiting.over()
 
 
 def _told(
-    crew: Crew, index: int, message: dict[str, Any], waiting: deque[Bundle]
+    crew: Workers, index: int, message: dict[str, Any], waiting: deque[Bundle]
 ) -> Iterator[Event]:
     """What a worker's message means; what speaks of a run that is none of its own, nothing."""
     member = crew.members[index]
@@ -117,7 +117,7 @@ def _told(
             yield Event("failed", task, index, {"status": "failed", "error": UNTOLD})
 
 
-def _hand_out(crew: Crew, waiting: deque[Bundle], slots: float) -> Iterator[Event]:
+def _hand_out(crew: Workers, waiting: deque[Bundle], slots: float) -> Iterator[Event]:
     for index, member in crew.members.items():
         if not member.idle:
             continue
@@ -135,7 +135,7 @@ def _hand_out(crew: Crew, waiting: deque[Bundle], slots: float) -> Iterator[Even
 
 
 def _after_death(
-    member: Member, index: int, death: str, waiting: deque[Bundle], tries: dict[str, int]
+    member: WorkerState, index: int, death: str, waiting: deque[Bundle], tries: dict[str, int]
 ) -> Iterator[Event]:
     """Give the dead worker's runs to others, together once more and then each by itself."""
     if member.bundle is None or not member.left:

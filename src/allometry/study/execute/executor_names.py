@@ -4,11 +4,15 @@ from allometry._core.errors import InputError
 from allometry.study.execute.executors import Executor, local
 from allometry.study.execute.ray_cluster import ray
 from allometry.study.execute.torchrun import torchrun
-from allometry.train.device import On
+from allometry.train.device import DeviceSettings
 
 
 def executor(
-    words: str, *, workers: int | None = None, threads: int | None = None, on: On | None = None
+    words: str,
+    *,
+    workers: int | None = None,
+    threads: int | None = None,
+    on: DeviceSettings | None = None,
 ) -> Executor:
     """The executor that `words` name.
 

@@ -9,9 +9,9 @@ from typing import cast, final
 from allometry._core.cores import available_cores
 from allometry._core.errors import require
 from allometry.study.execute.driver import Event, drive
-from allometry.study.execute.processes import Pool
+from allometry.study.execute.processes import WorkerProcesses
 from allometry.study.tasks import Bundle, Task, alone
-from allometry.train.device import On
+from allometry.train.device import DeviceSettings
 
 
 class Executor(ABC):
@@ -27,7 +27,7 @@ class Executor(ABC):
     def threads(self) -> int:
         """Of each."""
 
-    on: On
+    on: DeviceSettings
     """Where and in which precision runs train; those that are packed stay on the processor."""
 
     @property
@@ -60,9 +60,12 @@ class local(Executor):  # noqa: N801 - reads as `executor=local()`
     """
 
     def __init__(
-        self, workers: int | None = None, threads: int | None = None, on: On | None = None
+        self,
+        workers: int | None = None,
+        threads: int | None = None,
+        on: DeviceSettings | None = None,
     ) -> None:
-        self.on = on or On()
+        self.on = on or DeviceSettings()
         self.on.resolved()  # refuses a device that is not there
         cores = available_cores()
         self._workers = cores if workers is None else workers
@@ -87,7 +90,7 @@ class local(Executor):  # noqa: N801 - reads as `executor=local()`
     def __call__(self, tasks: Iterable[Task | Bundle], folder: Path) -> Iterator[Event]:
         """Longest first, so that no worker ends much later than the others."""
         waiting = longest_first(tasks)
-        pool = Pool(folder, self.threads, self.on)
+        pool = WorkerProcesses(folder, self.threads, self.on)
         yield from drive(pool, waiting, self.workers, self.workers * self.threads)
 
 

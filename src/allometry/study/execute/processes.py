@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from allometry.study.execute.crew import Crew, Member, order
+from allometry.study.execute.crew import Workers, WorkerState, order
 from allometry.study.execute.results import LARGEST
 from allometry.study.tasks import Bundle
-from allometry.train.device import On
+from allometry.train.device import DeviceSettings
 
 WORKER = (sys.executable, "-m", "allometry.study.execute.worker")
 """What a worker is: a process that reads orders and writes events."""
@@ -67,7 +67,7 @@ def _message(line: bytes) -> dict[str, Any] | None:
 
 
 @final
-class Pool(Crew):
+class WorkerProcesses(Workers):
     """Live worker processes.
 
     Args:
@@ -81,7 +81,7 @@ class Pool(Crew):
         self,
         folder: Path,
         threads: int,
-        on: On | None = None,
+        on: DeviceSettings | None = None,
         command: tuple[str, ...] = WORKER,
     ) -> None:
         super().__init__(threads, on)
@@ -104,7 +104,7 @@ class Pool(Crew):
             start_new_session=True,  # Ctrl-C is for the driver, which tells the workers itself
         )
         assert process.stdout is not None
-        self.members[index], self.lines[index] = Member(), _Line(process)
+        self.members[index], self.lines[index] = WorkerState(), _Line(process)
         self.selector.register(process.stdout, selectors.EVENT_READ, index)
 
     def give(self, index: int, bundle: Bundle) -> None:

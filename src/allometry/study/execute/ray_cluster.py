@@ -20,18 +20,18 @@ from allometry._core.cores import available_cores
 from allometry._core.errors import WorkerError, require, require_extra
 from allometry._core.files import inside, replacing, storage
 from allometry._core.spec import Spec
-from allometry.study.execute.crew import Crew, Member, order
+from allometry.study.execute.crew import Workers, WorkerState, order
 from allometry.study.execute.driver import Event, drive
 from allometry.study.execute.executors import Executor, longest_first
 from allometry.study.execute.ray_cleanup import reaped
 from allometry.study.request import Target
 from allometry.study.tasks import Bundle, Task
-from allometry.train.device import On
+from allometry.train.device import DeviceSettings
 
 
 @final
 @dataclass(frozen=True)
-class Needs:
+class RayResources:
     """What a worker must have of a node for as long as it is at a bundle.
 
     Args:
@@ -76,13 +76,13 @@ class ray(Executor):  # noqa: N801 - reads as `executor=ray()`
         *,
         workers: int | None = None,
         threads: int | None = None,
-        needs: Needs | Callable[[Bundle], Needs] | None = None,
-        on: On | None = None,
+        needs: RayResources | Callable[[Bundle], RayResources] | None = None,
+        on: DeviceSettings | None = None,
     ) -> None:
-        self.on = on or On()
+        self.on = on or DeviceSettings()
         self.address, self._workers = address, workers
         self._threads = 1 if threads is None else threads
-        self.needs = needs or Needs()
+        self.needs = needs or RayResources()
         require(workers is None or workers >= 1, "ray.workers", "be at least 1", workers)
         require(self._threads >= 1, "ray.threads", "be at least 1", threads)
         require_extra("ray", "ray")
@@ -111,7 +111,7 @@ class ray(Executor):  # noqa: N801 - reads as `executor=ray()`
 
     def _room(self, module: Any) -> int:
         """Workers that the whole cluster has room for."""
-        needs = self.needs if isinstance(self.needs, Needs) else Needs()
+        needs = self.needs if isinstance(self.needs, RayResources) else RayResources()
         there = module.cluster_resources()
         fit = [there.get("CPU", 1.0) / (needs.cpus or self._threads)]
         fit += [there.get("GPU", 0.0) / needs.gpus] if needs.gpus else []
@@ -231,7 +231,7 @@ def _own_sigterm() -> Iterator[None]:
 
 
 @final
-class _Actors(Crew):
+class _Actors(Workers):
     """Workers that are Ray's actors.
 
     An actor is made when it is first given something, with what that needs, and made anew where
@@ -243,12 +243,12 @@ class _Actors(Crew):
         module: Any,
         folder: Path,
         threads: int,
-        needs: Needs | Callable[[Bundle], Needs],
-        on: On,
+        needs: RayResources | Callable[[Bundle], RayResources],
+        on: DeviceSettings,
     ) -> None:
         super().__init__(threads, on)
         self.ray, self.folder, self.needs = module, folder, needs
-        self.actors: dict[int, tuple[Any, Needs]] = {}
+        self.actors: dict[int, tuple[Any, RayResources]] = {}
         self.working: dict[int, Any] = {}
         self.asked: dict[Any, int] = {}
         self.stored: dict[str, Any] = {}
@@ -261,11 +261,11 @@ class _Actors(Crew):
 
     def start(self, index: int) -> None:
         """Ready at once: the actor is made when it is known what it needs."""
-        self.members[index] = Member(idle=True)
+        self.members[index] = WorkerState(idle=True)
 
     def give(self, index: int, bundle: Bundle) -> None:
         """To an actor that has what the bundle needs."""
-        needs = self.needs if isinstance(self.needs, Needs) else self.needs(bundle)
+        needs = self.needs if isinstance(self.needs, RayResources) else self.needs(bundle)
         threads = self.threads_of(bundle)
         needs = dataclasses.replace(needs, cpus=needs.cpus or threads)
         if index in self.actors and self.actors[index][1] != needs:
@@ -278,14 +278,14 @@ class _Actors(Crew):
         told = order(bundle, self.folder, threads, self.on, 0) | {"runs": runs}
         self.working[index] = self.actors[index][0].carry_out.remote(told, used)
 
-    def _make(self, index: int, needs: Needs) -> None:
-        from allometry.study.execute.ray_worker import Actor
+    def _make(self, index: int, needs: RayResources) -> None:
+        from allometry.study.execute.ray_worker import RayWorker
 
         options: dict[str, Any] = {"num_cpus": needs.cpus, "num_gpus": needs.gpus}
         options |= {"memory": needs.memory} if needs.memory else {}
         options |= {"resources": dict(needs.others)} if needs.others else {}
         # One call works, one waits for events, one may say stop.
-        made = self.ray.remote(Actor).options(**options, max_restarts=0, max_concurrency=4)
+        made = self.ray.remote(RayWorker).options(**options, max_restarts=0, max_concurrency=4)
         self.actors[index] = made.remote(str(self.seen)), needs
         self._ask(index)
 
@@ -318,7 +318,7 @@ class _Actors(Crew):
         return self.stored[spec.key]
 
     def wait(self) -> list[tuple[int, dict[str, Any] | None]]:
-        """As `Crew` says; files that came along are in the folder before anyone is told."""
+        """As `Workers` says; files that came along are in the folder before anyone is told."""
         messages: list[tuple[int, dict[str, Any] | None]] = [(index, None) for index in self.gone]
         self.gone = []
         if messages:
@@ -354,14 +354,14 @@ class _Actors(Crew):
         self.ray.kill(actor)
 
     def remove(self, index: int) -> str:
-        """As `Crew` says."""
+        """As `Workers` says."""
         del self.members[index]
         if index in self.actors:
             self._end(index)
         return self.deaths.pop(index, "left")
 
     def close(self, grace: float = 10.0) -> None:
-        """As `Crew` says."""
+        """As `Workers` says."""
         with contextlib.suppress(self.ray.exceptions.RayError):
             for index in self.working:
                 self.actors[index][0].stop.remote()

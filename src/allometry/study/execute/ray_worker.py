@@ -18,7 +18,7 @@ Message = tuple[dict[str, Any], dict[str, bytes]]
 
 
 @final
-class Actor:
+class RayWorker:
     """What Ray keeps alive on some node. Its methods are called from the driver, several at once.
 
     Args:

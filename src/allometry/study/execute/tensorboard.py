@@ -9,7 +9,7 @@ from allometry.study.execute.driver import Event
 
 
 @final
-class Board:
+class TensorBoardLogger:
     """Writes what it is told of a study as TensorBoard events: `study.run(..., watch=Board(...))`.
 
     A folder for each run, by its key: `train/loss` while it goes on; when it is done its curve on

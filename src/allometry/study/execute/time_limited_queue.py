@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from allometry.study.execute.driver import Event
-from allometry.study.schedule.measured_costs import Costs
+from allometry.study.schedule.measured_costs import MeasuredCosts
 from allometry.study.tasks import Bundle
 
 GRACE = 0.05
@@ -37,7 +37,7 @@ class _Running:
 
 
 @final
-class Allotted(deque[Bundle]):
+class TimeLimitedQueue(deque[Bundle]):
     """What waits, in the order in which it is handed out, chosen anew whenever a run ends.
 
     The shortest come first: they tell what the longer ones take, and sizes are there from the
@@ -61,7 +61,7 @@ class Allotted(deque[Bundle]):
         bundles: Iterable[Bundle],
         seconds: float,
         workers: int,
-        costs: Costs,
+        costs: MeasuredCosts,
         further: Iterator[Sequence[Bundle]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -10,9 +10,9 @@ from allometry._core.cores import available_cores
 from allometry._core.errors import require
 from allometry.study.execute.driver import Event, drive
 from allometry.study.execute.executors import Executor, longest_first
-from allometry.study.execute.processes import Pool
+from allometry.study.execute.processes import WorkerProcesses
 from allometry.study.tasks import Bundle, Task, alone
-from allometry.train.device import On
+from allometry.train.device import DeviceSettings
 
 
 @final
@@ -42,10 +42,10 @@ class torchrun(Executor):  # noqa: N801 - reads as `executor=torchrun()`
         *,
         shard: bool = False,
         threads: int | None = None,
-        on: On | None = None,
+        on: DeviceSettings | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        self.on = on or On()
+        self.on = on or DeviceSettings()
         self.on.resolved()  # refuses a device that is not there
         require(processes >= 1, "torchrun.processes", "be at least 1", processes)
         self.processes, self.shard, self.options = processes, shard, tuple(options)
@@ -84,6 +84,6 @@ class torchrun(Executor):  # noqa: N801 - reads as `executor=torchrun()`
             "allometry.study.execute.torchrun_worker",
         )
         command += ("--shard",) if self.shard else ()
-        pool = Pool(folder, self._threads, self.on, command)
+        pool = WorkerProcesses(folder, self._threads, self.on, command)
         waiting = tasks if isinstance(tasks, deque) else [alone(task) for task in runs]
         yield from drive(pool, longest_first(waiting), 1)

@@ -25,11 +25,11 @@ from allometry._core.errors import DivergedError
 from allometry._core.library_warnings import quiet
 from allometry._core.spec import Spec
 from allometry.study.execute import results
-from allometry.study.request import Place, Request, TrainingRequest
-from allometry.train.device import On
-from allometry.train.distributed import Group, Helped, lost_another
+from allometry.study.request import Request, RunContext, TrainingRequest
+from allometry.train.device import DeviceSettings
+from allometry.train.distributed import Group, HelperFinished, lost_another
 from allometry.train.loop import Progress, Stopped
-from allometry.train.packed.loop import Crowd
+from allometry.train.packed.loop import BatchedTrainer
 
 TELL_EVERY = 0.2
 """Seconds between two progress events."""
@@ -87,10 +87,11 @@ class Worker:
             requests: dict[str, Request] = {
                 key: Spec.from_dict(spec, trusted=True)(self.lent) for key, spec in left.items()
             }
-            on = On(**order["on"]).resolved(local)
+            on = DeviceSettings(**order["on"]).resolved(local)
             tell = {key: functools.partial(self.watch, key) for key in left}
             places = {
-                key: Place(key, folder, tell[key], self.stopping.is_set, on=on) for key in left
+                key: RunContext(key, folder, tell[key], self.stopping.is_set, on=on)
+                for key in left
             }
             with on.repeatable(zlib.crc32(order["name"].encode())):
                 if order["plain"]:
@@ -112,25 +113,27 @@ class Worker:
         self.tell({"event": "ready"})
 
     def _alone(
-        self, request: Request, place: Place, ended: Callable[[str, dict[str, Any]], None]
+        self, request: Request, place: RunContext, ended: Callable[[str, dict[str, Any]], None]
     ) -> None:
         """One run by itself; of a group, the first process tells what came of it."""
         if self.group is not None and request.splits:
             place = dataclasses.replace(place, group=self.group)
         if self.group is None or self.group.rank == 0 or request.splits:
-            with contextlib.suppress(Helped):
+            with contextlib.suppress(HelperFinished):
                 ended(place.key, results.done(request(place)))
 
     def _together(
-        self, order: dict[str, Any], requests: dict[str, Request], places: dict[str, Place]
+        self, order: dict[str, Any], requests: dict[str, Request], places: dict[str, RunContext]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         asked = {key: r for key, r in requests.items() if isinstance(r, TrainingRequest)}
         trainings = {key: request.training() for key, request in asked.items()}
         trunks = {key: r.trunk for key, r in asked.items() if r.trunk is not None}
         how = order["how"]
         ways = {name: how.get(name, False) for name in ("compiled", "traced")}
-        precision = On(**order["on"]).packed
-        crowd = Crowd(trainings, trunks=trunks, size=how["size"], precision=precision, **ways)
+        precision = DeviceSettings(**order["on"]).packed
+        crowd = BatchedTrainer(
+            trainings, trunks=trunks, size=how["size"], precision=precision, **ways
+        )
         folder = Path(order["folder"])
         for end in crowd(
             save_to=folder / "checkpoints" / f"{order['name']}.safetensors",

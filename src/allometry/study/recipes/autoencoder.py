@@ -18,7 +18,7 @@ from allometry._core.spec import Spec
 from allometry.models import autoencoders as ae
 from allometry.study.recipes.density import BASE_WIDTH, Vectors, nearest_width
 from allometry.study.recipes.quantiser import UNIT, rows
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import Images
 from allometry.train import checkpoint, objectives
 from allometry.train.budget import Budget, count_cost, count_parameters
@@ -93,7 +93,7 @@ class AutoencoderRun(Request):
         price = 8e-3 if self.family == "contractive_autoencoder" else 2e-3
         return self.steps * price + self.budget().C / 2e10
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Train, measure on validation and test, keep the weights."""
         if self.target.fingerprint != self.fingerprint:
             raise InputError(

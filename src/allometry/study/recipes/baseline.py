@@ -12,8 +12,8 @@ from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.study.recipes.density import Vectors
 from allometry.study.recipes.run_outcome import untrained
-from allometry.study.request import Outcome, Place, Request
-from allometry.targets import Images, Points, Table
+from allometry.study.request import Outcome, Request, RunContext
+from allometry.targets import Images, NumericTable, Points
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress
 
@@ -60,7 +60,7 @@ class BaselineRun(Request):
         """Next to nothing."""
         return 0.1
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Count, then measure on validation and test."""
         started = time.monotonic()
         loss, test = (self._loss(split) for split in ("validation", "test"))
@@ -80,7 +80,7 @@ class BaselineRun(Request):
             x = train.double().numpy()
             law = stats.multivariate_normal(x.mean(0), np.atleast_2d(np.cov(x.T)))
             rows = -law.logpdf(target.split(split).double().numpy())
-            rows = rows + (target.log_scale if isinstance(target, Table) else 0.0)
+            rows = rows + (target.log_scale if isinstance(target, NumericTable) else 0.0)
         se = float(rows.std(ddof=1)) / math.sqrt(len(rows))
         return Estimate(float(rows.mean()), se, n=len(rows), method="independent rows")
 

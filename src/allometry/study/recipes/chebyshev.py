@@ -10,7 +10,7 @@ import torch
 from allometry._core.estimate import Estimate, proportion
 from allometry._core.spec import Spec
 from allometry.study.recipes.polynomial_stacks import SMALL, Stack
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import high_rank_functions
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress
@@ -64,7 +64,7 @@ class ChebyshevRun(Request):
         """By the number of fits; most are solved before their last kick."""
         return 1.0 + 1.2e-5 * self.starts * self.steps * (1 + self.kicks) * self.stack.size(2)
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Fit from every start; count what is solved on fresh points."""
         started = time.monotonic()
         solved = solve_chebyshev(

@@ -11,7 +11,7 @@ from torch import nn
 
 from allometry._core.errors import require
 from allometry._core.spec import Spec
-from allometry.study.request import Outcome, Place, TrainingRequest
+from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.study.study import Recipe
 from allometry.train.budget import Budget
 from allometry.train.loop import Trained
@@ -80,7 +80,7 @@ class CooledRun(TrainingRequest):
         return dataclasses.replace(self.run.training(), decay="wsd", warmup=self.warmup)
 
     def finish(
-        self, place: Place, training: Training, model: nn.Module, trained: Trained
+        self, place: RunContext, training: Training, model: nn.Module, trained: Trained
     ) -> Outcome:
         """As the run does."""
         outcome = self.run.finish(place, training, model, trained)

@@ -19,15 +19,15 @@ from allometry.models import autoencoders, flows
 from allometry.study.recipes.density_losses import objective, step_batch
 from allometry.study.recipes.judged import drawn, worth
 from allometry.study.recipes.latent import latent_pictures
-from allometry.study.request import Outcome, Place, TrainingRequest
-from allometry.targets import Images, Points, Table
+from allometry.study.request import Outcome, RunContext, TrainingRequest
+from allometry.targets import Images, NumericTable, Points
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_cost, count_parameters
 from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
 from allometry.train.training import Training
 
-Vectors = Points | Table | Images
+Vectors = Points | NumericTable | Images
 
 BASE_WIDTH = 64
 """The width at which the learning rate is the number that was asked for."""
@@ -174,7 +174,7 @@ class FlowRun(TrainingRequest):
         )
 
     def finish(
-        self, place: Place, training: Training, model: nn.Module, trained: Trained
+        self, place: RunContext, training: Training, model: nn.Module, trained: Trained
     ) -> Outcome:
         """Measure on validation and test, keep the weights and samples along the way."""
         target, seen = self.target, training.kept
@@ -292,7 +292,7 @@ def loss_on(model: nn.Module, target: Vectors, split: str, batch: int = 1000) ->
     """
     rows = target.split(split)
     losses = torch.cat([-model.log_prob(part) for part in rows.split(batch)]).double()  # pyright: ignore
-    if isinstance(target, Table):
+    if isinstance(target, NumericTable):
         losses = losses + target.log_scale
     if isinstance(target, Images):
         losses = losses / (target.dim * math.log(2))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from allometry.models import autoencoders as ae
 from allometry.models import flows
-from allometry.targets import Images, Points, Table
+from allometry.targets import Images, NumericTable, Points
 from allometry.train.objectives import (
     info_vae,
     negative_elbo,
@@ -23,7 +23,7 @@ BLUR = 0.09
 
 
 def step_batch(
-    family: str, model: nn.Module, target: Points | Table | Images, batch: int, seed: int
+    family: str, model: nn.Module, target: Points | NumericTable | Images, batch: int, seed: int
 ) -> Callable[[int], tuple[Tensor, ...]]:
     """Data and noise of a step as a pure function of it: what `objective` takes."""
 

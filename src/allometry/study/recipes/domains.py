@@ -19,7 +19,7 @@ from allometry.models import Transformer
 from allometry.study.recipes.run_outcome import outcome
 from allometry.study.recipes.text_run import text_training
 from allometry.study.recipes.transformer import BASE_WIDTH, cost, decoder, grow
-from allometry.study.request import Outcome, Place, TrainingRequest
+from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.targets import Symbols, Text, music
 from allometry.train import checkpoint
 from allometry.train.budget import Budget
@@ -113,7 +113,7 @@ class DomainRun(TrainingRequest):
         return text_training(self, model, optimiser)
 
     def finish(
-        self, place: Place, training: Training, model: nn.Module, trained: Trained
+        self, place: RunContext, training: Training, model: nn.Module, trained: Trained
     ) -> Outcome:
         """Measure on validation and test, draw one sequence."""
         target = self.target

@@ -18,7 +18,7 @@ from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.construct.export import export
 from allometry.models import CausalConvolution, Recurrent, Transformer
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import Brackets
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_next_token, count_parameters
@@ -144,7 +144,7 @@ class TwinRun(Request):
         """A fixed price per step and layer, and the arithmetic at a modest rate."""
         return self.steps * (0.004 + 0.004 * self.depth) + self.budget().C / 2e10
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Train, measure at the trained length and beyond it, keep the weights."""
         torch.set_default_dtype(torch.float32)
         model, target = self.model(), self.target
@@ -221,7 +221,7 @@ class GeneratorRun(Request):
         """Building takes no time; measuring some."""
         return 2.0
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Build and measure as the trained are."""
         started, t = time.monotonic(), self.target
         made, N = _generator(t)

@@ -31,15 +31,15 @@ from allometry.study.recipes.imitated import (
     shares,
     training_rows,
 )
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import Images
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_parameters
-from allometry.train.game.gan import Contest, Rules
+from allometry.train.game.gan import GANSettings, GANTraining
 from allometry.train.gan_costs import MINIMAX, NON_SATURATING, WASSERSTEIN, Costs
 from allometry.train.loop import Progress, Stopped
 from allometry.train.lr_schedule import log_spaced
-from allometry.train.packed.stack import Packed
+from allometry.train.packed.stack import StackedModels
 
 SHOWN = 500
 """Samples kept at each mark for the report."""
@@ -114,13 +114,13 @@ class GanRun(Request):
                      pack=self.pack)  # fmt: skip
         return made, judge
 
-    def contest(self, data: Tensor) -> Contest:
+    def contest(self, data: Tensor) -> GANTraining:
         """The players at the start."""
         rng = torch.Generator().manual_seed(self.seed)
         made: dict[str, Any]
         judge: dict[str, Any]
         made, judge = ({**s.arguments, "rng": rng} for s in self.shapes)
-        rules = Rules(
+        rules = GANSettings(
             costs=self._costs,
             batch=self.batch,
             lr=self.lr,
@@ -132,7 +132,9 @@ class GanRun(Request):
         G, D = Generator(**made), Discriminator(**judge)
         # The costs are functions of tensors alone and nothing keeps statistics: all can be traced.
         long = self.steps * (rules.turns + rules.unroll) >= TRACED
-        return Contest(Packed([G]), Packed([D]), data, rules, [self.seed], traced=long)
+        return GANTraining(
+            StackedModels([G]), StackedModels([D]), data, rules, [self.seed], traced=long
+        )
 
     @property
     def _costs(self) -> Costs:
@@ -151,13 +153,17 @@ class GanRun(Request):
         turns = (3 if self.wasserstein else 1) + self.unroll
         return self.steps * 0.0012 * self.depth * (1 + turns) + self.budget().C / 3e10
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Play, score the generator along the way and at the end, keep both players."""
         torch.set_default_dtype(torch.float32)
         started = time.monotonic()
         data = training_rows(self.target, self.seed)
         contest = self.contest(data)
-        marks, curve, seen = set(log_spaced(self.steps, 12)), _curve(), Seen(self.target)
+        marks, curve, seen = (
+            set(log_spaced(self.steps, 12)),
+            _curve(),
+            TrainingSnapshots(self.target),
+        )
         looks = {round(self.steps * i / LOOKS) for i in range(1, LOOKS + 1)}
         per_step = self.budget().C / self.steps
         for step in range(1, self.steps + 1):
@@ -194,7 +200,7 @@ class GanRun(Request):
             measures=measures(made, self.target),
         )
 
-    def _check(self, contest: Contest, step: int, place: Place) -> None:
+    def _check(self, contest: GANTraining, step: int, place: RunContext) -> None:
         cost = float(contest.cost_G)
         if not math.isfinite(cost) or not math.isfinite(float(contest.cost_D)):
             raise DivergedError(
@@ -205,7 +211,7 @@ class GanRun(Request):
         if place.stop() and step < self.steps:
             raise Stopped
 
-    def _keep(self, place: Place, contest: Contest, seen: "Seen") -> None:
+    def _keep(self, place: RunContext, contest: GANTraining, seen: "TrainingSnapshots") -> None:
         made, judge = self.shapes
         about = {"family": self.family, "target": self.target.name, "unit": self.target.unit}
         weights = torch.nn.ModuleDict(
@@ -222,7 +228,7 @@ class GanRun(Request):
 
 
 @final
-class Seen:
+class TrainingSnapshots:
     """What a run's generator made along the way: samples at marks, shares of modes at looks."""
 
     def __init__(self, target: Imitated) -> None:
@@ -265,7 +271,7 @@ def _note(
     step: int,
     batch: int,
     per_step: float,
-    contest: Contest,
+    contest: GANTraining,
     made: Tensor,
     target: Imitated,
 ) -> None:
@@ -293,12 +299,14 @@ def _cost(
     """N and the FLOPs of one round, counted operator by operator."""
     G: Generator = made().float()
     D: Discriminator = judge().float()
-    rules = Rules(
+    rules = GANSettings(
         costs=WASSERSTEIN if wasserstein else NON_SATURATING,
         batch=batch,
         turns=3 if wasserstein else 1,
     )
-    contest = Contest(Packed([G]), Packed([D]), torch.zeros(2, G.dim).float(), rules)
+    contest = GANTraining(
+        StackedModels([G]), StackedModels([D]), torch.zeros(2, G.dim).float(), rules
+    )
     judging, making = contest.flops()
     # The counter fails on second derivatives. A backward pass of a backward pass costs two of the
     # first: a step ahead is three of the discriminator's own, a penalty one more turn.

@@ -7,7 +7,7 @@ from torch import nn
 from allometry._core.estimate import Estimate
 from allometry.measure import energy_distance, prdc
 from allometry.study.recipes.latent import code_measures
-from allometry.targets import Images, Points, Table
+from allometry.targets import Images, NumericTable, Points
 
 JUDGED, LEAST = 1000, 20
 """Samples that are scored at most, and held-out rows below which nothing is."""
@@ -24,7 +24,9 @@ def drawn(model: nn.Module, seed: int) -> np.ndarray:
     return model.sample(many, rng=rng).numpy().astype(np.float32)  # pyright: ignore
 
 
-def worth(model: nn.Module, target: Points | Table | Images, seed: int) -> dict[str, Estimate]:
+def worth(
+    model: nn.Module, target: Points | NumericTable | Images, seed: int
+) -> dict[str, Estimate]:
     """What samples are worth beside as many held-out rows, in the rows' own coordinates."""
     real = target.split("validation")[:JUDGED]
     if len(real) < LEAST:

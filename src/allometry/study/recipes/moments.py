@@ -19,7 +19,7 @@ from allometry.study.recipes.imitated import (
     training_rows,
 )
 from allometry.study.recipes.run_outcome import untrained
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import Points
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress
@@ -56,7 +56,7 @@ class MomentsRun(Request):
         """As long as judging takes."""
         return 0.5
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Fit by moments, draw, judge."""
         torch.set_default_dtype(torch.float32)
         started = time.monotonic()

@@ -12,7 +12,7 @@ from allometry.measure import block_mean
 from allometry.models import KneserNey
 from allometry.study.recipes.run_outcome import untrained
 from allometry.study.recipes.text_run import about, generate, same_text, worth
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import Sources, Text
 from allometry.train import checkpoint
 from allometry.train.budget import Budget
@@ -56,7 +56,7 @@ class NgramRun(Request):
         """Sorting the grams dominates."""
         return self.order * self.target.D_unique * 1e-6
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Count, measure on validation and test, keep the counts, write a few lines."""
         started = time.monotonic()
         same_text(self.target, self.fingerprint)

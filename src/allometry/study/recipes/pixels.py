@@ -25,7 +25,7 @@ from allometry.models import PixelCNN
 from allometry.study.recipes.density import BASE_WIDTH, Vectors, nearest_width
 from allometry.study.recipes.judged import DRAWN, JUDGED, LEAST
 from allometry.study.recipes.run_outcome import outcome
-from allometry.study.request import Outcome, Place, TrainingRequest
+from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.targets import Images
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_cost
@@ -129,7 +129,7 @@ class PixelRun(TrainingRequest):
         )
 
     def finish(
-        self, place: Place, training: Training, model: nn.Module, trained: Trained
+        self, place: RunContext, training: Training, model: nn.Module, trained: Trained
     ) -> Outcome:
         """Measure on validation and test, keep the weights and samples along the way."""
         assert isinstance(model, PixelCNN)

@@ -15,7 +15,7 @@ from allometry._core.spec import Spec
 from allometry.measure import epsilon_rank, matricization
 from allometry.measure.uncertainty import median
 from allometry.study.recipes.polynomial_stacks import STACKS, Stack
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import high_rank_functions
 from allometry.targets.high_rank_functions import HighRank
 from allometry.train.budget import Budget
@@ -81,7 +81,7 @@ class LearningRun(Request):
         )  # what reads a share of its inputs gathers them
         return 1.0 + each * self.steps * (8e-4 * len(self.stack.degrees) + 1.6e-4 * members)
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Train, choose, train, judge on fresh points."""
         torch.set_default_dtype(torch.float32)
         started = time.monotonic()

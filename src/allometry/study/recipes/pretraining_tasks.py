@@ -20,7 +20,7 @@ from allometry.measure import block_mean, linear_probe
 from allometry.models import Transformer
 from allometry.study.recipes.run_outcome import outcome
 from allometry.study.recipes.transformer import BASE_WIDTH, grow
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import Sources
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_next_token
@@ -117,7 +117,7 @@ class UpstreamRun(Request):
         """A fixed price per step and layer, the arithmetic, and the readouts."""
         return 10.0 + self.steps * (0.002 + 0.0015 * self.depth) + self.budget().C / 5e10
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Probe, train, probe again."""
         if self.target.fingerprint != self.fingerprint:
             raise InputError(f"{self.target.name} must not change while its study goes on.")

@@ -17,7 +17,7 @@ from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.models.quantisation import lbg, nearest
 from allometry.study.recipes.density import Vectors
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import Images, Points
 from allometry.train import checkpoint
 from allometry.train.budget import Budget
@@ -82,7 +82,7 @@ class QuantiserRun(Request):
         """Distances at a modest rate."""
         return 0.1 + self.budget().C / 2e9
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Make the codebook, then measure it on validation and test."""
         started = time.monotonic()
         torch.set_default_dtype(torch.float32)

@@ -22,7 +22,7 @@ from allometry.models.polynomial import (
 from allometry.models.polynomial_degree import degree as total_degree
 from allometry.models.polynomial_degree import rank_narrow, rank_upper
 from allometry.study.recipes.polynomial_stacks import STACKS
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.request import Outcome, Request, RunContext
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress
 from allometry.train.packed_regression import uniform_points
@@ -140,7 +140,7 @@ class RankRun(Request):
         known = self.expected is not None and self.expected > MEASURED
         return 0.5 if known else 0.5 + 4e-9 * min(rank, 4000) ** 3
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Measure the rank over two primes, and an epsilon-rank at ordinary weights."""
         started = time.monotonic()
         torch.set_default_dtype(torch.float64)
@@ -239,7 +239,7 @@ class StackRun(Request):
         """Singular values of a few small matrices."""
         return 0.5 + 0.3 * self.draws
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Both epsilon-ranks, their medians over draws."""
         started = time.monotonic()
         torch.set_default_dtype(torch.float64)

@@ -9,12 +9,12 @@ from typing import Any, final
 
 from allometry._core.errors import DivergedError, InputError, require
 from allometry._core.spec import Spec
-from allometry.study.request import Outcome, Place, Request, TrainingRequest
+from allometry.study.request import Outcome, Request, RunContext, TrainingRequest
 from allometry.study.study import Recipe, Study
 from allometry.train.budget import Budget
-from allometry.train.early_stopping import Judge
+from allometry.train.early_stopping import EarlyStopping
 from allometry.train.loop import Progress
-from allometry.train.packed.loop import Crowd, Ended
+from allometry.train.packed.loop import BatchedTrainer, TrainingResult
 
 PACKED = 5e3
 """Parameters up to which rates are stepped as one; larger models are as quick one by one."""
@@ -23,7 +23,7 @@ PACKED = 5e3
 @final
 @dataclass(frozen=True)
 class TunedRun(Request):
-    """One run at several rates: all begin, those that `train.Judge` finds hopeless stop early.
+    """One run at several rates: all begin, `train.EarlyStopping` stops those that can't win.
 
     The journal has the outcome of the rate with the lowest validation loss, that rate (`lr`), the
     loss and the share of its steps of every rate tried (`rates`), and the floating-point
@@ -50,14 +50,14 @@ class TunedRun(Request):
         """Of all rates; about half of the steps of the worse ones are never taken."""
         return self.run.work() * (1 + 0.5 * (len(self.rates) - 1))
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Train at all rates side by side, finish the best."""
         asked = {str(lr): _rated(self.run, lr) for lr in self.rates}
         trainings = {name: request.training() for name, request in asked.items()}
         together = self.run.packs and self.budget().N <= PACKED
         size = len(asked) if together else 1
-        crowd = Crowd(trainings, size=size, precision=place.on.packed)
-        judge = Judge()
+        crowd = BatchedTrainer(trainings, size=size, precision=place.on.packed)
+        judge = EarlyStopping()
 
         def watch(name: str, progress: Progress) -> None:
             judge.watch(name, progress)
@@ -84,12 +84,12 @@ class TunedRun(Request):
         return dataclasses.replace(outcome, columns=outcome.columns | more)
 
 
-def _last(end: Ended) -> int:
+def _last(end: TrainingResult) -> int:
     """Steps it took, as far as its curve tells."""
     return end.trained.curve.step[-1] if end.trained is not None and end.trained.curve.step else 0
 
 
-def _loss(end: Ended) -> float:
+def _loss(end: TrainingResult) -> float:
     """Its last; infinite where it is no number."""
     loss = math.inf if end.trained is None else end.trained.loss.value
     return math.inf if math.isnan(loss) else loss

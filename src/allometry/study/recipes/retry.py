@@ -7,7 +7,7 @@ from typing import Any, final
 
 from allometry._core.errors import DivergedError
 from allometry._core.spec import Spec
-from allometry.study.request import Outcome, Place, Request, TrainingRequest
+from allometry.study.request import Outcome, Request, RunContext, TrainingRequest
 from allometry.study.study import Recipe
 from allometry.train.budget import Budget
 
@@ -43,7 +43,7 @@ class RetriedRun(Request):
         """As the run does."""
         return self.run.splits
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Train, at half the rate if need be, then finish."""
         run, why = self.run, None
         training = run.training()

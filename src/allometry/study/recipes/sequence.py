@@ -14,7 +14,7 @@ from allometry._core.spec import Spec
 from allometry.models import CausalConvolution, FiniteMemory, Recurrent
 from allometry.study.recipes.run_outcome import outcome
 from allometry.study.recipes.text_run import about, generate, same_text, text_training, worth
-from allometry.study.request import Outcome, Place, TrainingRequest
+from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.targets import Sources, Text
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_next_token, count_parameters
@@ -138,7 +138,7 @@ class SequenceRun(TrainingRequest):
         return text_training(self, model, optimiser)
 
     def finish(
-        self, place: Place, training: Training, model: nn.Module, trained: Trained
+        self, place: RunContext, training: Training, model: nn.Module, trained: Trained
     ) -> Outcome:
         """Measure on validation and test, keep the weights, write a few lines."""
         test = evaluate(model, self.target, "test", context=self.context)

@@ -20,7 +20,7 @@ from allometry._core.spec import Spec
 from allometry.models import Transformer
 from allometry.study.recipes.run_outcome import outcome
 from allometry.study.recipes.transformer import BASE_WIDTH, HEAD
-from allometry.study.request import Outcome, Place, TrainingRequest
+from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.targets import Transduction
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_cost
@@ -117,7 +117,7 @@ class TransductionRun(TrainingRequest):
         )
 
     def finish(
-        self, place: Place, training: Training, model: nn.Module, trained: Trained
+        self, place: RunContext, training: Training, model: nn.Module, trained: Trained
     ) -> Outcome:
         """Measure on pairs of a third kind, keep the weights."""
         target = self.target

@@ -20,7 +20,7 @@ from allometry.measure import d_p
 from allometry.models import Transformer
 from allometry.study.recipes.run_outcome import untrained
 from allometry.study.recipes.transformer import grow
-from allometry.study.request import Outcome, Place, Request
+from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import SequenceFunction
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_cost
@@ -70,7 +70,7 @@ class BuiltRun(Request):
         }
 
     @property
-    def _cost(self) -> construct.Cost:
+    def _cost(self) -> construct.UniversalCost:
         t = self.target
         return construct.cost(t.d, t.n, delta=1 / self.cells, positions=t.positions)
 
@@ -85,7 +85,7 @@ class BuiltRun(Request):
         """Blocks are built and run on some thousand points."""
         return 1.0 + 2e-3 * self._cost.blocks
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Build, measure, keep the weights."""
         started, t = time.monotonic(), self.target
         made = BUILDERS[self.method](t.f, t.d, t.n, 1 / self.cells, positions=t.positions)
@@ -165,7 +165,7 @@ class LearnerRun(Request):
         """A fixed price per step and layer, and the arithmetic at a modest rate."""
         return self.steps * (0.003 + 0.002 * self.depth) + self.budget().C / 2e10
 
-    def __call__(self, place: Place) -> Outcome:
+    def __call__(self, place: RunContext) -> Outcome:
         """Train, measure on fresh points, keep the weights."""
         torch.set_default_dtype(torch.float32)
         model, target = self.model(), self.target

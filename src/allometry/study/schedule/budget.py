@@ -10,9 +10,9 @@ from allometry._core.spec import Spec
 from allometry.study.execute.time_limited_queue import LONGEST, ending
 from allometry.study.ladder import ladder
 from allometry.study.request import TrainingRequest
-from allometry.study.schedule.measured_costs import Costs
+from allometry.study.schedule.measured_costs import MeasuredCosts
 from allometry.study.schedule.packing import stepping
-from allometry.study.schedule.timing import Price
+from allometry.study.schedule.timing import StepTime
 from allometry.study.schedule.untimed import together
 from allometry.study.study import Study
 from allometry.study.tasks import Task, alone
@@ -66,7 +66,7 @@ def flops(study: Study) -> float:
             trunks.setdefault(request.trunk, []).append(request)
         else:
             total += request.budget().C
-    one = Price(1.0, {}, 0.0)  # a second a step: what comes out is the number of steps
+    one = StepTime(1.0, {}, 0.0)  # a second a step: what comes out is the number of steps
     for runs in trunks.values():
         steps = stepping([[run.steps for run in runs]], one)
         total += steps * runs[0].budget().C / runs[0].steps
@@ -104,7 +104,7 @@ def within(study: Study, *, operations: float) -> Study:
     return _changed(study, math.exp(_largest(fits, low, math.log(WIDEST), step=1.0)), tokens)
 
 
-def fitted(study: Study, seconds: float, costs: Costs, workers: int) -> Study:
+def fitted(study: Study, seconds: float, costs: MeasuredCosts, workers: int) -> Study:
     """The study with the tallest ladder, of as many rungs, that takes about `seconds`.
 
     The smallest size stays. Where even a short ladder is too dear, every training is made shorter.
@@ -150,7 +150,7 @@ def fitted(study: Study, seconds: float, costs: Costs, workers: int) -> Study:
 class _Prices:
     """What a study would take at other sizes and other amounts of data."""
 
-    def __init__(self, study: Study, costs: Costs, workers: int) -> None:
+    def __init__(self, study: Study, costs: MeasuredCosts, workers: int) -> None:
         self.study, self.costs, self.workers = study, costs, workers
         self.rungs: dict[tuple[float, int], tuple[float, float]] = {}
         self.fixed: dict[float, set[Spec]] = {}
@@ -224,7 +224,7 @@ class _Prices:
         return self.overhead + max(work / (FILLED * self.workers), longest / LONGEST)
 
 
-def span(study: Study, costs: Costs, workers: int, *, packs: bool = True) -> float:
+def span(study: Study, costs: MeasuredCosts, workers: int, *, packs: bool = True) -> float:
     """Expected seconds of all runs of a study on so many workers, packed by rule."""
     tasks = [Task(spec, spec().work()) for spec in study.specs()]
     made = together(tasks) if packs else [alone(task) for task in tasks]

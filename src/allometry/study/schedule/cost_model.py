@@ -6,7 +6,7 @@ import numpy as np
 
 from allometry._core.spec import Spec
 from allometry.study.request import Request
-from allometry.study.schedule.timing import Price, Whole
+from allometry.study.schedule.timing import JobTime, StepTime
 from allometry.study.tasks import Task
 
 LARGEST_PACK = 8
@@ -18,12 +18,12 @@ PROBED = 4
 TRIED = 8
 """Runs at most that are no trainings and are tried; each takes some seconds."""
 
-Ask = Callable[[Sequence[Sequence[Spec]]], Sequence[Price | Whole | None]]
+Ask = Callable[[Sequence[Sequence[Spec]]], Sequence[StepTime | JobTime | None]]
 
 
 def find(
     shapes: dict[str, list[Task]], rest: Sequence[Task], requests: dict[str, Request], ask: Ask
-) -> tuple[dict[str, Price], dict[str, float]]:
+) -> tuple[dict[str, StepTime], dict[str, float]]:
     """The price of every shape of training, and the seconds of every other run by its key.
 
     Trainings are tried at a few sizes of each family. Of the other runs of a family the one that
@@ -51,14 +51,14 @@ def find(
     asked = [[t.spec for t in shapes[n][:LARGEST_PACK]] for some in picked.values() for n in some]
     asked += [[task.spec] for some in chosen.values() for task in some]
     answers = iter(ask(asked) if asked else ())
-    prices: dict[str, Price] = {}
+    prices: dict[str, StepTime] = {}
     for family, some in picked.items():
-        tried = [(cost[n], p) for n in some if isinstance(p := next(answers), Price)]
+        tried = [(cost[n], p) for n in some if isinstance(p := next(answers), StepTime)]
         if tried:
             prices |= {name: _between(cost[name], tried) for name in families[family]}
     seconds: dict[str, float] = {}
     for family, some in chosen.items():
-        found = [(t.work, a.seconds) for t in some if isinstance(a := next(answers), Whole)]
+        found = [(t.work, a.seconds) for t in some if isinstance(a := next(answers), JobTime)]
         if found:
             seconds |= {task.key: _scaled(task.work, found) for task in others[family]}
     return prices, seconds
@@ -95,7 +95,7 @@ def _scaled(work: float, tried: list[tuple[float, float]]) -> float:
     return work * float(np.exp(np.interp(np.log(max(work, 1e-9)), guesses, ratios)))
 
 
-def _between(cost: float, tried: list[tuple[float, Price]]) -> Price:
+def _between(cost: float, tried: list[tuple[float, StepTime]]) -> StepTime:
     """The price at a cost per datum, from the tried ones on either side."""
     costs = [c for c, _ in tried]
 
@@ -112,4 +112,4 @@ def _between(cost: float, tried: list[tuple[float, Price]]) -> Price:
     rest = [p.finish - p.measure for _, p in tried if p.finish is not None]
     finish = measure + (max(0.0, rest[0]) if rest else 0.0)
     shares = [p.traced for _, p in tried]
-    return Price(at([p.step for _, p in tried]), packed, measure, finish, at(shares))
+    return StepTime(at([p.step for _, p in tried]), packed, measure, finish, at(shares))

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, final
 
-from allometry.study.request import Place, Request
+from allometry.study.request import Request, RunContext
 from allometry.train.loop import Progress, Stopped
 
 LOOK = 1.0
@@ -77,7 +77,7 @@ def _tried(request: Request) -> _Watched:
     with nowhere() as folder:
         seen = _Watched()
         with contextlib.suppress(Stopped):
-            request(Place("trial", folder, seen.watch, seen.enough))
+            request(RunContext("trial", folder, seen.watch, seen.enough))
             seen.seconds = time.perf_counter() - seen.started
     return seen
 

@@ -46,7 +46,7 @@ CALLS, PRODUCTS = 1.5e-3, 1.4e-3
 
 @final
 @dataclass(frozen=True)
-class Kind:
+class CostKey:
     """What distinguishes costs: the class of a run's request, and its family."""
 
     request: str
@@ -55,17 +55,17 @@ class Kind:
 
 @final
 @dataclass(frozen=True)
-class Ended:
+class FinishedRun:
     """A run, or bundle of runs, that has ended: what was guessed and how far off that was."""
 
-    kind: Kind
+    kind: CostKey
     guess: float
     log_ratio: float
 
 
 @final
 @dataclass
-class Costs:
+class MeasuredCosts:
     """Expected seconds of bundles of runs, which follow those that end.
 
     Args:
@@ -73,16 +73,16 @@ class Costs:
         speed: Seconds of some arithmetic as a multiple of what the guesses rest on.
     """
 
-    past: list[Ended] = field(default_factory=list)
+    past: list[FinishedRun] = field(default_factory=list)
     speed: float = 1.0
-    now: list[Ended] = field(default_factory=list)
+    now: list[FinishedRun] = field(default_factory=list)
     """What this study's runs took, by what was expected of them."""
-    fresh: list[Ended] = field(default_factory=list)
+    fresh: list[FinishedRun] = field(default_factory=list)
     """The same by their guesses, as far as nobody else was at work: to be kept."""
-    _guesses: dict[str, tuple[Kind, float]] = field(default_factory=dict)
+    _guesses: dict[str, tuple[CostKey, float]] = field(default_factory=dict)
     _seconds: dict[str, float] = field(default_factory=dict)
 
-    def guess(self, bundle: Bundle) -> tuple[Kind, float]:
+    def guess(self, bundle: Bundle) -> tuple[CostKey, float]:
         """The kind of a bundle, and its own guess in seconds of this machine."""
         if bundle.name not in self._guesses:
             requests: list[Request] = [task.spec() for task in bundle.tasks]
@@ -105,10 +105,10 @@ class Costs:
         """Take in how long a bundle took, and how much of that its process was at work."""
         kind, guess = self.guess(bundle)
         expected = guess * _factor(self.past, kind, guess)
-        self.now.append(Ended(kind, guess, _log(seconds / expected)))
+        self.now.append(FinishedRun(kind, guess, _log(seconds / expected)))
         # On a busy machine runs wait; what is kept for other days is what they take by themselves.
         own = seconds if busy is None else min(seconds, max(busy, 0.01))
-        self.fresh.append(Ended(kind, guess, _log(own / guess)))
+        self.fresh.append(FinishedRun(kind, guess, _log(own / guess)))
         self._seconds.clear()
 
     def report(self, runs: int) -> float:
@@ -119,7 +119,7 @@ class Costs:
     def learn_report(self, runs: int, seconds: float) -> None:
         """Take in how long the report took."""
         guess = _report(runs) * self.speed
-        self.fresh.append(Ended(REPORT, guess, _log(seconds / guess)))
+        self.fresh.append(FinishedRun(REPORT, guess, _log(seconds / guess)))
 
     def save(self, workers: int, threads: int) -> None:
         """Keep what was learnt for the next study here; where that can't be, nothing is lost."""
@@ -138,30 +138,30 @@ class Costs:
         self.fresh.clear()
 
 
-REPORT = Kind("report", "report")
+REPORT = CostKey("report", "report")
 
 
-def load(workers: int, threads: int) -> Costs:
+def load(workers: int, threads: int) -> MeasuredCosts:
     """What this machine is known to take; it is measured first where nothing is."""
     try:
         known = _read(_path()).get(_machine(workers, threads), {})
         speed = float(known["speed"])
         past = [
-            Ended(Kind(*json.loads(name)), float(guess), float(ratio))
+            FinishedRun(CostKey(*json.loads(name)), float(guess), float(ratio))
             for name, rows in known.get("ended", {}).items()
             for guess, ratio in rows
         ]
     except (OSError, LookupError, ValueError, TypeError, AttributeError):
-        made = Costs(speed=_speed())
+        made = MeasuredCosts(speed=_speed())
         made.save(workers, threads)
         return made
-    return Costs(past, speed)
+    return MeasuredCosts(past, speed)
 
 
-def kind_of(request: Request, *, packed: bool = False) -> Kind:
+def kind_of(request: Request, *, packed: bool = False) -> CostKey:
     """What distinguishes a request."""
     name = type(request).__name__ + (" packed" if packed else "")
-    return Kind(name, str(request.columns["family"]))
+    return CostKey(name, str(request.columns["family"]))
 
 
 def packs(request: Request) -> bool:
@@ -179,7 +179,7 @@ def _log(ratio: float) -> float:
     return math.log(min(max(ratio, 1e-3), 1e3))
 
 
-def _factor(ended: Sequence[Ended], kind: Kind, guess: float) -> float:
+def _factor(ended: Sequence[FinishedRun], kind: CostKey, guess: float) -> float:
     """By how much guesses of this kind and size are off, from runs that are like it."""
     total, weight = 0.0, PRIOR
     for run in ended:

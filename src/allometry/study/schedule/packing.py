@@ -19,8 +19,8 @@ from allometry.study.request import Request, TrainingRequest
 from allometry.study.schedule.cost_model import LARGEST_PACK, find
 from allometry.study.schedule.deterministic import fixed
 from allometry.study.schedule.measured_costs import load
-from allometry.study.schedule.timing import LIMIT, Price, Ways, probe, probe_compiled
-from allometry.study.tasks import Bundle, How, Task, alone
+from allometry.study.schedule.timing import LIMIT, StepTime, TimingOptions, probe, probe_compiled
+from allometry.study.tasks import Bundle, ExecutionOptions, Task, alone
 from allometry.train.lr_schedule import branch_step, log_spaced
 from allometry.train.packed.trace import compiler
 
@@ -80,7 +80,7 @@ def bundles(tasks: Iterable[Task], folder: Path) -> list[Bundle]:
         work = about["work"]
         members = [Task(wanted.pop(k).spec, work[k]) for k in about["keys"] if k in wanted]
         if members:
-            found.append(Bundle(name, tuple(members), How(**about["how"])))
+            found.append(Bundle(name, tuple(members), ExecutionOptions(**about["how"])))
     return found + [alone(task) for task in wanted.values()]
 
 
@@ -154,7 +154,7 @@ def choose(
     for task in tasks:
         if isinstance(requests[task.key], TrainingRequest):
             shapes.setdefault(_shape(task.spec, requests[task.key]), []).append(task)
-    ways, until = Ways(workers, threads, precision), time.monotonic() + LIMIT
+    ways, until = TimingOptions(workers, threads, precision), time.monotonic() + LIMIT
     rest = [task for task in tasks if not isinstance(requests[task.key], TrainingRequest)]
     few = dataclasses.replace(ways, workers=min(workers, len(tasks)))
     prices, seconds = find(shapes, rest, requests, lambda asked: probe(asked, few))
@@ -179,7 +179,9 @@ def choose(
     return found + [alone(Task(t.spec, seconds.get(t.key, guessed[t.key]))) for t in left]
 
 
-def _compile(found: list[Bundle], ways: Ways, tell: Callable[[str], None] | None) -> list[Bundle]:
+def _compile(
+    found: list[Bundle], ways: TimingOptions, tell: Callable[[str], None] | None
+) -> list[Bundle]:
     """Compile where a shape takes so long that it could pay, and trying says that it does."""
     shapes: dict[str, list[Bundle]] = {}
     for bundle in found:
@@ -216,19 +218,19 @@ def _rows_of(name: str) -> int:
     return json.loads(name)[0]
 
 
-def _spread(found: list[Bundle], ways: Ways, until: float) -> list[Bundle]:
+def _spread(found: list[Bundle], ways: TimingOptions, until: float) -> list[Bundle]:
     """Give more threads to each where there are fewer bundles than workers, if that helps."""
     more = ways.workers * ways.threads // max(1, len(found))
     left = (until - time.monotonic()) / 2
     if not found or more <= ways.threads or left <= 0:
         return found
     asked = [[bundle.tasks[0].spec] for bundle in found]
-    each = [Ways(len(found), n, ways.precision) for n in (ways.threads, more)]
+    each = [TimingOptions(len(found), n, ways.precision) for n in (ways.threads, more)]
     few, many = (probe(asked, way, left) for way in each)
     made = []
     for bundle, slow, quick in zip(found, few, many, strict=True):
         share = 1.0
-        if isinstance(slow, Price) and isinstance(quick, Price):
+        if isinstance(slow, StepTime) and isinstance(quick, StepTime):
             share = quick.step / slow.step
         if share < 0.9:
             how = dataclasses.replace(bundle.how, threads=more)
@@ -237,7 +239,9 @@ def _spread(found: list[Bundle], ways: Ways, until: float) -> list[Bundle]:
     return made
 
 
-def _renamed(bundle: Bundle, how: How, share: float, name: str | None = None) -> Bundle:
+def _renamed(
+    bundle: Bundle, how: ExecutionOptions, share: float, name: str | None = None
+) -> Bundle:
     """The bundle carried out in another way, in a share of its time."""
     tasks = tuple(Task(task.spec, task.work * share) for task in bundle.tasks)
     return Bundle(name or _name(tasks), tasks, how)
@@ -284,7 +288,9 @@ def _shape(spec: Spec, request: TrainingRequest) -> str:
     return json.dumps(fixed(spec.to_dict()), sort_keys=True)
 
 
-def _options(tasks: list[Task], requests: dict[str, Request], price: Price) -> list[list[Bundle]]:
+def _options(
+    tasks: list[Task], requests: dict[str, Request], price: StepTime
+) -> list[list[Bundle]]:
     """Every way to pack runs of one shape; the first is each by itself."""
     units: dict[str, list[Task]] = {}
     for task in sorted(tasks, key=lambda task: -_asked(requests, task).steps):
@@ -299,7 +305,7 @@ def _options(tasks: list[Task], requests: dict[str, Request], price: Price) -> l
     return made
 
 
-def _bundle(units: list[list[Task]], requests: dict[str, Request], price: Price) -> Bundle:
+def _bundle(units: list[list[Task]], requests: dict[str, Request], price: StepTime) -> Bundle:
     """Units that step as one, with the expected seconds of each run."""
     tasks = [task for unit in units for task in unit]
     after = {t.key: _after(_asked(requests, t).steps, price) for t in tasks}
@@ -312,7 +318,7 @@ def _bundle(units: list[list[Task]], requests: dict[str, Request], price: Price)
     )
     if len(tasks) == 1:
         return alone(worked[0])
-    return Bundle(_name(worked), worked, How(size=len(units), traced=traced))
+    return Bundle(_name(worked), worked, ExecutionOptions(size=len(units), traced=traced))
 
 
 def _asked(requests: dict[str, Request], task: Task) -> TrainingRequest:
@@ -321,12 +327,12 @@ def _asked(requests: dict[str, Request], task: Task) -> TrainingRequest:
     return request
 
 
-def _after(steps: int, price: Price) -> float:
+def _after(steps: int, price: StepTime) -> float:
     """Seconds of measuring along the way and of finishing."""
     return len(log_spaced(steps, CURVE)) * price.measure + (price.finish or 0.0)
 
 
-def stepping(lengths: Sequence[Sequence[int]], price: Price) -> float:
+def stepping(lengths: Sequence[Sequence[int]], price: StepTime) -> float:
     """Seconds of all updates of trunks, each with the lengths of the trainings that share it."""
     ends = sorted({0, *(n for unit in lengths for s in unit for n in (s, branch_step(s)))})
     seconds = 0.0
@@ -342,7 +348,7 @@ def stepping(lengths: Sequence[Sequence[int]], price: Price) -> float:
     return seconds
 
 
-def one_step(rows: int, price: Price, *, packed: bool) -> float:
+def one_step(rows: int, price: StepTime, *, packed: bool) -> float:
     """Seconds of one update of `rows` models."""
     if rows <= 1 or not packed or not price.packed:
         return rows * price.step

@@ -35,13 +35,13 @@ READY = "ready"
 
 @final
 @dataclass(frozen=True)
-class Ways:
+class TimingOptions:
     """How runs will be carried out.
 
     Args:
         workers: Processes at once.
         threads: Of each.
-        precision: In which they will train; see `train.Crowd`.
+        precision: In which they will train; see `train.BatchedTrainer`.
     """
 
     workers: int
@@ -51,7 +51,7 @@ class Ways:
 
 @final
 @dataclass(frozen=True)
-class Price:
+class StepTime:
     """Seconds that one shape takes.
 
     Args:
@@ -71,7 +71,7 @@ class Price:
 
 @final
 @dataclass(frozen=True)
-class Whole:
+class JobTime:
     """Seconds of a whole run that is no training; see `trial`."""
 
     seconds: float
@@ -79,7 +79,7 @@ class Whole:
 
 @final
 @dataclass(frozen=True)
-class Compiled:
+class CompiledStepTime:
     """Seconds of one update eager and compiled, and until a worker finds what is compiled."""
 
     eager: float
@@ -88,8 +88,8 @@ class Compiled:
 
 
 def probe(
-    shapes: Sequence[Sequence[Spec]], ways: Ways, seconds: float = LIMIT
-) -> list[Price | Whole | None]:
+    shapes: Sequence[Sequence[Spec]], ways: TimingOptions, seconds: float = LIMIT
+) -> list[StepTime | JobTime | None]:
     """The price of each shape, given by runs that differ in seed, rate or length.
 
     Of a shape that is no training the first run is tried and priced as a whole. `None` for what
@@ -101,29 +101,31 @@ def probe(
         ways: How they will be carried out.
         seconds: For all of it; what has not been tried by then is not.
     """
-    found: list[Price | Whole | None] = []
+    found: list[StepTime | JobTime | None] = []
     for prices in _answers(shapes, ways, seconds):
         if not prices:
             found.append(None)
         elif "seconds" in prices[0]:
             tried = [p["seconds"] for p in prices if p["seconds"] is not None]
-            found.append(Whole(_mean(tried)) if tried else None)
+            found.append(JobTime(_mean(tried)) if tried else None)
         else:
             found.append(_price(prices))
     return found
 
 
-def _price(prices: list[dict[str, Any]]) -> Price:
+def _price(prices: list[dict[str, Any]]) -> StepTime:
     """What several processes found, in the mean."""
     packed = {int(m): _mean(p["packed"].get(m) for p in prices) for m in prices[0]["packed"]}
     step, measure = (_mean(p[name] for p in prices) for name in ("step", "measure"))
     tried = [p["finish"] for p in prices if p["finish"] is not None]
     finish = _mean(tried) if tried else None
     packed = {m: t for m, t in packed.items() if t > 0}
-    return Price(step, packed, measure, finish, _mean(p["traced"] for p in prices))
+    return StepTime(step, packed, measure, finish, _mean(p["traced"] for p in prices))
 
 
-def probe_compiled(packs: Sequence[Sequence[Spec]], ways: Ways) -> list[Compiled | None]:
+def probe_compiled(
+    packs: Sequence[Sequence[Spec]], ways: TimingOptions
+) -> list[CompiledStepTime | None]:
     """What compiling whole packs is worth. It takes as long as compiling does.
 
     Each pack is compiled by one process; what is compiled stays on the disk, where workers find
@@ -132,12 +134,12 @@ def probe_compiled(packs: Sequence[Sequence[Spec]], ways: Ways) -> list[Compiled
     workers = min(ways.workers, 2 * available_cores(), len(packs))
     shares = [list(range(i, len(packs), workers)) for i in range(workers)]
     asked = [[packs[i] for i in share] for share in shares]
-    found: list[Compiled | None] = [None] * len(packs)
+    found: list[CompiledStepTime | None] = [None] * len(packs)
     for share, prices in zip(
         shares, _ask(asked, ways, compiled=True, seconds=math.inf), strict=True
     ):
         for i, price in zip(share, prices, strict=True):
-            found[i] = None if price is None else Compiled(**price)
+            found[i] = None if price is None else CompiledStepTime(**price)
     return found
 
 
@@ -148,7 +150,7 @@ def _mean(values: Iterable[float | None]) -> float:
 
 
 def _answers(
-    shapes: Sequence[Sequence[Spec]], ways: Ways, seconds: float
+    shapes: Sequence[Sequence[Spec]], ways: TimingOptions, seconds: float
 ) -> list[list[dict[str, Any]]]:
     """What several processes at once say of each shape."""
     # A cluster may have room for more than this machine has.
@@ -159,7 +161,11 @@ def _answers(
 
 
 def _ask(
-    asked: Sequence[Sequence[Sequence[Spec]]], ways: Ways, *, compiled: bool, seconds: float
+    asked: Sequence[Sequence[Sequence[Spec]]],
+    ways: TimingOptions,
+    *,
+    compiled: bool,
+    seconds: float,
 ) -> list[list[dict[str, Any] | None]]:
     """What processes that work at once say of the shapes that each is given, in so long."""
     until = time.monotonic() + seconds
@@ -184,7 +190,9 @@ def _ask(
 class _Probe:
     """A process that tries shapes, and what it has said of them."""
 
-    def __init__(self, shapes: Sequence[Sequence[Spec]], ways: Ways, compiled: bool) -> None:
+    def __init__(
+        self, shapes: Sequence[Sequence[Spec]], ways: TimingOptions, compiled: bool
+    ) -> None:
         self.shapes, self.ways, self.compiled = shapes, ways, compiled
         self.found: list[dict[str, Any] | None] = []
         self.process: subprocess.Popen[bytes] | None = None

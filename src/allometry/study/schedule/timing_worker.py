@@ -12,14 +12,14 @@ from typing import Any
 from torch import nn
 
 from allometry._core.spec import Spec
-from allometry.study.request import Place, TrainingRequest
+from allometry.study.request import RunContext, TrainingRequest
 from allometry.study.schedule.job_timing import nowhere, whole
 from allometry.study.schedule.timing import READY
-from allometry.train.device import On
+from allometry.train.device import DeviceSettings
 from allometry.train.loop import Curve, Trained
 from allometry.train.packed.adamw import quickest
-from allometry.train.packed.loop import Crowd
-from allometry.train.packed.stack import Packed
+from allometry.train.packed.loop import BatchedTrainer
+from allometry.train.packed.stack import StackedModels
 from allometry.train.training import Training
 
 ENOUGH = 0.04
@@ -85,32 +85,36 @@ def compiled_price(specs: Sequence[Spec], *, precision: str = "float32") -> dict
     return {"eager": eager, "compiled": _seconds(pack.step), "once": once}
 
 
-def _on(training: Training, precision: str) -> On:
+def _on(training: Training, precision: str) -> DeviceSettings:
     """On the processor, in the precision in which it will train."""
     if precision == "auto":
         batch = [part.unsqueeze(0) for part in training.batch(0)]
-        precision = quickest(Packed([training.model]), training.objective, batch)
-    return On("cpu", precision)
+        precision = quickest(StackedModels([training.model]), training.objective, batch)
+    return DeviceSettings("cpu", precision)
 
 
 def _pack(
-    trainings: Sequence[Training], on: On, *, compiled: bool = False, traced: bool = False
+    trainings: Sequence[Training],
+    on: DeviceSettings,
+    *,
+    compiled: bool = False,
+    traced: bool = False,
 ) -> Any:
     # What is packed is copied: the trainings themselves stay as they are.
     named = {str(i): training for i, training in enumerate(trainings)}
     ways = {"compiled": compiled, "traced": traced, "precision": on.precision}
-    return Crowd(named, size=len(trainings), **ways).packs[0]
+    return BatchedTrainer(named, size=len(trainings), **ways).packs[0]
 
 
 def _finish(request: TrainingRequest, training: Training, trained: Trained) -> float:
     with nowhere() as folder:
-        place = Place("probe", folder, lambda _: None, lambda: False)
+        place = RunContext("probe", folder, lambda _: None, lambda: False)
         started = time.perf_counter()
         request.finish(place, training, training.model, trained)
         return time.perf_counter() - started
 
 
-def _update(training: Training, at: int, on: On) -> None:
+def _update(training: Training, at: int, on: DeviceSettings) -> None:
     for group in training.optimiser.param_groups:
         group["lr"] = group["peak_lr"] * training.factor(at)
     with on.autocast():

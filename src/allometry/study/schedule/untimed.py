@@ -6,7 +6,7 @@ from allometry.study.request import TrainingRequest
 from allometry.study.schedule.cost_model import LARGEST_PACK
 from allometry.study.schedule.measured_costs import packs
 from allometry.study.schedule.packing import _name, _shape
-from allometry.study.tasks import Bundle, How, Task, alone
+from allometry.study.tasks import Bundle, ExecutionOptions, Task, alone
 
 
 def together(tasks: Iterable[Task]) -> list[Bundle]:
@@ -34,6 +34,6 @@ def _bundles(units: dict[str, list[Task]]) -> list[Bundle]:
         made.append(
             alone(tasks[0])
             if len(tasks) == 1
-            else Bundle(_name(tasks), tasks, How(size=len(chunk)))
+            else Bundle(_name(tasks), tasks, ExecutionOptions(size=len(chunk)))
         )
     return made

@@ -12,7 +12,7 @@ from allometry.train.game.differentiable import (
     unrolled,
 )
 from allometry.train.game.dirac import dirac
-from allometry.train.game.gan import Contest, History, Rules
+from allometry.train.game.gan import GANSettings, GANTraining, History
 from allometry.train.game.normal_form import (
     NormalForm,
     lemke_howson,
@@ -21,12 +21,12 @@ from allometry.train.game.normal_form import (
 )
 
 __all__ = [
-    "Contest",
+    "GANSettings",
+    "GANTraining",
     "Game",
     "History",
     "LocalNash",
     "NormalForm",
-    "Rules",
     "alternating",
     "dirac",
     "extragradient",

@@ -16,7 +16,7 @@ from allometry._core.errors import DivergedError, require
 from allometry.train.budget import Flops
 from allometry.train.game.traced_turn import listed
 from allometry.train.gan_costs import NON_SATURATING, Costs, gradient_penalty
-from allometry.train.packed.stack import Packed, Stepper, together
+from allometry.train.packed.stack import StackedModels, StackedStep, together
 
 CHUNK = 100
 """Steps whose random numbers are drawn at once."""
@@ -24,7 +24,7 @@ CHUNK = 100
 
 @final
 @dataclass(frozen=True)
-class Rules:
+class GANSettings:
     """How a game is played.
 
     Args:
@@ -66,7 +66,7 @@ class Rules:
         for name in ("lr", "lr_discriminator", "clip", "decay"):
             value = getattr(self, name)
             require(value is None or value > 0, f"Rules.{name}", "be above 0", value)
-        require(0 <= self.hold < 1, "Rules.hold", "be at least 0 and below 1", self.hold)
+        require(0 <= self.hold < 1, "GANSettings.hold", "be at least 0 and below 1", self.hold)
 
 
 @final
@@ -88,7 +88,7 @@ class History:
 
 
 @final
-class Draws:
+class GANBatches:
     """Batches of data and noise, for each member from a stream of its own.
 
     A member gets the same numbers alone as in company, whatever the others are.
@@ -127,7 +127,7 @@ class Draws:
 
 
 @final
-class Contest:
+class GANTraining:
     """M generators against M discriminators, stepped together.
 
     Args:
@@ -142,10 +142,10 @@ class Contest:
 
     def __init__(
         self,
-        generators: Packed,
-        discriminators: Packed,
+        generators: StackedModels,
+        discriminators: StackedModels,
         data: Tensor,
-        rules: Rules,
+        rules: GANSettings,
         seeds: Sequence[int] | None = None,
         traced: bool | Literal["fused"] = False,
     ) -> None:
@@ -153,7 +153,7 @@ class Contest:
         require(len(discriminators) == M, "discriminators", f"be {M}", len(discriminators))
         require(
             rules.batch % pack == 0,
-            "Rules.batch",
+            "GANSettings.batch",
             f"be a multiple of the pack {pack}",
             rules.batch,
         )
@@ -161,7 +161,7 @@ class Contest:
         require(len(seeds) == M, "seeds", f"be {M}", len(seeds))
         self.G, self.D, self.rules = generators, discriminators, rules
         latent = int(getattr(generators.skeleton, "latent"))  # noqa: B009 - a module's attribute
-        self.draws = Draws(data, latent, rules.batch, seeds)
+        self.draws = GANBatches(data, latent, rules.batch, seeds)
         self.taken = 0
         self.cost_G = self.cost_D = torch.full((M,), torch.nan)
         self._judge, self._make = self._judged, self._made
@@ -169,12 +169,12 @@ class Contest:
             self._trace(fuse=traced == "fused")
 
     @functools.cached_property
-    def step_G(self) -> Stepper:
+    def step_G(self) -> StackedStep:
         """The generators' optimiser."""
         return self.G.optimiser(optim.Adam, lr=self.rules.lr, betas=self.rules.betas)
 
     @functools.cached_property
-    def step_D(self) -> Stepper:
+    def step_D(self) -> StackedStep:
         """The discriminators'."""
         rules = self.rules
         rate = rules.lr if rules.lr_discriminator is None else rules.lr_discriminator
@@ -310,7 +310,7 @@ class Contest:
 Moments = tuple[Tensor, Tensor, Tensor]
 
 
-def moments_of(stepper: Stepper, like: Tensor) -> Moments:
+def moments_of(stepper: StackedStep, like: Tensor) -> Moments:
     """Adam's two moments and its clock, as they stand."""
     states = [stepper.inner.state[row] for row in stepper.rows]
     if not states[0]:
@@ -342,7 +342,7 @@ def adam_ahead(
 
 
 def play(
-    contest: Contest,
+    contest: GANTraining,
     steps: int,
     *,
     marks: Sequence[int] = (),

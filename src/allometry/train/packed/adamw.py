@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from allometry.train.device import On, best_precision
-from allometry.train.packed.stack import Flat, Packed
-from allometry.train.packed.trace import Losses, Traced, compiler
+from allometry.train.device import DeviceSettings, best_precision
+from allometry.train.packed.stack import Flat, StackedModels
+from allometry.train.packed.trace import Losses, TracedStep, compiler
 from allometry.train.training import Training
 
 
 @final
-class Lists:
+class TracedLists:
     """Losses and gradients of packs; what was traced once serves every pack of the same shape.
 
     A function that can't be traced (it decides by the values of tensors, or writes into buffers)
@@ -27,17 +27,17 @@ class Lists:
     Args:
         fuse: Compile what was traced; where there is no compiler, it is mapped.
         trace: Trace packs of several rows too where they are not to be compiled.
-        precision: As for `On`, without a scaler of gradients; `"auto"` is decided at the first
-            call.
+        precision: As for `DeviceSettings`, without a scaler of gradients; `"auto"` is decided at
+            the first call.
     """
 
     def __init__(self, *, fuse: bool, trace: bool, precision: str = "float32") -> None:
         self.fuse, self.trace = fuse and compiler() is not None, trace
         self.precision = precision
-        self.known: dict[Any, Traced | None] = {}
+        self.known: dict[Any, TracedStep | None] = {}
 
     def __call__(
-        self, pack: Packed, function: Callable[..., Tensor], batch: Sequence[Tensor]
+        self, pack: StackedModels, function: Callable[..., Tensor], batch: Sequence[Tensor]
     ) -> tuple[Losses, Flat]:
         """Of all members at the pack's present parameters."""
         if self.precision == "auto":
@@ -52,14 +52,14 @@ class Lists:
         return losses.detach(), gradient
 
     def _traced(
-        self, pack: Packed, function: Callable[..., Tensor], batch: Sequence[Tensor]
-    ) -> Traced | None:
+        self, pack: StackedModels, function: Callable[..., Tensor], batch: Sequence[Tensor]
+    ) -> TracedStep | None:
         if not (self.fuse or (self.trace and len(pack) > 1)):
             return None
         name = (pack.flat.shape, *(part.shape for part in batch))
         if name not in self.known:
             try:
-                made = Traced(pack, function, *batch, fuse=self.fuse)
+                made = TracedStep(pack, function, *batch, fuse=self.fuse)
                 self.known[name] = None if made.changes else made
             except Exception:  # torch refuses in many ways, and mapping always works
                 self.known[name] = None
@@ -73,13 +73,13 @@ def _reduced(function: Callable[..., Tensor], precision: str) -> Callable[..., T
     """The same function, computed in another precision."""
 
     def reduced(model: nn.Module, *batch: Tensor) -> Tensor:
-        with On("cpu", precision).autocast():
+        with DeviceSettings("cpu", precision).autocast():
             return function(model, *batch)
 
     return reduced
 
 
-def quickest(pack: Packed, function: Callable[..., Tensor], batch: Sequence[Tensor]) -> str:
+def quickest(pack: StackedModels, function: Callable[..., Tensor], batch: Sequence[Tensor]) -> str:
     """The precision in which the first member's passes are quickest; see `best_precision`.
 
     Args:
@@ -88,7 +88,7 @@ def quickest(pack: Packed, function: Callable[..., Tensor], batch: Sequence[Tens
         batch: The arguments, with the members as first axis.
     """
     model, own = pack.member(0), [part[0] for part in batch]
-    return best_precision(lambda: function(model, *own), On("cpu"))
+    return best_precision(lambda: function(model, *own), DeviceSettings("cpu"))
 
 
 @final
@@ -107,7 +107,7 @@ class Adam:
     """
 
     def __init__(
-        self, pack: Packed, trainings: Sequence[Training], first: Flat, second: Flat
+        self, pack: StackedModels, trainings: Sequence[Training], first: Flat, second: Flat
     ) -> None:
         self.pack, self.first, self.second = pack, first, second
         settings: dict[str, Any] = trainings[0].optimiser.param_groups[0]

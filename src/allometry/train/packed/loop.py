@@ -23,8 +23,8 @@ from allometry._core.estimate import Estimate
 from allometry.train import checkpoint
 from allometry.train.loop import Curve, Progress, Stopped, Trained, diverged, unmeasurable
 from allometry.train.lr_schedule import branch_step, log_spaced
-from allometry.train.packed.adamw import Adam, Lists
-from allometry.train.packed.stack import Packed
+from allometry.train.packed.adamw import Adam, TracedLists
+from allometry.train.packed.stack import StackedModels
 from allometry.train.training import Training
 
 LONG = 1000
@@ -36,7 +36,7 @@ UNSCALED = ("float32", "bfloat16", "auto")
 
 @final
 @dataclass(frozen=True)
-class Ended:
+class TrainingResult:
     """One member's end: its name, its model, and what it reached or why it stopped short."""
 
     name: str
@@ -67,7 +67,7 @@ class _Log:
 
 
 @final
-class Crowd:
+class BatchedTrainer:
     """Trainings of one shape that start together.
 
     Args:
@@ -92,15 +92,17 @@ class Crowd:
         traced: bool | None = None,
         precision: str = "float32",
     ) -> None:
-        require(len(trainings) >= 1, "Crowd.trainings", "have at least one", len(trainings))
-        require(size >= 1, "Crowd.size", "be at least 1", size)
+        require(
+            len(trainings) >= 1, "BatchedTrainer.trainings", "have at least one", len(trainings)
+        )
+        require(size >= 1, "BatchedTrainer.size", "be at least 1", size)
         known = f"be one of {', '.join(UNSCALED)}"
-        require(precision in UNSCALED, "Crowd.precision", known, precision)
+        require(precision in UNSCALED, "BatchedTrainer.precision", known, precision)
         self.trainings, self.size = trainings, size
         # The longest is there until the end, so a resumed crowd decides as the first one did.
         longest = max(training.steps for training in trainings.values())
         trace = longest >= LONG if traced is None else traced
-        self.lists = Lists(fuse=compiled, trace=trace, precision=precision)
+        self.lists = TracedLists(fuse=compiled, trace=trace, precision=precision)
         self.logs = {name: _Log() for name in trainings}
         self.step = 0
         rows: dict[str, list[str]] = {}
@@ -117,7 +119,7 @@ class Crowd:
         watch: Callable[[str, Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
         judge: Callable[[int, dict[str, Curve]], Sequence[str]] | None = None,
-    ) -> Iterator[Ended]:
+    ) -> Iterator[TrainingResult]:
         """Train them all; give each back as it ends.
 
         Args:
@@ -163,10 +165,10 @@ class Crowd:
     def _present(self) -> list[str]:
         return [name for pack in self.packs for row in pack.names for name in row]
 
-    def _ended(self, name: str) -> Ended:
+    def _ended(self, name: str) -> TrainingResult:
         log = self.logs[name]
         trained = Trained(log.curve, log.last, log.seconds, self.lists.precision)
-        return Ended(name, self._model(name), trained)
+        return TrainingResult(name, self._model(name), trained)
 
     def _model(self, name: str) -> nn.Module:
         pack, index = next(
@@ -200,8 +202,8 @@ class Crowd:
         if forked:
             self._regroup(rows + forked)
 
-    def _advance(self, watch: Callable[[str, Progress], None] | None) -> Iterator[Ended]:
-        lost: list[Ended] = []
+    def _advance(self, watch: Callable[[str, Progress], None] | None) -> Iterator[TrainingResult]:
+        lost: list[TrainingResult] = []
         for pack in self.packs:
             started = time.monotonic()
             losses, norms = pack.step(self.step)
@@ -214,7 +216,7 @@ class Crowd:
                     steps = self.trainings[name].steps
                     if not (math.isfinite(loss) and math.isfinite(norm)):
                         error = diverged(loss, norm, self.step, steps)
-                        lost.append(Ended(name, pack.pack.member(index), None, error))
+                        lost.append(TrainingResult(name, pack.pack.member(index), None, error))
                     elif watch is not None:
                         watch(name, Progress(self.step + 1, steps, loss))
         self.step += 1
@@ -240,17 +242,17 @@ class Crowd:
                     grown = True
         return grown
 
-    def _unmeasurable(self) -> Iterator[Ended]:
+    def _unmeasurable(self) -> Iterator[TrainingResult]:
         """Let those leave whose measured loss is not finite."""
         curves = {name: self.logs[name].curve.loss for name in self._present()}
         lost = {n: c[-1] for n, c in curves.items() if c and not math.isfinite(c[-1])}
         for name, loss in lost.items():
             error = unmeasurable(loss, self.step, self.trainings[name].steps)
-            yield Ended(name, self._model(name), None, error)
+            yield TrainingResult(name, self._model(name), None, error)
         if lost:
             self._without(list(lost))
 
-    def _dismiss(self, names: Sequence[str]) -> Iterator[Ended]:
+    def _dismiss(self, names: Sequence[str]) -> Iterator[TrainingResult]:
         names = [name for name in names if self.trainings[name].steps > self.step]
         for name in names:
             yield self._ended(name)
@@ -311,7 +313,7 @@ def _fresh(names: list[str], training: Training) -> _Row:
 
 def _copy_of(model: nn.Module, tensors: dict[str, Tensor], prefix: str) -> nn.Module:
     own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-    copied = Packed([model]).member(0)
+    copied = StackedModels([model]).member(0)
     copied.load_state_dict(own)
     return copied
 
@@ -324,9 +326,11 @@ def _marks(training: Training) -> list[int]:
 class _Pack:
     """Rows stepped as one."""
 
-    def __init__(self, rows: list[_Row], trainings: dict[str, Training], lists: Lists) -> None:
+    def __init__(
+        self, rows: list[_Row], trainings: dict[str, Training], lists: TracedLists
+    ) -> None:
         self.names = [row.names for row in rows]
-        self.pack = Packed([row.model for row in rows])
+        self.pack = StackedModels([row.model for row in rows])
         self.leaders = [trainings[names[0]] for names in self.names]
         self.adam = Adam(
             self.pack,

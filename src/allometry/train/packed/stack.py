@@ -24,7 +24,7 @@ Flat = Float[Tensor, "M P"]
 
 
 @final
-class Packed:
+class StackedModels:
     """Several modules of one architecture, held as one tensor of parameters (M, P).
 
     Args:
@@ -33,16 +33,19 @@ class Packed:
     Example:
         >>> import torch
         >>> from torch import nn
-        >>> packed = Packed([nn.Linear(3, 1) for _ in range(4)])
+        >>> packed = StackedModels([nn.Linear(3, 1) for _ in range(4)])
         >>> packed(torch.zeros(4, 5, 3)).shape
         torch.Size([4, 5, 1])
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
-        require(len(models) >= 1, "Packed.models", "have at least one member", len(models))
+        require(len(models) >= 1, "StackedModels.models", "have at least one member", len(models))
         shapes = [{k: v.shape for k, v in m.state_dict().items()} for m in models]
         require(
-            all(s == shapes[0] for s in shapes), "Packed.models", "all have one shape", "several"
+            all(s == shapes[0] for s in shapes),
+            "StackedModels.models",
+            "all have one shape",
+            "several",
         )
         self.skeleton = copy.deepcopy(models[0])
         named = [dict(m.named_parameters()) for m in models]
@@ -108,18 +111,18 @@ class Packed:
         *,
         lr: float | Sequence[float],
         **settings: Any,
-    ) -> "Stepper":
+    ) -> "StackedStep":
         """An optimiser with its own state and, where `lr` is a sequence, its own rate a member."""
         rates = [float(lr)] * len(self) if isinstance(lr, int | float) else [*map(float, lr)]
         require(
             len(rates) == len(self), "lr", f"have one rate for each of the {len(self)}", len(rates)
         )
-        return Stepper(self, make, rates, settings)
+        return StackedStep(self, make, rates, settings)
 
 
 def together(
     function: Callable[..., Any],
-    packs: Sequence[Packed | tuple[Packed, Float[Tensor, "M _"]]],
+    packs: Sequence[StackedModels | tuple[StackedModels, Float[Tensor, "M _"]]],
     *arguments: Any,
 ) -> Any:
     """`function(*models, *arguments)` for the i-th member of every pack, all i at once.
@@ -133,7 +136,7 @@ def together(
         packs: One pack for each module the function takes.
         arguments: The rest.
     """
-    pairs = [(p, p.flat) if isinstance(p, Packed) else p for p in packs]
+    pairs = [(p, p.flat) if isinstance(p, StackedModels) else p for p in packs]
 
     def one(flats: list[Tensor], buffers: list[dict[str, Tensor]], *rest: Any) -> Any:
         with contextlib.ExitStack() as stack:
@@ -169,7 +172,7 @@ def _homes(model: nn.Module) -> dict[str, list[tuple[dict[str, Any], str]]]:
 
 
 @final
-class Stepper:
+class StackedStep:
     """Torch's own optimiser over rows of a pack, all members in one fused call where it can.
 
     Rows share memory with the pack, so nothing is copied to or from the optimiser.
@@ -183,7 +186,7 @@ class Stepper:
 
     def __init__(
         self,
-        pack: Packed,
+        pack: StackedModels,
         make: Callable[..., optim.Optimizer],
         rates: list[float],
         settings: dict[str, Any],

@@ -21,7 +21,7 @@ from allometry._core import native
 from allometry._core.errors import require
 from allometry._core.user_cache import compiler_cache
 from allometry.models import packed_mlp
-from allometry.train.packed.stack import Flat, Packed, together
+from allometry.train.packed.stack import Flat, StackedModels, together
 
 aten: Any = torch.ops.aten
 Losses = Float[Tensor, " M"]
@@ -32,12 +32,12 @@ THIN, LARGE = 8, 4096
 
 
 @final
-class Traced:
+class TracedStep:
     """`(losses, gradients)` of all members for arguments of fixed shapes.
 
-    The numbers are those of `Packed.map` and its gradient. The trace holds whatever the function
-    did with the first arguments, so the function must not decide by the values of tensors, and
-    randomness must come in as arguments.
+    The numbers are those of `StackedModels.map` and its gradient. The trace holds whatever the
+    function did with the first arguments, so the function must not decide by the values of
+    tensors, and randomness must come in as arguments.
 
     Args:
         pack: The members.
@@ -50,15 +50,19 @@ class Traced:
         >>> import torch
         >>> from torch import nn, optim
         >>> from allometry.train.packed.stack import Packed
-        >>> pack, x = Packed([nn.Linear(3, 1) for _ in range(4)]), torch.ones(4, 5, 3)
-        >>> traced = Traced(pack, lambda model, x: model(x).square().mean(), x)
+        >>> pack, x = StackedModels([nn.Linear(3, 1) for _ in range(4)]), torch.ones(4, 5, 3)
+        >>> traced = TracedStep(pack, lambda model, x: model(x).square().mean(), x)
         >>> optimiser = pack.optimiser(optim.Adam, lr=1e-3)
         >>> losses, gradient = traced(x)
         >>> norms = optimiser.step(gradient)
     """
 
     def __init__(
-        self, pack: Packed, function: Callable[..., Tensor], *arguments: Tensor, fuse: bool = False
+        self,
+        pack: StackedModels,
+        function: Callable[..., Tensor],
+        *arguments: Tensor,
+        fuse: bool = False,
     ) -> None:
         self.pack = pack
         self.shapes = [a.shape for a in arguments]
@@ -85,13 +89,13 @@ class Traced:
         self.kernels = sum(node.op == "call_function" for node in graph.graph.nodes)
         self._run: Callable[..., Any] = fused(graph) if fuse else graph
 
-    def of(self, pack: Packed) -> "Traced":
+    def of(self, pack: StackedModels) -> "TracedStep":
         """The same list for another pack of as many members of the same shape."""
         fits = (pack.flat.shape, list(pack.buffers)) == (
             self.pack.flat.shape,
             list(self.pack.buffers),
         )
-        require(fits, "Traced.of pack", f"have parameters {tuple(self.pack.flat.shape)}", pack)
+        require(fits, "TracedStep.of pack", f"have parameters {tuple(self.pack.flat.shape)}", pack)
         other = copy.copy(self)
         other.pack = pack
         return other
@@ -100,7 +104,9 @@ class Traced:
     def __call__(self, *arguments: Tensor) -> tuple[Losses, Flat]:
         """Losses at the pack's present parameters, and their gradients."""
         shapes = [a.shape for a in arguments]
-        require(shapes == self.shapes, "Traced arguments", f"have shapes {self.shapes}", shapes)
+        require(
+            shapes == self.shapes, "TracedStep arguments", f"have shapes {self.shapes}", shapes
+        )
         return self._run(self.pack.flat.detach(), *self.pack.buffers.values(), *arguments)
 
 
