@@ -28,7 +28,7 @@ def moved(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         'BatchedTrainer'
     """
 
-    def __getattr__(name: str) -> Any:
+    def resolve(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         place, _, new = names[name].rpartition(":")
@@ -41,4 +41,4 @@ def moved(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         )
         return getattr(importlib.import_module(place), new)
 
-    return __getattr__
+    return resolve
