@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from allometry._core.files import replacing
+from allometry._core.files import atomic_write
 from allometry.measure import mode_recovery
 from allometry.models.gan import Discriminator, Generator
 from allometry.targets.points import grid, ring
@@ -151,7 +151,7 @@ def save(path, contest):
         kept |= {f"{name}_{key}": state[key].numpy() for key in ("step", "exp_avg", "exp_avg_sq")}
         kept[f"{name}_flat"] = pack.flat.detach().numpy()
     kept["streams"] = np.stack([g.get_state().numpy() for g in contest.draws.streams])
-    with replacing(path, "wb") as file:
+    with atomic_write(path, "wb") as file:
         np.savez(file, allow_pickle=False, **kept)
 
 

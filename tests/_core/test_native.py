@@ -11,7 +11,7 @@ import pytest
 
 from allometry._core import native, user_cache
 
-needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
+needs_compiler = pytest.mark.skipif(native.find_compiler() is None, reason="no C++ compiler")
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def fresh(monkeypatch, tmp_path):
 
 
 def load(source, symbols=("seven",)):
-    return native.library.__wrapped__(source, (), symbols)
+    return native.load_library.__wrapped__(source, (), symbols)
 
 
 def kept(source):
@@ -71,7 +71,7 @@ def _without_symbol(file, source):
     other.write_text('extern "C" int eight() { return 8; }')
     stem = file.stem.rpartition("-")[0]
     file.unlink()
-    native._build(native.compiler() or "", other, file.parent, stem, ())
+    native._build(native.find_compiler() or "", other, file.parent, stem, ())
 
 
 @needs_compiler
@@ -82,7 +82,7 @@ def test_a_damaged_library_is_built_again_once_with_a_word(fresh, damage):
         "import sys, warnings; from pathlib import Path; from allometry._core import native\n"
         "with warnings.catch_warnings(record=True) as told:\n"
         "    warnings.simplefilter('always')\n"
-        "    made = native.library(Path(sys.argv[1]), (), ('seven',))\n"
+        "    made = native.load_library(Path(sys.argv[1]), (), ('seven',))\n"
         "print(made.seven(), *[w.message for w in told], sep='|')"
     )
     assert load(fresh) is not None

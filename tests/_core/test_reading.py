@@ -149,7 +149,7 @@ def test_numbers_of_every_kind_and_byte_order_are_read(tmp_path, dtype):
 
 
 def test_an_archive_that_unpacks_to_all_the_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(arrays, "memory_share", lambda: 1 << 20)
+    monkeypatch.setattr(arrays, "largest_size", lambda: 1 << 20)
     np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros(1 << 18))
     with pytest.raises(InputError, match="quarter of this machine's memory"):
         sample_inputs.load(tmp_path / "bomb.npz")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import allometry as al
 from allometry import InputError, Spec
 from allometry._core.errors import AllometryWarning
-from allometry._core.library_warnings import quiet
+from allometry._core.library_warnings import hide_library_warnings
 from allometry._core.quantities import quantity
 from allometry.cli import app, choices, error_messages
 from allometry.cli.help_examples import EXAMPLES
@@ -393,7 +393,7 @@ def test_a_schema_that_the_vocabulary_cannot_write_says_what_is_missing():
 
 
 def test_only_our_own_warnings_are_shown(capsys):
-    with quiet():
+    with hide_library_warnings():
         warnings.warn("of a library", UserWarning, stacklevel=1)
         logging.getLogger("torch").warning("of a library")
         warnings.warn("The kernels were\ndamaged.", AllometryWarning, stacklevel=1)
@@ -403,8 +403,8 @@ def test_only_our_own_warnings_are_shown(capsys):
 
 def test_a_person_may_ask_for_all_warnings():
     code = (
-        "import warnings; from allometry._core.library_warnings import quiet\n"
-        "with quiet(): warnings.warn('of a library')"
+        "import warnings; from allometry._core.library_warnings import hide_library_warnings\n"
+        "with hide_library_warnings(): warnings.warn('of a library')"
     )
     done = subprocess.run(
         [sys.executable, "-W", "default", "-c", code], capture_output=True, text=True, check=True

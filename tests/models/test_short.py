@@ -17,7 +17,7 @@ from allometry.train import next_token
 from allometry.train.packed.stack import StackedModels
 from allometry.train.packed.trace import TracedStep
 
-built = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")
+built = pytest.mark.skipif(native.find_compiler() is None, reason="there is no C++ compiler")
 
 
 def reference(y, turn, scale, causal):

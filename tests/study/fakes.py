@@ -15,7 +15,7 @@ from torch import nn
 
 from allometry._core.errors import DivergedError
 from allometry._core.estimate import Estimate
-from allometry._core.files import replacing
+from allometry._core.files import atomic_write
 from allometry.study.request import Outcome, Request, RunContext, TrainingRequest
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress, Stopped
@@ -54,7 +54,7 @@ class FakeRun(Request):
             (place.folder / f"{self.name}.saved").touch()
             raise Stopped
         if self.behaviour == "disk full once" and _starts(place.folder, self.name) == 1:
-            with replacing(place.folder / "x"):
+            with atomic_write(place.folder / "x"):
                 raise OSError(errno.ENOSPC, "No space left on device")
         if self.behaviour == "hungry":
             _eat()

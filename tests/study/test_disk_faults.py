@@ -55,7 +55,9 @@ def test_a_study_that_names_files_before_their_bytes_are_safe_is_found_out(tmp_p
 
 
 def test_a_study_that_gives_up_when_interrupted_is_found_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "again", lambda call, *given, **options: call(*given, **options))
+    monkeypatch.setattr(
+        files, "retry_interrupted", lambda call, *given, **options: call(*given, **options)
+    )
     assert found_out(tmp_path / "disk", Fault.INTERRUPTED).wrong
 
 

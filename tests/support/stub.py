@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn, optim
 
-from allometry._core.files import inside, make_folder, replacing
+from allometry._core.files import atomic_write, make_folder, path_inside
 from allometry._core.spec import Spec
 from allometry.study import Bundle, Event, Executor, Study, Task
 from allometry.study.execute.crew import Workers, WorkerState, order
@@ -63,8 +63,8 @@ class StubRun(Request):
             if step < STEPS:
                 checkpoint.save(place.checkpoint, model, optimiser, {"curve": curve, "step": step})
         checkpoint.save_weights(place.weights, model, {"family": "stub"})
-        pictures = make_folder(inside(place.folder, "pictures"))
-        with replacing(pictures / f"{place.key}.npz", "wb") as file:
+        pictures = make_folder(path_inside(place.folder, "pictures"))
+        with atomic_write(pictures / f"{place.key}.npz", "wb") as file:
             np.savez(file, samples=np.zeros((1, 3, 2)), step=np.array([1]))
         columns = self.columns | {"N": 10, "N_embedding": 2, "D": 100, "D_unique": 50, "C": 6e3}
         columns |= {"C_6ND": 6e3, "loss": curve["loss"][-1], "loss_se": 0.1, "seconds": 0.0}

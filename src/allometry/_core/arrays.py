@@ -18,8 +18,8 @@ import numpy as np
 from numpy import ndarray
 
 from allometry._core.errors import InputError
-from allometry._core.files import storage
-from allometry._core.user_files import memory_share, open_regular
+from allometry._core.files import storage_errors
+from allometry._core.user_files import largest_size, open_regular
 
 _MAGIC = b"\x93NUMPY"
 _KINDS = {
@@ -46,7 +46,7 @@ def read_npy(path: Path | str) -> ndarray:
     Raises:
         InputError: It is damaged, or holds anything but real numbers.
     """
-    with storage("read", path), open_regular(path, most=1 << 62) as file:
+    with storage_errors("read", path), open_regular(path, most=1 << 62) as file:
         try:
             shape, dtype = _header(file)
             _require_numbers(path, dtype)
@@ -71,10 +71,10 @@ def read_npz(path: Path | str, names: Sequence[str] | None = None) -> dict[str, 
             but real numbers.
     """
     found = {}
-    with storage("read", path), open_regular(path) as file:
+    with storage_errors("read", path), open_regular(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:
-                left = memory_share()
+                left = largest_size()
                 for entry in archive.infolist():
                     name = entry.filename.removesuffix(".npy")
                     if names is None or name in names:
@@ -95,7 +95,7 @@ def read_npz(path: Path | str, names: Sequence[str] | None = None) -> dict[str, 
 
 def names_npz(path: Path | str) -> list[str]:
     """The names of the arrays in an `.npz` archive."""
-    with storage("read", path), open_regular(path) as file:
+    with storage_errors("read", path), open_regular(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:
                 return [name.removesuffix(".npy") for name in archive.namelist()]

@@ -7,7 +7,7 @@ from pathlib import Path
 _IMPORTED = time.monotonic()
 
 
-def since_start() -> float:
+def seconds_since_start() -> float:
     """Seconds since this process was started, or, where the system doesn't say, since import."""
     try:
         fields = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()

@@ -3,8 +3,8 @@
 Everything that is read from or written to a study's folder goes through this module. Three rules
 hold there. What a file says is data: a name from it becomes part of a path only if it is a key
 (`is_key`). Nothing in a folder is followed out of it: symbolic links, pipes and devices are
-refused (`inside`, `reading`, `owned`). What is acknowledged is on the disk: data first, then the
-name, then the folder that holds the name (`replacing`, `rename`).
+refused (`path_inside`, `open_for_reading`, `open_for_update`). What is acknowledged is on the disk: data first, then the
+name, then the folder that holds the name (`atomic_write`, `rename`).
 """
 
 import contextlib
@@ -63,7 +63,7 @@ def are_keys(names: Sequence[object]) -> bool:
 
 
 @contextmanager
-def storage(doing: str, path: Path | str) -> Iterator[None]:
+def storage_errors(doing: str, path: Path | str) -> Iterator[None]:
     """Turn an `OSError` inside the block into a `StorageError` of one plain sentence."""
     try:
         yield
@@ -76,7 +76,7 @@ def storage(doing: str, path: Path | str) -> Iterator[None]:
         raise StorageError(f"Can't {doing} {path}: {reason}.") from error
 
 
-def again(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def retry_interrupted(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """What `call` gives, asked again for as long as a signal interrupts it (EINTR)."""
     while True:
         try:
@@ -90,13 +90,13 @@ class _Direct(io.FileIO):
     """A file whose every read and write is one call of `os`, asked again when interrupted."""
 
     def write(self, data: Any, /) -> int:
-        return again(os.write, self.fileno(), data)
+        return retry_interrupted(os.write, self.fileno(), data)
 
     def readinto(self, buffer: Any, /) -> int:
-        return again(os.readv, self.fileno(), [buffer])
+        return retry_interrupted(os.readv, self.fileno(), [buffer])
 
 
-def inside(folder: Path | str, *parts: str) -> Path:
+def path_inside(folder: Path | str, *parts: str) -> Path:
     """The path of something in a study's folder, known to lead nowhere else.
 
     Args:
@@ -111,7 +111,7 @@ def inside(folder: Path | str, *parts: str) -> Path:
         if "/" in part or "\0" in part or part in ("", ".", ".."):
             raise InputError(f"A file in {folder} must have a plain name; got {part!r}.")
         path = path / part
-        with storage("read", path):
+        with storage_errors("read", path):
             if path.is_symlink():
                 raise StorageError(
                     f"Can't use {path}: it is a symbolic link, and what belongs to a study must "
@@ -120,23 +120,25 @@ def inside(folder: Path | str, *parts: str) -> Path:
     return path
 
 
-def is_there(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     """Whether there is anything at `path`, be it a link that leads nowhere."""
-    with storage("read", path):
+    with storage_errors("read", path):
         return os.path.lexists(path)
 
 
 @contextmanager
-def reading(path: Path, *, link: bool = False) -> Iterator[BinaryIO]:
+def open_for_reading(path: Path, *, link: bool = False) -> Iterator[BinaryIO]:
     """The regular file at `path`, opened for reading; anything else is refused, never waited for.
 
     Args:
         path: The file.
         link: Whether it may be a symbolic link: of files that the user named, not of a study's.
     """
-    with storage("read", path):
+    with storage_errors("read", path):
         follow = 0 if link else os.O_NOFOLLOW
-        descriptor = again(os.open, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow)
+        descriptor = retry_interrupted(
+            os.open, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow
+        )
         with io.BufferedReader(_Direct(descriptor, "rb"), 1 << 18) as file:
             _regular(descriptor, path)
             yield file
@@ -152,8 +154,8 @@ def _regular(descriptor: int, path: Path) -> os.stat_result:
 
 
 def check_regular(path: Path, *, link: bool = False) -> None:
-    """Refuse what `reading` refuses, for readers that open files themselves."""
-    with reading(path, link=link):
+    """Refuse what `open_for_reading` refuses, for readers that open files themselves."""
+    with open_for_reading(path, link=link):
         pass
 
 
@@ -167,7 +169,7 @@ def read_json(path: Path, most: int = LARGEST_JSON) -> Any:
     Raises:
         StorageError: It can't be read, is longer, or is not JSON.
     """
-    with reading(path) as file:
+    with open_for_reading(path) as file:
         data = file.read(most + 1)
     if len(data) > most:
         raise StorageError(f"Can't read {path}: it is longer than {most:,} bytes.")
@@ -180,16 +182,16 @@ def read_json(path: Path, most: int = LARGEST_JSON) -> Any:
         raise StorageError(f"Can't read {path}: it is not valid JSON.") from None
 
 
-def owned(path: Path) -> int:
+def open_for_update(path: Path) -> int:
     """A descriptor of the file at `path`, made where it is not there, for changing it in place.
 
     Raises:
         StorageError: It is no regular file, or has a second name by which it is someone else's.
     """
-    with storage("write", path):
-        fresh = not is_there(path)
+    with storage_errors("write", path):
+        fresh = not path_exists(path)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = again(os.open, path, flags, 0o666)
+        descriptor = retry_interrupted(os.open, path, flags, 0o666)
         try:
             if _regular(descriptor, path).st_nlink > 1:
                 raise StorageError(
@@ -205,19 +207,19 @@ def owned(path: Path) -> int:
 
 
 @contextmanager
-def replacing(path: Path | str, mode: str = "w") -> Iterator[IO[Any]]:
+def atomic_write(path: Path | str, mode: str = "w") -> Iterator[IO[Any]]:
     """A handle on a temporary neighbour of `path` that takes its place only when all went well.
 
     The data reach the disk before the name does (fsync, then rename, then fsync of the folder), so
     that a reader, a crash or a full disk never meets half a file.
     """
     path = Path(path)
-    with storage("write", path):
+    with storage_errors("write", path):
         if not path.name:  # "." and "/" have none
             raise IsADirectoryError(errno.EISDIR, "a folder")
         temporary = path.with_name(f".{path.name[:180]}.{secrets.token_hex(4)}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = again(os.open, temporary, flags, 0o666)
+        descriptor = retry_interrupted(os.open, temporary, flags, 0o666)
         try:
             with _handle(descriptor, mode) as file:
                 yield cast("IO[Any]", file)
@@ -239,17 +241,17 @@ def _handle(descriptor: int, mode: str) -> io.IOBase:
 def sync(file: Any) -> None:
     """Have what was written to `file` on the disk."""
     file.flush()
-    again(os.fsync, file.fileno())
+    retry_interrupted(os.fsync, file.fileno())
 
 
 def sync_folder(path: Path) -> None:
     """Have the names in a folder on the disk, where its file system can promise that."""
     try:
-        descriptor = again(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = retry_interrupted(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
         return  # one may write in a folder without being allowed to list it
     try:
-        again(os.fsync, descriptor)
+        retry_interrupted(os.fsync, descriptor)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
@@ -259,24 +261,24 @@ def sync_folder(path: Path) -> None:
 
 def rename(old: Path, new: Path) -> None:
     """Give a file another name, for good: when this returns, a crash does not undo it."""
-    again(os.replace, old, new)
+    retry_interrupted(os.replace, old, new)
     sync_folder(new.parent)
 
 
 def remove(path: Path) -> None:
     """Delete a file, a link or a pipe, if it is there."""
     with contextlib.suppress(FileNotFoundError):
-        again(os.unlink, path)
+        retry_interrupted(os.unlink, path)
 
 
-def sweep(folder: Path, *names: str) -> None:
-    """Delete what `replacing` and `make_folder` left in `folder` when their process was killed.
+def remove_partial_files(folder: Path, *names: str) -> None:
+    """Delete what `atomic_write` and `make_folder` left in `folder` when their process was killed.
 
     Args:
         folder: Where nobody else writes at the moment.
         *names: Only half files of these names, where others do write.
     """
-    with storage("write in the folder", folder):
+    with storage_errors("write in the folder", folder):
         for path in folder.glob(".*"):
             whose, _, rest = path.name[1:].rpartition(".part")[0].rpartition(".")
             half = bool(rest) and path.name.endswith(".part") and (not names or whose in names)
@@ -287,12 +289,12 @@ def sweep(folder: Path, *names: str) -> None:
 def make_folder(path: Path | str) -> Path:
     """The folder `path`, made if it was not there, and known to be writable."""
     path = Path(path)
-    with storage("make the folder", path):
+    with storage_errors("make the folder", path):
         _made(path)
-    with storage("write in the folder", path):
+    with storage_errors("write in the folder", path):
         probe = path / f".probe.{secrets.token_hex(4)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        os.close(again(os.open, probe, flags, 0o600))
+        os.close(retry_interrupted(os.open, probe, flags, 0o600))
         remove(probe)
     return path
 
@@ -304,7 +306,7 @@ def _made(path: Path) -> None:
     if not os.path.lexists(path.parent):
         _made(path.parent)
     try:
-        again(os.mkdir, path)
+        retry_interrupted(os.mkdir, path)
     except FileExistsError:
         if not path.is_dir():  # else another process was quicker
             raise

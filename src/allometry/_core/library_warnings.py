@@ -11,7 +11,7 @@ from allometry._core.errors import AllometryWarning
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def hide_library_warnings() -> Iterator[None]:
     """Show this package's own warnings as one line each, and those of libraries not at all.
 
     `python -W` and `PYTHONWARNINGS` bring them all back.

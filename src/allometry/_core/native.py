@@ -1,6 +1,6 @@
 """Functions written in C++, built once on the machine that runs them and kept in the cache.
 
-Nothing depends on them: where there is no compiler, or `ALLOMETRY_NATIVE=0` is set, `library` is
+Nothing depends on them: where there is no compiler, or `ALLOMETRY_NATIVE=0` is set, `load_library` is
 `None` and whoever asked does the same in torch.
 """
 
@@ -24,14 +24,14 @@ FLAGS = (
 )
 
 
-def compiler() -> str | None:
+def find_compiler() -> str | None:
     """The C++ compiler of this machine, or the one that `CXX` names; `None` without one."""
     names = [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "c++", "clang++"]
     return next((name for name in names if shutil.which(name)), None)
 
 
 @functools.cache
-def library(
+def load_library(
     source: Path, flags: tuple[str, ...] = (), symbols: tuple[str, ...] = ()
 ) -> ctypes.CDLL | None:
     """What `source` builds to, or `None` where it can't be built or loaded.
@@ -46,7 +46,7 @@ def library(
         flags: More for the compiler: headers and libraries that the file asks for.
         symbols: Functions that the library must have.
     """
-    found = compiler()
+    found = find_compiler()
     if found is None or os.environ.get("ALLOMETRY_NATIVE") == "0":
         return None
     try:

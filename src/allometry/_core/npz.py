@@ -9,7 +9,7 @@ import numpy as np
 from numpy import ndarray
 
 from allometry._core.errors import StorageError
-from allometry._core.files import reading
+from allometry._core.files import open_for_reading
 
 LARGEST = 1 << 28
 """Bytes that the arrays of one file may take."""
@@ -31,7 +31,7 @@ def read_arrays(
     Raises:
         StorageError: It can't be read, or is not such a file.
     """
-    with reading(path) as file:
+    with open_for_reading(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:
                 size = sum(entry.file_size for entry in archive.infolist())

@@ -13,7 +13,7 @@ import numpy as np
 from numpy import ndarray
 
 from allometry._core.errors import InputError
-from allometry._core.user_files import shown
+from allometry._core.user_files import shorten
 
 LONGEST = 400
 """Characters of the longest number."""
@@ -120,7 +120,7 @@ def _evidence(values: Sequence[Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for value in values:
         if isinstance(value, str) and ("," in value or "." in value):
-            found.setdefault(_kind(value.strip()), shown(value, 30))
+            found.setdefault(_kind(value.strip()), shorten(value, 30))
     found.pop("", None)
     return found
 

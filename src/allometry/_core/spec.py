@@ -32,7 +32,7 @@ class Spec:
     defaults are filled in, so that a call that spells a default out is the same call. `key` is a
     hash of the function's registered name (`module:qualname` where it has none) and the sorted
     arguments: the resume key, the cache key, the row id. Where a file lies is no part of it if its
-    content is (see `located`).
+    content is (see `identified_by_content`).
 
     Args:
         function: A class or function that can be imported by name.
@@ -168,7 +168,7 @@ def _shared(spec: Spec) -> Any:
     return spec()
 
 
-def located(*places: str, since: tuple[str, ...] = ()) -> Callable[[Made], Made]:
+def identified_by_content(*places: str, since: tuple[str, ...] = ()) -> Callable[[Made], Made]:
     """Say that arguments tell where files lie: they are no part of a spec's key.
 
     The argument `fingerprint` tells their content in their place; without it they stay in the key.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from allometry._core.errors import InputError
-from allometry._core.files import storage
+from allometry._core.files import storage_errors
 
 MOST_TABLE = 1 << 30
 """Bytes of the largest table or log that is read whole."""
@@ -39,7 +39,7 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def memory_share() -> int:
+def largest_size() -> int:
     """A quarter of this machine's memory in bytes: the most that one file is allowed to take."""
     try:
         whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -61,14 +61,14 @@ def require_regular(path: Path | str) -> None:
 
     A path that is not there, or is a folder, is left to whoever opens it.
     """
-    with storage("read", path):
+    with storage_errors("read", path):
         try:
             mode = Path(path).stat().st_mode
         except (FileNotFoundError, NotADirectoryError):
             return
         except ValueError:  # a NUL in the name
             raise InputError(
-                f"{shown(path)} must be the name of a file; it can't be one."
+                f"{shorten(path)} must be the name of a file; it can't be one."
             ) from None
     for is_kind, name in _KINDS:
         if is_kind(mode):
@@ -80,7 +80,7 @@ def require_regular(path: Path | str) -> None:
 def open_regular(path: Path | str, most: int | None = None) -> BufferedReader:
     """A regular file opened for reading, of `most` bytes at most (a quarter of the memory).
 
-    Call it within `storage("read", path)`.
+    Call it within `storage_errors("read", path)`.
     """
     require_regular(path)
     # Not to wait for a writer, should a pipe have taken the file's place since.
@@ -92,7 +92,7 @@ def open_regular(path: Path | str, most: int | None = None) -> BufferedReader:
             raise IsADirectoryError(errno.EISDIR, "a folder")
         raise InputError(f"{path} must be a regular file; got another kind.")
     file = os.fdopen(descriptor, "rb")
-    size, most = about.st_size, memory_share() if most is None else most
+    size, most = about.st_size, largest_size() if most is None else most
     if size > most:
         file.close()
         raise InputError(
@@ -103,8 +103,8 @@ def open_regular(path: Path | str, most: int | None = None) -> BufferedReader:
 
 def read_bytes(path: Path | str, most: int | None = None) -> bytes:
     """The bytes of a regular file; see `open_regular`."""
-    limit = memory_share() if most is None else most
-    with storage("read", path), open_regular(path, limit) as file:
+    limit = largest_size() if most is None else most
+    with storage_errors("read", path), open_regular(path, limit) as file:
         # Files of /proc have no size and may not end.
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -177,7 +177,7 @@ def files_below(
                 yield path
 
 
-def clean(text: str) -> str:
+def replace_controls(text: str) -> str:
     r"""`text` without what a terminal would obey: escapes, other controls, changes of direction.
 
     Each is replaced by one visible character, so that columns stay aligned. Line feeds and tabs
@@ -191,9 +191,9 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode() if _surrogate(text) else text
 
 
-def shown(value: object, most: int = 80) -> str:
+def shorten(value: object, most: int = 80) -> str:
     """A value from a file as it can stand in a sentence: on one line, cut, controls escaped."""
-    text = " ".join(clean(str(value)).split())
+    text = " ".join(replace_controls(str(value)).split())
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
@@ -217,5 +217,5 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {shown(twice, 40)!r} twice")
+        raise ValueError(f"the name {shorten(twice, 40)!r} twice")
     return made

@@ -10,7 +10,7 @@ import typer
 
 from allometry import __version__
 from allometry._core.errors import AllometryError
-from allometry._core.library_warnings import quiet
+from allometry._core.library_warnings import hide_library_warnings
 from allometry.cli import (
     construct,
     demo,
@@ -86,7 +86,7 @@ def main() -> None:
     """Run the command line; a mistake is one line on standard error and exit code 2."""
     signal.signal(signal.SIGTERM, _terminate)
     _escape_what_cannot_be_written()
-    with quiet():
+    with hide_library_warnings():
         _main()
 
 

@@ -9,7 +9,7 @@ from typing import Any, final
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from allometry._core.user_files import clean
+from allometry._core.user_files import replace_controls
 
 _HIDDEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -33,7 +33,7 @@ class CleanConsole(Console):
             if segment.control or segment.text.isprintable():
                 yield segment
             else:
-                yield Segment(clean(segment.text), segment.style)
+                yield Segment(replace_controls(segment.text), segment.style)
 
 
 # A terminal tells its width; a pipe or a file has none, and 80 columns would cut tables up.
@@ -49,7 +49,7 @@ def write_json(data: Any) -> None:
 
 def one_line(message: str) -> str:
     """A message as one clean line of at most 2,000 characters."""
-    line = " ".join(clean(message).split())
+    line = " ".join(replace_controls(message).split())
     return line if len(line) <= 2000 else f"{line[:995]} ... {line[-1000:]}"
 
 

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from allometry._core.errors import require
-from allometry._core.files import replacing
+from allometry._core.files import atomic_write
 from allometry._core.user_files import parse_json, read_text
 from allometry.cli import option_types
 from allometry.cli.console import out, say, write_json
@@ -152,7 +152,7 @@ def _draw(choice: "ChosenModel", n: int, seed: int, path: Path, json: bool) -> N
     if path.suffix == ".png":
         write_sheet(path, drawn.values, drawn.levels)
     else:
-        with replacing(path, "wb") as file:
+        with atomic_write(path, "wb") as file:
             np.save(file, drawn.values, allow_pickle=False)
     if json:
         write_json({"output": str(path), "shape": list(drawn.values.shape)})

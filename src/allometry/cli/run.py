@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from allometry._core.errors import require, require_extra
-from allometry._core.files import inside, make_folder
+from allometry._core.files import make_folder, path_inside
 from allometry.cli import option_types
 from allometry.cli.console import duration, err, out, say, write_json
 
@@ -174,7 +174,7 @@ def run(
         if rates and not dry_run:
             least = fmt.count(study.ladder[0])
             say(f"Trying {len(rates)} learning rates at {least} parameters ...")
-            study = recipes.carried(study, inside(folder, "rates"), rates, executor=place)
+            study = recipes.carried(study, path_inside(folder, "rates"), rates, executor=place)
         shown = {"dry_run": dry_run, "json": json, "tensorboard": tensorboard}
         carry_out(study, folder, place, **shown, kept=kept)
 
@@ -250,7 +250,7 @@ def _runs(
     from allometry.cli.progress_bars import StudyProgress, both
     from allometry.study import Runs, TensorBoardLogger
 
-    board = TensorBoardLogger(inside(folder, "tensorboard")) if tensorboard else None
+    board = TensorBoardLogger(path_inside(folder, "tensorboard")) if tensorboard else None
     schedule, tasks, when = None, study.tasks(folder), ""
     if kept is not None:
         kept.study = study

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry._core.files import replacing
+from allometry._core.files import atomic_write
 from allometry.measure.contextual import Contextual
 from allometry.models.transformer.model import Transformer
 
@@ -170,7 +170,7 @@ class Construction:
             path: The file.
         """
         weights = {name: w.detach().contiguous() for name, w in self.model.state_dict().items()}
-        with replacing(path, "wb") as file:
+        with atomic_write(path, "wb") as file:
             file.write(safetensors.torch.save(weights))
         return Path(path)
 

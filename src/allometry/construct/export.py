@@ -8,7 +8,7 @@ from typing import Any
 import safetensors.torch
 
 from allometry._core.errors import require
-from allometry._core.files import make_folder, replacing
+from allometry._core.files import atomic_write, make_folder
 from allometry.construct.onnx_graph import graph
 from allometry.models.transformer.attention import Attention
 from allometry.models.transformer.block import Block
@@ -47,7 +47,7 @@ def export(made: Any, path: Path | str, to: str | None = None) -> Path:
     to = to or ending or "hf"
     require(to in FORMATS, "export.to", f"be one of {', '.join(FORMATS)}", to)
     if to == "onnx":
-        with replacing(path, "wb") as file:
+        with atomic_write(path, "wb") as file:
             file.write(graph(model).SerializeToString())
         return path
     if to == "hf":
@@ -78,14 +78,14 @@ def configuration(model: Transformer) -> dict[str, Any]:
 def _weights(model: Transformer, path: Path) -> Path:
     tensors = {name: w.detach().contiguous() for name, w in model.state_dict().items()}
     about = {"format": "pt", "config": json.dumps(configuration(model))}
-    with replacing(path, "wb") as file:
+    with atomic_write(path, "wb") as file:
         file.write(safetensors.torch.save(tensors, about))
     return path
 
 
 def _folder(model: Transformer, folder: Path) -> Path:
     code = files("allometry.construct").joinpath("modeling_constructed.py").read_text("utf-8")
-    with replacing(folder / "modeling_constructed.py") as file:
+    with atomic_write(folder / "modeling_constructed.py") as file:
         file.write(code)
     config = {
         "model_type": "allometry_constructed",
@@ -96,7 +96,7 @@ def _folder(model: Transformer, folder: Path) -> Path:
             "AutoModel": "modeling_constructed.ConstructedModel",
         },
     }
-    with replacing(folder / "config.json") as file:
+    with atomic_write(folder / "config.json") as file:
         json.dump(config | configuration(model), file, indent=1)
     _weights(model, folder / "model.safetensors")
     return folder

@@ -14,9 +14,9 @@ from torch import Tensor
 from allometry._core.arrays import names_npz, read_npy, read_npz
 from allometry._core.delimited import separator_of, table_text
 from allometry._core.errors import InputError, require
-from allometry._core.files import storage
+from allometry._core.files import storage_errors
 from allometry._core.number_parsing import decimal_mark, number
-from allometry._core.user_files import exists, require_regular, shown
+from allometry._core.user_files import exists, require_regular, shorten
 
 Array = Num[Tensor, "..."] | Num[ndarray, "..."]
 """Rows are observations: (n, d) features, (n, h, w) or (n, c, h, w) images, or (n,) numbers."""
@@ -197,7 +197,7 @@ def _csv(path: Path) -> ndarray:
     try:
         values = np.loadtxt(rows, delimiter=separator, ndmin=2, comments=None)
     except (ValueError, OverflowError) as error:
-        raise InputError(f"{path} must hold plain numbers; got {shown(error, 160)}.") from error
+        raise InputError(f"{path} must hold plain numbers; got {shorten(error, 160)}.") from error
     return values[:, 0] if values.shape[1] == 1 else values
 
 
@@ -206,7 +206,7 @@ def _safetensors(path: Path, key: str | None) -> ndarray:
     from safetensors import SafetensorError, safe_open
 
     require_regular(path)
-    with storage("read", path):
+    with storage_errors("read", path):
         try:
             with safe_open(path, framework="pt") as file:
                 tensor = file.get_tensor(_chosen(path, sorted(file.keys()), key))

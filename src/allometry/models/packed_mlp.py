@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from allometry._core.native import library
+from allometry._core.native import load_library
 
 LANES = 16
 """Hidden units are kept in rows of whole registers; none has more numbers than this."""
@@ -52,7 +52,7 @@ def _built() -> bool:
     """
     home = Path(torch.__file__).parent
     flags = (f"-I{home / 'include'}", f"-L{home / 'lib'}", "-ltorch_cpu")
-    return library(Path(__file__).with_name("perceptron.cpp"), flags) is not None
+    return load_library(Path(__file__).with_name("perceptron.cpp"), flags) is not None
 
 
 def applies(x: Tensor, parameters: Sequence[Tensor]) -> bool:

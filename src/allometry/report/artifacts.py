@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 from numpy import ndarray
 
-from allometry._core.files import inside, is_there
+from allometry._core.files import path_exists, path_inside
 from allometry._core.npz import read_arrays
 
 
 def weights(folder: Path, key: str) -> Path | None:
     """The file of a run's weights; `None` where it kept none."""
-    path = inside(folder, "weights", f"{key}.safetensors")
-    return path if is_there(path) else None
+    path = path_inside(folder, "weights", f"{key}.safetensors")
+    return path if path_exists(path) else None
 
 
 def samples(folder: Path, key: str, kind: str = "samples") -> dict[str, ndarray] | None:
@@ -26,8 +26,8 @@ def samples(folder: Path, key: str, kind: str = "samples") -> dict[str, ndarray]
     Raises:
         StorageError: The file is damaged.
     """
-    path = inside(folder, kind, f"{key}.npz")
-    return read_arrays(path, _sound) if is_there(path) else None
+    path = path_inside(folder, kind, f"{key}.npz")
+    return read_arrays(path, _sound) if path_exists(path) else None
 
 
 def _sound(arrays: dict[str, ndarray]) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from allometry._core.files import replacing
+from allometry._core.files import atomic_write
 from allometry.construct import Certificate, Construction, DyckRecogniser
 from allometry.construct.modified_layers import apply
 from allometry.construct.proof_stages import encoding, reader
@@ -166,7 +166,7 @@ def draw(path: Path | str, made: Construction, width: int = 720) -> Path:
         made: By `construct.universal` or `construct.compact`.
         width: In pixels.
     """
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(theme.on_paper(theme.svg(output(made, width))))
     return Path(path)
 

@@ -13,7 +13,7 @@ import torch
 
 from allometry import decode
 from allometry._core.errors import require
-from allometry._core.files import make_folder, replacing
+from allometry._core.files import atomic_write, make_folder
 from allometry.decode.sampling import Strategies
 from allometry.report import formatting as fmt
 from allometry.report import theme
@@ -194,7 +194,7 @@ def decoders(
         version=installed("allometry"),
     )
     make_folder(path.parent)
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(page)
     return found
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from allometry._core.files import replacing
+from allometry._core.files import atomic_write
 from allometry.report import formatting as fmt
 from allometry.report import theme
 from allometry.report.analysis import Analysis, FamilyFit, tell
@@ -369,8 +369,8 @@ def save(
     """
     path = Path(path).with_suffix("")
     chart = frontier(runs, story or tell(runs), width, paper=True)
-    with replacing(path.with_suffix(".svg")) as file:
+    with atomic_write(path.with_suffix(".svg")) as file:
         file.write(theme.svg(chart))
-    with replacing(path.with_suffix(".png"), "wb") as file:
+    with atomic_write(path.with_suffix(".png"), "wb") as file:
         file.write(theme.png(chart))
     return path.with_suffix(".svg")

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from allometry._core.errors import require
-from allometry._core.files import replacing
+from allometry._core.files import atomic_write
 from allometry.laws import Law, Plan, profile
 from allometry.report import formatting as fmt
 from allometry.report import plan_cells, theme
@@ -340,6 +340,6 @@ def write(path: Path | str, law: Law, plan: Plan | None = None) -> Path:
     figures = [_figure(name, spec, law) for name, spec in charts(law, plan).items()]
     parts += [figures[0], "<section>", *figures[1:], "</section>"]
     path = Path(path)
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write("\n".join(parts))
     return path

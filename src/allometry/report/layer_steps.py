@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from allometry._core.errors import require
-from allometry._core.files import make_folder, replacing
+from allometry._core.files import atomic_write, make_folder
 from allometry.construct import attention_maps
 from allometry.models import Transformer
 from allometry.report.page import page_policy, page_style, template
@@ -140,6 +140,6 @@ def steps(path: Path | str, made: Shown, word: Any, title: str | None = None) ->
         version=installed("allometry"),
     )
     make_folder(path.parent)
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(page)
     return path

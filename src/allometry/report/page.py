@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from allometry._core.cite import cite
 from allometry._core.errors import require
-from allometry._core.files import inside, make_folder, replacing
+from allometry._core.files import atomic_write, make_folder, path_inside
 from allometry.laws import Law, Plan
 from allometry.report import (
     formatting as fmt,
@@ -70,12 +70,12 @@ def write(
     story = story if story is not None else tell(runs, law, plan)
     page, charts = render(runs, story)
     # The page may lie in a study's folder, out of which nothing may lead.
-    folder = make_folder(inside(path.parent, f"{path.stem}_charts")) if charts else None
+    folder = make_folder(path_inside(path.parent, f"{path.stem}_charts")) if charts else None
     for name, picture in charts.items():
         assert folder is not None
-        with replacing(folder / f"{name}.svg") as file:
+        with atomic_write(folder / f"{name}.svg") as file:
             file.write(picture)
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(page)
     return path
 

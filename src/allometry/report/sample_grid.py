@@ -8,7 +8,7 @@ from jaxtyping import Float, UInt8
 from numpy import ndarray
 
 from allometry._core.errors import require
-from allometry._core.files import replacing
+from allometry._core.files import atomic_write
 from allometry.report.images import enlarged, heat, pixels, png, side_by_side
 
 MOST = 1024
@@ -31,7 +31,7 @@ def write_sheet(path: Path, values: Float[ndarray, "n ..."], levels: int | None 
     fix = "Write samples of other kinds to a .npy file."
     require(plane or images, "output", "be a .npy file for these samples", path.name, fix)
     picture = _plane(values) if plane else _grid(values, levels)
-    with replacing(path, "wb") as file:
+    with atomic_write(path, "wb") as file:
         file.write(png(picture))
     return path
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from allometry._core.errors import AllometryError, InputError, StorageError
-from allometry._core.files import inside, is_there, replacing, storage
+from allometry._core.files import atomic_write, path_exists, path_inside, storage_errors
 from allometry._core.npz import read_arrays
 from allometry.runs import study_file as said
 from allometry.runs.frame import frame
@@ -50,7 +50,7 @@ class Runs:
                 f"{folder} must be a study folder; got one without study.json. "
                 "Make a study with `allometry run`."
             )
-        self.journal = Journal(inside(self.folder, "journal.jsonl"))
+        self.journal = Journal(path_inside(self.folder, "journal.jsonl"))
         self._kept: tuple[tuple[int, ...], pd.DataFrame, list[str]] | None = None
 
     def __repr__(self) -> str:
@@ -135,10 +135,10 @@ class Runs:
 
     def curved(self) -> list[str]:
         """Keys of the runs that have a curve, in the journal's order; no file is opened."""
-        place = inside(self.folder, "curves")
-        if not is_there(place):
+        place = path_inside(self.folder, "curves")
+        if not path_exists(place):
             return []
-        with storage("read", place):
+        with storage_errors("read", place):
             names = {path.name for path in place.iterdir()}
         return [key for key in self._read()[0]["key"] if f"{key}.npz" in names]
 
@@ -161,7 +161,7 @@ class Runs:
 
 def curve_path(folder: Path, key: str) -> Path:
     """The columnar file of one run's curve."""
-    return inside(folder, "curves", f"{key}.npz")
+    return path_inside(folder, "curves", f"{key}.npz")
 
 
 def _is_curve(arrays: dict[str, np.ndarray]) -> bool:
@@ -172,6 +172,6 @@ def _is_curve(arrays: dict[str, np.ndarray]) -> bool:
 
 def write_curve(folder: Path, key: str, curve: dict[str, list[float]]) -> None:
     """Save the curve of a run, whole or not at all."""
-    with replacing(curve_path(folder, key), "wb") as file:
+    with atomic_write(curve_path(folder, key), "wb") as file:
         arrays = {name: np.asarray(values, dtype=float) for name, values in curve.items()}
         np.savez(file, allow_pickle=False, **arrays)

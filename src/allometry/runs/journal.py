@@ -12,7 +12,15 @@ from typing import Any, final
 import orjson
 
 from allometry._core.errors import StorageError
-from allometry._core.files import again, are_keys, is_key, is_there, owned, reading, storage
+from allometry._core.files import (
+    are_keys,
+    is_key,
+    open_for_reading,
+    open_for_update,
+    path_exists,
+    retry_interrupted,
+    storage_errors,
+)
 
 LONGEST = 1 << 26
 """Bytes that a line may have."""
@@ -63,11 +71,11 @@ class Journal:
         Raises:
             StorageError: A line that is no torn last one is damaged.
         """
-        if not is_there(self.path):
+        if not path_exists(self.path):
             return
         begun: list[bytes] = []
         before = waiting = 0
-        with reading(self.path) as file:
+        with open_for_reading(self.path) as file:
             while block := file.read(size):
                 whole, newline, rest = block.rpartition(b"\n")
                 if newline:
@@ -115,17 +123,17 @@ class Journal:
         if (why := _unsound(record)) is not None:
             raise TypeError(f"a run's line can't be written: {why}")
         line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-        descriptor = owned(self.path)
+        descriptor = open_for_update(self.path)
         try:
-            with storage("write", self.path):
+            with storage_errors("write", self.path):
                 _append(descriptor, line)
         finally:
             os.close(descriptor)
 
     def stamp(self) -> tuple[int, ...]:
         """A few numbers that change when the file does."""
-        with storage("read", self.path):
-            if not is_there(self.path):
+        with storage_errors("read", self.path):
+            if not path_exists(self.path):
                 return ()
             about = self.path.lstat()
         return about.st_ino, about.st_size, about.st_mtime_ns
@@ -214,21 +222,21 @@ def undisturbed() -> Iterator[None]:
 
 def _append(descriptor: int, line: bytes) -> None:
     end = _whole(descriptor)
-    again(os.ftruncate, descriptor, end)
+    retry_interrupted(os.ftruncate, descriptor, end)
     try:
         _write(descriptor, line, end)
-        again(os.fsync, descriptor)
+        retry_interrupted(os.fsync, descriptor)
     except OSError:
         # A full disk leaves no half line behind, and what may not be on the disk is no line:
         # whoever reads it meanwhile would take a run for done that a crash undoes.
         with contextlib.suppress(OSError):
-            again(os.ftruncate, descriptor, end)
+            retry_interrupted(os.ftruncate, descriptor, end)
         raise
 
 
 def _write(descriptor: int, line: bytes, at: int) -> None:
     while line:
-        written = again(os.pwrite, descriptor, line, at)
+        written = retry_interrupted(os.pwrite, descriptor, line, at)
         line, at = line[written:], at + written
 
 
@@ -238,7 +246,7 @@ def _whole(descriptor: int) -> int:
     step = 1 << 16
     while end > 0:
         start = max(0, end - step)
-        found = again(os.pread, descriptor, end - start, start).rfind(b"\n")
+        found = retry_interrupted(os.pread, descriptor, end - start, start).rfind(b"\n")
         if found >= 0:
             return start + found + 1
         end = start

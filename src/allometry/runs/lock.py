@@ -10,7 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from allometry._core.errors import LockedError
-from allometry._core.files import again, is_there, owned, reading, storage
+from allometry._core.files import (
+    open_for_reading,
+    open_for_update,
+    path_exists,
+    retry_interrupted,
+    storage_errors,
+)
 
 
 @contextmanager
@@ -21,40 +27,40 @@ def locked(folder: Path) -> Iterator[None]:
     dies, so a stale lock needs no clearing; the pid inside is for the message alone.
     """
     path = folder / "lock"
-    descriptor = owned(path)
+    descriptor = open_for_update(path)
     try:
         _hold(descriptor, folder)
         yield
         # The lock ends with the file's closing; who held it is only a word.
         with contextlib.suppress(OSError):
-            again(os.ftruncate, descriptor, 0)
+            retry_interrupted(os.ftruncate, descriptor, 0)
     finally:
         os.close(descriptor)
 
 
 def _hold(descriptor: int, folder: Path) -> None:
     """Take the lock, and say in the file who has it."""
-    with storage("lock", folder):
+    with storage_errors("lock", folder):
         try:
-            again(fcntl.flock, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            retry_interrupted(fcntl.flock, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LockedError(
                 f"{folder} is in use by {_holder(os.pread(descriptor, 1000, 0))}. Wait for it to "
                 "end or stop it; `allometry status` shows how far it is."
             ) from None
-        again(os.ftruncate, descriptor, 0)
+        retry_interrupted(os.ftruncate, descriptor, 0)
         about = json.dumps({"pid": os.getpid(), "host": socket.gethostname()})
-        again(os.pwrite, descriptor, about.encode(), 0)
+        retry_interrupted(os.pwrite, descriptor, about.encode(), 0)
 
 
 def holder(folder: Path) -> str | None:
     """Who works in `folder` right now, or `None`; the folder need not be writable."""
     path = folder / "lock"
-    if not is_there(path):
+    if not path_exists(path):
         return None
-    with reading(path) as file:
+    with open_for_reading(path) as file:
         try:
-            again(fcntl.flock, file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            retry_interrupted(fcntl.flock, file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return _holder(file.read(1000))
     return None

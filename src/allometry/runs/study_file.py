@@ -6,14 +6,14 @@ from typing import Any
 import orjson
 
 from allometry._core.errors import InputError, StorageError
-from allometry._core.files import are_keys, inside, is_there, read_json, replacing
+from allometry._core.files import are_keys, atomic_write, path_exists, path_inside, read_json
 
 _WORDS = ("name", "target", "unit", "kind", "token", "fingerprint", "question")
 
 
 def there(folder: Path) -> bool:
     """Whether the folder says what it is."""
-    return is_there(folder / "study.json")
+    return path_exists(folder / "study.json")
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def read(folder: Path) -> dict[str, Any]:
     Raises:
         StorageError: It can't be read, or does not have the form in which studies are written.
     """
-    path = inside(folder, "study.json")
+    path = path_inside(folder, "study.json")
     said = read_json(path)
     if (why := _unsound(said)) is not None:
         raise StorageError(f"Can't read {path}: {why}. Restore it, or begin in another folder.")
@@ -33,7 +33,7 @@ def write(folder: Path, about: dict[str, Any]) -> None:
     """Put `about` in the place of what the folder said; numbers that are none become null."""
     if (why := _unsound(about)) is not None:
         raise InputError(f"A study must describe itself in plain values; {why}.")
-    with replacing(inside(folder, "study.json"), "wb") as file:
+    with atomic_write(path_inside(folder, "study.json"), "wb") as file:
         file.write(orjson.dumps(about, option=orjson.OPT_INDENT_2))
 
 

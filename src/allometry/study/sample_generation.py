@@ -9,7 +9,7 @@ import torch
 from numpy import ndarray
 
 from allometry._core.errors import InputError, require
-from allometry._core.files import inside, is_there
+from allometry._core.files import path_exists, path_inside
 from allometry._core.user_files import parse_json
 from allometry.runs.folder import Runs
 from allometry.train import checkpoint
@@ -63,8 +63,8 @@ def choose(
     runs = Runs(path)
     frame = runs.frame()
     done = frame[frame["status"] == "done"].sort_values("loss")
-    files = {key: inside(path, "weights", f"{key}.safetensors") for key in done["key"]}
-    done = done[[is_there(files[key]) for key in done["key"]]]
+    files = {key: path_inside(path, "weights", f"{key}.safetensors") for key in done["key"]}
+    done = done[[path_exists(files[key]) for key in done["key"]]]
     if done.empty:
         raise InputError(f"{path} must hold a finished run with its weights; got none.")
     if family is not None:

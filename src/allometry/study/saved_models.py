@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from allometry._core.errors import InputError
-from allometry._core.files import inside, is_there
-from allometry._core.user_files import parse_json, shown
+from allometry._core.files import path_exists, path_inside
+from allometry._core.user_files import parse_json, shorten
 from allometry.decode.reader import Reader
 from allometry.targets import Vocabulary, vocabulary_from_dict
 from allometry.train import checkpoint
@@ -70,7 +70,7 @@ def _require_speaks(model: nn.Module, vocabulary: Vocabulary, path: Path) -> Non
     except Exception as error:  # whatever model the file describes is asked here first
         raise InputError(
             f"{path} must hold a model that predicts symbols; got one that does not "
-            f"({shown(error)})."
+            f"({shorten(error)})."
         ) from error
     if symbols != vocabulary.size:
         raise InputError(
@@ -85,7 +85,7 @@ def _best(folder: Path) -> Path:
     frame = Runs(folder).frame()
     done = frame[frame["status"] == "done"].sort_values("loss")
     for key in done["key"]:
-        path = inside(folder, "weights", f"{key}.safetensors")
-        if is_there(path):
+        path = path_inside(folder, "weights", f"{key}.safetensors")
+        if path_exists(path):
             return path
     raise InputError(f"{folder} must hold a finished run with its weights; got none.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final, runtime_checkable
 import torch
 
 from allometry._core.errors import AllometryError, InputError, StorageError, require
-from allometry._core.files import inside, make_folder
+from allometry._core.files import make_folder, path_inside
 from allometry._core.spec import Spec
 from allometry.runs import study_file as said
 from allometry.runs.folder import Runs, write_curve
@@ -150,7 +150,7 @@ class Study:
 
     def tasks(self, folder: Path | str) -> list[Task]:
         """What is left to do in `folder`: all but the runs that are done or have diverged."""
-        settled = Journal(inside(folder, "journal.jsonl")).settled()
+        settled = Journal(path_inside(folder, "journal.jsonl")).settled()
         specs = known(self.specs(), Path(folder))
         return [Task(spec, spec().work()) for spec in specs if spec.key not in settled]
 
@@ -217,8 +217,8 @@ class Study:
         folder, executor = make_folder(folder), executor or local()
         with contextlib.nullcontext() if held else locked(folder):
             for part in ("curves", "weights", "checkpoints"):
-                make_folder(inside(folder, part))
-            journal = Journal(inside(folder, "journal.jsonl"))
+                make_folder(path_inside(folder, part))
+            journal = Journal(path_inside(folder, "journal.jsonl"))
             self._write_about(folder, known(self.specs(), folder))
             if schedule is not None:
                 schedule.save(folder)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from allometry._core.clock import since_start
+from allometry._core.clock import seconds_since_start
 from allometry._core.errors import InputError
-from allometry._core.files import inside, replacing
+from allometry._core.files import atomic_write, path_inside
 from allometry.runs.schedule_file import read_schedule
 from allometry.study.execute.driver import Event
 from allometry.study.execute.executors import Executor
@@ -111,7 +111,7 @@ class TimeBudget:
         """Keep what was chosen and what has been spent."""
         about = {"seconds": self.seconds, "spent": self.before + self.elapsed()}
         about |= {"asked": self.asked, "ladder": self.study.ladder, "tokens": self.study.tokens}
-        with replacing(inside(folder, FILE)) as file:
+        with atomic_write(path_inside(folder, FILE)) as file:
             json.dump(about, file, indent=1)
 
 
@@ -120,7 +120,7 @@ def budgeted(
     folder: Path,
     seconds: float,
     executor: Executor,
-    elapsed: Callable[[], float] = since_start,
+    elapsed: Callable[[], float] = seconds_since_start,
 ) -> TimeBudget:
     """The study with sizes that fit, or those that the folder has for the same question.
 

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from allometry._core.arrays import read_npy
 from allometry._core.errors import InputError, require, require_extra
-from allometry._core.files import storage
-from allometry._core.spec import Spec, located
-from allometry._core.user_files import files_below, memory_share, shown
+from allometry._core.files import storage_errors
+from allometry._core.spec import Spec, identified_by_content
+from allometry._core.user_files import files_below, largest_size, shorten
 from allometry.targets.row_batches import SPLITS, cut, epoch_rows, same_content
 
 MOST_PIXELS = 64_000_000
@@ -106,7 +106,7 @@ class Images:
         return made._from(Images.digits, {"splits": list(splits), "seed": seed})
 
     @staticmethod
-    @located("path", since=("fingerprint",))
+    @identified_by_content("path", since=("fingerprint",))
     def array(
         path: str,
         levels: int | None = None,
@@ -122,7 +122,7 @@ class Images:
         return made._from(Images.array, arguments, fingerprint)
 
     @staticmethod
-    @located("path", since=("fingerprint",))
+    @identified_by_content("path", since=("fingerprint",))
     def folder(
         path: str,
         size: int = 32,
@@ -154,7 +154,7 @@ class Images:
             len(files) > 0, f"the folder {path}", f"hold images ({', '.join(SUFFIXES)})", "none"
         )
         # Whole numbers of 8 bytes, twice: as they are collected and as they are split.
-        most = memory_share() // (16 * size**2 * (1 if grey else 3))
+        most = largest_size() // (16 * size**2 * (1 if grey else 3))
         fix = "Make them smaller with size, or take fewer."
         require(
             len(files) <= most,
@@ -165,7 +165,7 @@ class Images:
         )
         pixels = []
         for file in files:
-            with storage("read", file):
+            with storage_errors("read", file):
                 pixels.append(_square(file, size, "L" if grey else "RGB"))
         stack = np.stack(pixels).astype(np.int64) * levels // 256
         stack = stack if grey else stack.transpose(0, 3, 1, 2)
@@ -264,7 +264,7 @@ def _square(path: Path, size: int, mode: str) -> Shaped[ndarray, "..."]:
             f"{path} must have at most {MOST_PIXELS:,} pixels; got far more."
         ) from None
     except Exception as error:  # Pillow's readers fail in all ways on damaged files
-        raise InputError(f"{path} must be an image; it is damaged ({shown(error)}).") from error
+        raise InputError(f"{path} must be an image; it is damaged ({shorten(error)}).") from error
 
 
 def _whole(pixels: Shaped[ndarray, "n ..."]) -> Shaped[ndarray, "n c h w"]:

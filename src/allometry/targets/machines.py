@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from allometry._core.errors import InputError, require
-from allometry._core.user_files import parse_json, read_text, shown
+from allometry._core.user_files import parse_json, read_text, shorten
 
 Move = tuple[str, int, str]
 """What to write, where to go (-1, 0 or 1) and the state to be in."""
@@ -240,7 +240,7 @@ class TuringMachine:
         found = {int(i): str(s) for i, s in pairs}
         for i, symbol in found.items():
             known = symbol in self.symbols
-            names = shown(" ".join(self.symbols))
+            names = shorten(" ".join(self.symbols))
             require(known, f"tape[{i}]", f"be one of {names}", symbol)
         return {i: s for i, s in found.items() if s != self.blank}
 

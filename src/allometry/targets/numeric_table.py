@@ -19,8 +19,8 @@ from torch import Tensor
 from allometry._core.delimited import read_csv, separator_of, table_text
 from allometry._core.errors import InputError, require
 from allometry._core.number_parsing import decimal_mark
-from allometry._core.spec import Spec, located
-from allometry._core.user_files import shown
+from allometry._core.spec import Spec, identified_by_content
+from allometry._core.user_files import shorten
 from allometry.targets.row_batches import SPLITS, cut, epoch_rows, same_content
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _NUMERIC = re.compile(r"^\s*[-+]?[\d.,]*\d[\d.,]*(?:[eE][-+]?\d+)?\s*$")
 
 
 @final
-@located("path", since=("fingerprint",))
+@identified_by_content("path", since=("fingerprint",))
 class NumericTable:
     """The numeric columns of a CSV file, standardised by the training rows.
 
@@ -156,7 +156,7 @@ def _frame(path: Path) -> "tuple[pd.DataFrame, list[str]]":
         )
     except (ValueError, OverflowError) as error:  # pandas' own errors are of these kinds
         raise InputError(
-            f"{path} must be a CSV file with a header; {shown(error, 120)}."
+            f"{path} must be a CSV file with a header; {shorten(error, 120)}."
         ) from None
     return frame, notes
 

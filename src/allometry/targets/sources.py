@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry._core.spec import Spec, located
+from allometry._core.spec import Spec, identified_by_content
 from allometry.targets.corpus import read
 from allometry.targets.row_batches import SPLITS, cut, same_content
 from allometry.targets.vocabulary import BPE, Characters, Marked, Vocabulary
@@ -86,7 +86,7 @@ class Sources:
         same_content("Sources", ", ".join(texts), self.fingerprint, fingerprint)
 
     @staticmethod
-    @located("paths", since=("fingerprint",))
+    @identified_by_content("paths", since=("fingerprint",))
     def from_paths(
         paths: Sequence[str],
         vocabulary: str = "characters",

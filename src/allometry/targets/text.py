@@ -14,7 +14,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry._core.spec import Spec, located
+from allometry._core.spec import Spec, identified_by_content
 from allometry.targets.corpus import read, topics
 from allometry.targets.vocabulary import BPE, Bytes, Characters, Vocabulary
 
@@ -77,7 +77,7 @@ class Text:
         self._verify(fingerprint, "its files")
 
     @staticmethod
-    @located("paths")
+    @identified_by_content("paths")
     def from_paths(
         paths: Sequence[str],
         vocabulary: str = "characters",

@@ -10,7 +10,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry._core.user_files import shown
+from allometry._core.user_files import shorten
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 """How the unknown symbol is written when decoded."""
@@ -171,7 +171,7 @@ class BPE(Vocabulary):
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise InputError(
-                f"BPE.tokenizer must be the JSON of a tokenizer; got {shown(error)}."
+                f"BPE.tokenizer must be the JSON of a tokenizer; got {shorten(error)}."
             ) from None
         size = self._tokenizer.get_vocab_size()
         self.symbols = [self._tokenizer.id_to_token(i) or UNKNOWN for i in range(size)]
@@ -227,9 +227,9 @@ class BPE(Vocabulary):
     def token_bytes(self) -> list[bytes]:  # noqa: D102
         # The byte-level alphabet: printable Latin-1 stands for itself, the other bytes for the
         # code points from 256 on, in order.
-        shown = {i for i in range(256) if 33 <= i <= 126 or 161 <= i <= 172 or i >= 174}
-        hidden = [i for i in range(256) if i not in shown]
-        byte = {chr(i): i for i in shown} | {chr(256 + k): i for k, i in enumerate(hidden)}
+        printable = {i for i in range(256) if 33 <= i <= 126 or 161 <= i <= 172 or i >= 174}
+        hidden = [i for i in range(256) if i not in printable]
+        byte = {chr(i): i for i in printable} | {chr(256 + k): i for k, i in enumerate(hidden)}
         # Symbols of foreign tokenizers may lie outside that alphabet: no grammar allows them.
         return [
             bytes(byte[c] for c in symbol) if all(c in byte for c in symbol) else b""
@@ -325,7 +325,7 @@ def _from_dict(data: Any, *, marked: bool) -> Vocabulary:
         assert isinstance(names, list)
         return Marked(_from_dict(data.get("base"), marked=False), names)
     known = "characters, bytes, bpe or marked" if marked else "characters, bytes or bpe"
-    raise InputError(f"vocabulary.kind must be {known}; got {shown(repr(kind))}.")
+    raise InputError(f"vocabulary.kind must be {known}; got {shorten(repr(kind))}.")
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:

@@ -11,8 +11,15 @@ import torch
 from torch import Tensor, nn, optim
 
 from allometry._core.errors import StorageError
-from allometry._core.files import check_regular, is_there, rename, replacing, storage, sync
-from allometry._core.user_files import shown
+from allometry._core.files import (
+    atomic_write,
+    check_regular,
+    path_exists,
+    rename,
+    storage_errors,
+    sync,
+)
+from allometry._core.user_files import shorten
 from allometry.train.distributed import like, whole
 
 WEIGHTS_SUM = "weights_sha256"
@@ -73,12 +80,12 @@ def write(path: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> N
     tensors = _distinct(tensors)
     words = json.dumps(progress)
     data = safetensors.torch.save(tensors, {"progress": words, "sha256": checksum(tensors, words)})
-    with replacing(path, "wb") as file:
+    with atomic_write(path, "wb") as file:
         file.write(data)
         # The older copy makes room only once the new one has reached the disk: between the two
         # renames a reader finds the older one, and a full disk costs neither its place.
         sync(file)
-        if is_there(path):
+        if path_exists(path):
             rename(path, previous(path))
 
 
@@ -93,7 +100,7 @@ def newest(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     Raises:
         StorageError: There are some, and none of them is whole.
     """
-    there = [each for each in (path, previous(path)) if is_there(each)]
+    there = [each for each in (path, previous(path)) if path_exists(each)]
     for each in there:
         try:
             check_regular(each)
@@ -122,7 +129,7 @@ def save_weights(path: Path, model: nn.Module, metadata: dict[str, str]) -> None
     """Write the weights alone to `path`, with a checksum over them and `metadata`, atomically."""
     tensors = _distinct(dict(model.state_dict()))
     said = metadata | {WEIGHTS_SUM: checksum(tensors, _words(metadata))}
-    with replacing(path, "wb") as file:
+    with atomic_write(path, "wb") as file:
         file.write(safetensors.torch.save(tensors, said))
 
 
@@ -147,14 +154,14 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a safetensors file; a torn or foreign file is refused in words."""
     check_regular(path, link=True)
-    with storage("read", path):
+    with storage_errors("read", path):
         try:
             with safetensors.safe_open(path, framework="pt") as file:
                 return {k: file.get_tensor(k) for k in file.keys()}, file.metadata() or {}  # noqa: SIM118
         # Also what torch raises on a shape that no tensor can have.
         except (safetensors.SafetensorError, RuntimeError, ValueError, OverflowError) as error:
             raise StorageError(
-                f"Can't read {path}: it is not a whole safetensors file ({shown(error, 120)})."
+                f"Can't read {path}: it is not a whole safetensors file ({shorten(error, 120)})."
             ) from error
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from allometry._core.native import library
+from allometry._core.native import load_library
 
 LONGEST = 256
 """Positions up to which a head's scores fit a cache."""
@@ -35,7 +35,7 @@ ALONE = 1 << 22
 def _kernels() -> tuple[Any, Any] | None:
     """The two passes; a fault in building or loading them is the same as not having them."""
     names = ("short_attention", "short_attention_backward")
-    made = library(Path(__file__).with_name("short_attention.cpp"), symbols=names)
+    made = load_library(Path(__file__).with_name("short_attention.cpp"), symbols=names)
     return None if made is None else (made.short_attention, made.short_attention_backward)
 
 

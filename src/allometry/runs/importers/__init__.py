@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from allometry._core.errors import InputError
-from allometry._core.files import storage
-from allometry._core.number_parsing import number
-from allometry._core.user_files import exists, shown
 from allometry._core.delimited import Cells, Sheet, read_csv
+from allometry._core.errors import InputError
+from allometry._core.files import storage_errors
+from allometry._core.number_parsing import number
+from allometry._core.user_files import exists, shorten
 from allometry.runs.importers import logs, tables
 from allometry.runs.importers.columns import BadRow, Imported, clean, kinds, recognise
 
@@ -44,7 +44,7 @@ def load(
         where: Only the rows whose columns say so, each as `column=value`.
     """
     path = Path(path)
-    with storage("read", path):
+    with storage_errors("read", path):
         there = exists(path)
     if not there:
         raise InputError(f"{path} must be a file or folder of runs; got no such path.")
@@ -99,7 +99,7 @@ def _some(
         column = found[sizes[0]][0]
         raise InputError(
             f"{path} must hold numbers in its column {column!r}; got "
-            f"{shown(next(iter(cells[column]), ''), 30)!r}."
+            f"{shorten(next(iter(cells[column]), ''), 30)!r}."
         )
     if not len(made.columns["loss"]):
         first = made.bad[0]
@@ -122,7 +122,7 @@ def _where(sheet: Sheet, where: Sequence[str]) -> Sheet:
             raise InputError(f"--where must name one column; got {column!r}, there twice.")
         keep = [i for i, v in enumerate(sheet.cells[column]) if str(v).strip() == value]
         if not keep:
-            there = sorted({shown(v, 40) for v in sheet.cells[column]})
+            there = sorted({shorten(v, 40) for v in sheet.cells[column]})
             raise InputError(
                 f"--where {column} must be one of {', '.join(there[:12])}; got {value!r}."
             )

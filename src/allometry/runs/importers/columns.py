@@ -12,10 +12,10 @@ from typing import Any, final
 import numpy as np
 from numpy import ndarray
 
+from allometry._core.delimited import Sheet
 from allometry._core.errors import InputError
 from allometry._core.number_parsing import decimal_mark, number, numbers
-from allometry._core.user_files import shown
-from allometry._core.delimited import Sheet
+from allometry._core.user_files import shorten
 
 _UNITS = {
     "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "billion": 1e9,
@@ -252,7 +252,7 @@ def _judge(
         if value is None or (isinstance(value, float) and math.isnan(value)) or str(value) == "":
             bad[i] = f"{quantity} ({column}) is missing"
         elif np.isnan(numbers[i]):
-            bad[i] = f"{quantity} ({column}) is not a number: {shown(value, 30)!r}"
+            bad[i] = f"{quantity} ({column}) is not a number: {shorten(value, 30)!r}"
         else:
             bad[i] = f"{quantity} ({column}) is not positive and finite: {numbers[i]:g}"
 

@@ -12,8 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, final
 
+from allometry._core.delimited import Cells, Sheet, from_rows, read_csv
 from allometry._core.errors import InputError, require_extra
-from allometry._core.files import storage
+from allometry._core.files import storage_errors
 from allometry._core.number_parsing import number
 from allometry._core.user_files import (
     MOST_SMALL,
@@ -23,7 +24,6 @@ from allometry._core.user_files import (
     parse_json,
     read_text,
 )
-from allometry._core.delimited import Cells, Sheet, from_rows, read_csv
 
 _STEPS = ("_step", "step", "steps", "global_step")
 
@@ -158,7 +158,7 @@ def _scalars(file: Path) -> list[tuple[str, int, float]]:
 
 def _require_records(file: Path) -> None:
     """Refuse a file that does not consist of records; a torn last one is no matter."""
-    with storage("read", file), open_regular(file, MOST_TABLE) as data:
+    with storage_errors("read", file), open_regular(file, MOST_TABLE) as data:
         size, at = file.stat().st_size, 0
         while at + 12 <= size:
             data.seek(at)

@@ -4,10 +4,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from allometry._core.errors import InputError, require_extra
-from allometry._core.files import storage
-from allometry._core.user_files import MOST_TABLE, open_regular, parse_json
 from allometry._core.delimited import Cells, Sheet, from_rows, table_text
+from allometry._core.errors import InputError, require_extra
+from allometry._core.files import storage_errors
+from allometry._core.user_files import MOST_TABLE, open_regular, parse_json
 
 MOST_CELLS = 50_000_000
 """Cells of the largest table: a small file may unpack to any number of them."""
@@ -45,7 +45,7 @@ def read_parquet(path: Path) -> Sheet:
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
-    with storage("read", path), open_regular(path, MOST_TABLE) as file:
+    with storage_errors("read", path), open_regular(path, MOST_TABLE) as file:
         try:
             table = ParquetFile(file)
             shape = (table.metadata.num_rows, table.metadata.num_columns)

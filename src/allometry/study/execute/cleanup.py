@@ -3,7 +3,13 @@
 from collections.abc import Container, Iterable
 from pathlib import Path
 
-from allometry._core.files import inside, is_there, remove, storage, sweep
+from allometry._core.files import (
+    path_exists,
+    path_inside,
+    remove,
+    remove_partial_files,
+    storage_errors,
+)
 from allometry.runs.schedule_file import read_schedule
 from allometry.study.tasks import Bundle
 
@@ -26,10 +32,10 @@ def tidy(folder: Path, settled: Iterable[str]) -> None:
         settled: Keys of the runs that are not carried out again.
     """
     # A report may be written meanwhile, which no lock forbids: only our own files, by name.
-    sweep(folder, "study.json", "schedule.json")
+    remove_partial_files(folder, "study.json", "schedule.json")
     for part in FOLDERS:
-        if is_there(place := inside(folder, part)):
-            sweep(place)
+        if path_exists(place := path_inside(folder, part)):
+            remove_partial_files(place)
     ended = set(settled)
     whole = (name for name, b in read_schedule(folder).items() if ended >= set(b["keys"]))
     _delete(folder, {*ended, *whole})
@@ -37,10 +43,10 @@ def tidy(folder: Path, settled: Iterable[str]) -> None:
 
 def _delete(folder: Path, names: Container[str]) -> None:
     """Every checkpoint file that begins with one of these names."""
-    place = inside(folder, "checkpoints")
-    if not is_there(place):
+    place = path_inside(folder, "checkpoints")
+    if not path_exists(place):
         return
-    with storage("delete files in", place):
+    with storage_errors("delete files in", place):
         for path in place.iterdir():
             if path.name.split(".")[0] in names:
                 remove(path)

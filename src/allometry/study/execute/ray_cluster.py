@@ -18,7 +18,7 @@ from typing import Any, final
 
 from allometry._core.cores import available_cores
 from allometry._core.errors import WorkerError, require, require_extra
-from allometry._core.files import inside, replacing, storage
+from allometry._core.files import atomic_write, path_inside, storage_errors
 from allometry._core.spec import Spec
 from allometry.study.execute.crew import Workers, WorkerState, order
 from allometry.study.execute.driver import Event, drive
@@ -256,7 +256,7 @@ class _Actors(Workers):
         self.gone: list[int] = []
         # Who sees this file sees the study's folder.
         self.seen = folder.absolute() / f".seen-{uuid.uuid4().hex}"
-        with storage("write", folder):
+        with storage_errors("write", folder):
             self.seen.touch()
 
     def start(self, index: int) -> None:
@@ -336,7 +336,7 @@ class _Actors(Workers):
             self._ask(index)
             for event, files in batch:
                 for name, data in files.items():
-                    with replacing(inside(self.folder, "weights", name), "wb") as file:
+                    with atomic_write(path_inside(self.folder, "weights", name), "wb") as file:
                         file.write(data)
                 messages.append((index, event))
         return messages

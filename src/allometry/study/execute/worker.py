@@ -22,7 +22,7 @@ from typing import IO, Any, final
 import torch
 
 from allometry._core.errors import DivergedError
-from allometry._core.library_warnings import quiet
+from allometry._core.library_warnings import hide_library_warnings
 from allometry._core.spec import Spec
 from allometry.study.execute import results
 from allometry.study.request import Request, RunContext, TrainingRequest
@@ -178,7 +178,7 @@ def main() -> None:
     orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
     threading.Thread(target=listen, args=(sys.stdin, worker, orders), daemon=True).start()
     worker.tell({"event": "ready"})
-    with quiet():
+    with hide_library_warnings():
         while "stop" not in (order := orders.get()):
             worker.carry_out(order)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
-from allometry._core.files import inside, make_folder, replacing
+from allometry._core.files import atomic_write, make_folder, path_inside
 from allometry._core.spec import Spec
 from allometry.models import autoencoders, flows
 from allometry.study.recipes.density_losses import objective, step_batch
@@ -182,8 +182,8 @@ class FlowRun(TrainingRequest):
         about = {"family": self.family, "model": json.dumps(self.shape.to_dict())}
         about |= {"target": target.name, "unit": target.unit}
         checkpoint.save_weights(place.weights, model, about)
-        pictures = make_folder(inside(place.folder, "pictures"))
-        with replacing(pictures / f"{place.key}.npz", "wb") as file:
+        pictures = make_folder(path_inside(place.folder, "pictures"))
+        with atomic_write(pictures / f"{place.key}.npz", "wb") as file:
             # Weights may have been resumed: the samples are those of the steps at the end.
             steps = np.asarray(trained.curve.step[-len(seen) :])
             more = latent_pictures(model, target) if isinstance(target, Images) else {}

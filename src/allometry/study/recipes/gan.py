@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from allometry._core.errors import DivergedError, require
-from allometry._core.files import inside, make_folder, replacing
+from allometry._core.files import atomic_write, make_folder, path_inside
 from allometry._core.spec import Spec
 from allometry.measure import sliced_wasserstein
 from allometry.models.gan import Discriminator, Generator
@@ -222,8 +222,8 @@ class GanRun(Request):
             "discriminator": json.dumps(judge.to_dict()),
         }
         checkpoint.save_weights(place.weights, weights, about)
-        folder = make_folder(inside(place.folder, "samples"))
-        with replacing(folder / f"{place.key}.npz", "wb") as file:
+        folder = make_folder(path_inside(place.folder, "samples"))
+        with atomic_write(folder / f"{place.key}.npz", "wb") as file:
             np.savez(file, allow_pickle=False, **seen.arrays())
 
 

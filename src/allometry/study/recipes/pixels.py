@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
-from allometry._core.files import inside, make_folder, replacing
+from allometry._core.files import atomic_write, make_folder, path_inside
 from allometry._core.spec import Spec
 from allometry.measure import energy_distance, prdc
 from allometry.models import PixelCNN
@@ -137,8 +137,8 @@ class PixelRun(TrainingRequest):
         about = {"family": "pixelcnn", "model": json.dumps(self.shape.to_dict())}
         about |= {"target": target.name, "unit": target.unit}
         checkpoint.save_weights(place.weights, model, about)
-        pictures = make_folder(inside(place.folder, "pictures"))
-        with replacing(pictures / f"{place.key}.npz", "wb") as file:
+        pictures = make_folder(path_inside(place.folder, "pictures"))
+        with atomic_write(pictures / f"{place.key}.npz", "wb") as file:
             # Weights may have been resumed: the samples are those of the steps at the end.
             steps = np.asarray(trained.curve.step[-len(seen) :])
             np.savez(file, allow_pickle=False, samples=np.stack(seen), step=steps)

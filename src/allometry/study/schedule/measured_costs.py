@@ -17,7 +17,7 @@ from typing import Any, final
 
 import torch
 
-from allometry._core.files import replacing
+from allometry._core.files import atomic_write
 from allometry._core.user_cache import private_folder
 from allometry.study.request import Request, TrainingRequest
 from allometry.study.tasks import Bundle
@@ -133,7 +133,7 @@ class MeasuredCosts:
                 kept.setdefault(name, []).append([ended.guess, ended.log_ratio])
             mine["ended"] = {name: rows[-KEPT:] for name, rows in kept.items()}
             mine["speed"] = self.speed
-            with replacing(path) as file:
+            with atomic_write(path) as file:
                 json.dump(everything, file)
         self.fresh.clear()
 

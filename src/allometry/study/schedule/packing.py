@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from allometry._core.files import inside, replacing
+from allometry._core.files import atomic_write, path_inside
 from allometry._core.spec import Spec
 from allometry.runs.schedule_file import read_schedule
 from allometry.study.request import Request, TrainingRequest
@@ -68,7 +68,7 @@ class Schedule:
             about = {"keys": keys, "how": asdict(bundle.how)}
             about |= {"work": {task.key: task.work for task in bundle.tasks}}
             kept.setdefault(bundle.name, about)
-        with replacing(inside(folder, "schedule.json")) as file:
+        with atomic_write(path_inside(folder, "schedule.json")) as file:
             json.dump(kept, file, indent=1)
 
 
@@ -355,5 +355,5 @@ def one_step(rows: int, price: StepTime, *, packed: bool) -> float:
     known = sorted(price.packed)
     last = price.packed[known[-1]] / known[-1]
     beyond = max(0, rows - known[-1]) * last
-    inside = float(np.interp(rows, known, [price.packed[m] for m in known]))
-    return max(price.step, inside + beyond)
+    interpolated = float(np.interp(rows, known, [price.packed[m] for m in known]))
+    return max(price.step, interpolated + beyond)

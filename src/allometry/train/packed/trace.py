@@ -116,7 +116,7 @@ def compiler() -> str | None:
     Asked before anything is tried: torch would find out only after seconds of work.
     """
     there = Path(sysconfig.get_paths()["include"], "Python.h").exists()
-    return native.compiler() if there else None
+    return native.find_compiler() if there else None
 
 
 def fused(graph: fx.GraphModule) -> Callable[..., Any]:
