@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo setup test slow lint types smoke bench fuzz docs clean
+.PHONY: demo setup test slow lint types smoke bench fuzz docs dist clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.run
@@ -17,7 +17,7 @@ setup: $(VENV)/.dev
 $(VENV)/.run: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) $$(grep '^torch==' constraints.txt)
-	$(INSTALL) -e .
+	$(INSTALL) -e '.[train]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run
@@ -28,6 +28,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python docs/check_words.py
 
 types: $(VENV)/.dev
 	$(BIN)/basedpyright
@@ -56,6 +57,11 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Wheel and source archive; the same commit gives the same bytes.
+dist: $(VENV)/.dev
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build -d dist
 
 clean:
 	rm -rf $(VENV) build dist site demo .pytest_cache .ruff_cache .hypothesis
