@@ -24,7 +24,7 @@ import pandas as pd
 from scipy import optimize
 
 import allometry as al
-from allometry._core.cores import available_cores
+from allometry._core.process import available_cores
 
 START = np.array([6.0073404, 6.0179186, 0.5267228, 0.33917084, 0.2849083])
 

@@ -38,7 +38,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import allometry as al
-from allometry._core.cores import available_cores
+from allometry._core.process import available_cores
 from allometry.models import autoencoders
 from allometry.study.recipes.transformer import decoder, grow
 from allometry.study.schedule.budget import flops

@@ -246,9 +246,9 @@ WRONG = {
     "--budget -5min": "budget must be a duration such as 10min",
     "--budget 0min": "budget must be above 0 and finite; got 0",
     "--budget 1min --flops 1e12": "budget must be given either as time or as FLOPs; got 'both'",
-    "--flops 0": "'--flops': it must be a positive number of FLOPs, as 1e21 or 1ZFLOP; got",
-    "--flops nan": "'--flops': it must be a positive number of FLOPs, as 1e21 or 1ZFLOP; got",
-    "--flops inf": "'--flops': it must be a positive number of FLOPs, as 1e21 or 1ZFLOP; got",
+    "--flops 0": "'--flops': it must be a positive number of FLOPs, such as 1e21 or 1ZFLOP; got",
+    "--flops nan": "'--flops': it must be a positive number of FLOPs, such as 1e21 or 1ZFLOP; got",
+    "--flops inf": "'--flops': it must be a positive number of FLOPs, such as 1e21 or 1ZFLOP; got",
     "--flops 1": "flops must be at least",
 }
 """Options of `run` with what is said of them."""

@@ -85,7 +85,7 @@ NONSENSE = [
 @pytest.mark.parametrize("text", NONSENSE)
 def test_nonsense_is_refused_in_a_sentence(text):
     with pytest.raises(
-        InputError, match=r"it must be a positive number of parameters, as .*; got "
+        InputError, match=r"it must be a positive number of parameters, such as .*; got "
     ):
         quantity(text, "size")
 
@@ -114,7 +114,7 @@ def test_plans_take_amounts_as_they_are_printed(tmp_path, typed):
     assert json.loads(short.stdout) == json.loads(plain.stdout)
     wrong = typed("plan", *fit, "--compute", "1ZF", cwd=tmp_path)
     assert wrong.returncode == 2
-    assert "'--compute': it must be a positive number of FLOPs, as 1e21" in wrong.stderr
+    assert "'--compute': it must be a positive number of FLOPs, such as 1e21" in wrong.stderr
     assert len(wrong.stderr.splitlines()) == 1
 
 

@@ -96,7 +96,7 @@ def test_every_target_that_is_read_from_files_is_known_by_its_content():
             kinds = {p.name: p.kind for p in inspect.signature(make).parameters.values()}
             named = {"path", "paths"} & {n for n, k in kinds.items() if k != k.VAR_POSITIONAL}
             if named:
-                assert make._located[0] == tuple(named), make
+                assert make._file_arguments[0] == tuple(named), make
                 assert "fingerprint" in kinds
                 found.add(make)
     assert found == {
@@ -150,7 +150,7 @@ def test_a_study_by_another_path_is_not_repeated(tmp_path):
 def as_before(folder, target):
     """A folder as earlier versions wrote it: keys with paths in them, one of two runs done."""
     folder.mkdir()
-    keys = [spec.former() for spec in study(target).specs()]
+    keys = [spec.legacy_key() for spec in study(target).specs()]
     about = {"target": target.describe(), "runs": keys, "ladder": [1000.0], "tokens": [100.0]}
     (folder / "study.json").write_text(json.dumps(about | {"seeds": 2, "versions": {}}))
     record = {"key": keys[0], "status": "done", "error": None, "loss": 1.5, "sample": ""}
@@ -175,13 +175,13 @@ def test_folders_of_earlier_versions_resume_by_any_path(tmp_path, kind):
 def test_keys_that_earlier_versions_wrote(tmp_path):
     """Computed by the code before keys went by content, for files at a fixed place."""
     spec = Spec(Text.from_paths, paths=["/data/t.txt"], vocabulary="bytes", fingerprint="f" * 64)
-    assert spec.former() == "bd135d8a987da673"
-    assert spec.former({"paths": ["/elsewhere/t.txt"]}) == "dd944715fa60c53a"
+    assert spec.legacy_key() == "bd135d8a987da673"
+    assert spec.legacy_key({"paths": ["/elsewhere/t.txt"]}) == "dd944715fa60c53a"
     table = Spec(NumericTable, path="/data/t.csv", columns=["a"], fingerprint="f" * 64)
-    assert table.former() == "aaf644e53cd4a9ec"
+    assert table.legacy_key() == "aaf644e53cd4a9ec"
     run = Spec(OnTarget, target=table, seed=3)
-    assert run.former() == "360bf2470f85b7f5"
-    assert len({spec.former(), spec.key, table.key, run.key}) == 4
+    assert run.legacy_key() == "360bf2470f85b7f5"
+    assert len({spec.legacy_key(), spec.key, table.key, run.key}) == 4
 
 
 def test_hostile_former_keys_are_refused(tmp_path):

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from allometry._core.arrays import read_arrays
 from allometry._core.errors import AllometryError, StorageError
-from allometry._core.npz import read_arrays
 from allometry.runs.folder import curve_path
 from allometry.study import Runs
 from allometry.train import checkpoint

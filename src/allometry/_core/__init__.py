@@ -1,1 +1,1 @@
-"""What every room stands on: errors, `Estimate`, `Spec`, files written whole, citations."""
+"""Shared foundation: errors, `Estimate`, `Spec`, safe file access, citations."""

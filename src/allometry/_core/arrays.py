@@ -1,7 +1,7 @@
-"""Arrays from `.npy` and `.npz` files: numbers only, never unpickled, checked before memory.
+"""Read arrays of numbers from `.npy` and `.npz` files without unpickling.
 
-A header may claim any shape and an archive may unpack to any size, so both are compared with what
-there is before an array is made.
+A header may claim any shape and an archive may unpack to any size, so both are checked against the
+file size and the memory before an array is allocated.
 """
 
 import math
@@ -9,16 +9,15 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Sequence
-from io import BufferedIOBase
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy import ndarray
 
-from allometry._core.errors import InputError
-from allometry._core.files import storage_errors
+from allometry._core.errors import InputError, StorageError
+from allometry._core.files import open_for_reading
 from allometry._core.user_files import largest_size, open_regular
 
 _MAGIC = b"\x93NUMPY"
@@ -33,28 +32,39 @@ _KINDS = {
     "T": "text",
 }
 _DAMAGED = (
-    *(ValueError, EOFError, TypeError, KeyError, OverflowError, RecursionError, MemoryError),
-    *(SyntaxError, NotImplementedError, RuntimeError, IndexError, zipfile.BadZipFile, zlib.error),
+    EOFError,
+    LookupError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
     tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
 )
-"""What numpy's and zipfile's readers raise on damaged files; an encrypted archive among them."""
+"""Errors of numpy's and zipfile's readers on damaged files and encrypted archives."""
+
+LARGEST_STUDY_FILE = 1 << 28
+"""Largest unpacked size in bytes of an `.npz` file in a study's folder."""
 
 
 def read_npy(path: Path | str) -> ndarray:
-    """The array of a `.npy` file in this machine's byte order, mapped where it can be.
+    """Read a `.npy` file in this machine's byte order, memory-mapped if possible.
 
     Raises:
-        InputError: It is damaged, or holds anything but real numbers.
+        InputError: The file is damaged, or contains anything but real numbers.
     """
-    with storage_errors("read", path), open_regular(path, most=1 << 62) as file:
+    with open_regular(path, most=1 << 62) as file:
         try:
             shape, dtype = _header(file)
             _require_numbers(path, dtype)
             size = math.prod(shape) * dtype.itemsize
-            there = Path(path).stat().st_size - file.tell()
-            if size > there:
-                raise _damaged(path, f"{there} bytes for the {size} that its header names")
-            if size == 0:  # nothing to map
+            available = Path(path).stat().st_size - file.tell()
+            if size > available:
+                raise _damaged(path, f"{available} of the {size} bytes that its header claims")
+            if size == 0:  # an empty file can't be mapped
                 return np.empty(shape, dtype)
             return native(np.load(path, mmap_mode="c", allow_pickle=False), str(path))
         except (InputError, OSError):
@@ -64,14 +74,14 @@ def read_npy(path: Path | str) -> ndarray:
 
 
 def read_npz(path: Path | str, names: Sequence[str] | None = None) -> dict[str, ndarray]:
-    """The arrays of an `.npz` archive by name; `names` picks some of them.
+    """Read the arrays of an `.npz` archive by name, or only those in `names`.
 
     Raises:
-        InputError: It is damaged, unpacks to more than a quarter of the memory, or holds anything
-            but real numbers.
+        InputError: The file is damaged, unpacks to more than a quarter of the memory, or contains
+            anything but real numbers.
     """
-    found = {}
-    with storage_errors("read", path), open_regular(path) as file:
+    arrays = {}
+    with open_regular(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:
                 left = largest_size()
@@ -85,17 +95,17 @@ def read_npz(path: Path | str, names: Sequence[str] | None = None) -> dict[str, 
                                 "memory; got more."
                             )
                         with archive.open(entry) as member:
-                            found[name] = _member(path, name, member, entry.file_size)
+                            arrays[name] = _member(path, name, member, entry.file_size)
         except (InputError, OSError):
             raise
         except _DAMAGED:
             raise _damaged(path, "an archive that can't be read") from None
-    return found
+    return arrays
 
 
 def names_npz(path: Path | str) -> list[str]:
-    """The names of the arrays in an `.npz` archive."""
-    with storage_errors("read", path), open_regular(path) as file:
+    """Names of the arrays in an `.npz` archive."""
+    with open_regular(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:
                 return [name.removesuffix(".npy") for name in archive.namelist()]
@@ -105,8 +115,39 @@ def names_npz(path: Path | str) -> list[str]:
             raise _damaged(path, "an archive that can't be read") from None
 
 
+def read_arrays(
+    path: Path, is_valid: Callable[[dict[str, ndarray]], bool] = lambda _: True
+) -> dict[str, ndarray]:
+    """Read the arrays of numbers in an `.npz` file of a study's folder.
+
+    Args:
+        path: The file.
+        is_valid: Checks the arrays.
+
+    Raises:
+        StorageError: The file can't be read, or is not valid.
+    """
+    with open_for_reading(path) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                size = sum(entry.file_size for entry in archive.infolist())
+            if size <= LARGEST_STUDY_FILE:
+                file.seek(0)
+                with np.load(file, allow_pickle=False) as data:
+                    arrays = {name: data[name] for name in data.files}
+                if all(a.dtype.kind in "biuf" for a in arrays.values()) and is_valid(arrays):
+                    return arrays
+        except (*_DAMAGED, OSError) as error:
+            if isinstance(error, OSError) and error.errno:
+                raise  # the disk fails, not the file
+    raise StorageError(
+        f"Can't read {path}: it is damaged, or not a file of this study. Delete it; the run's "
+        "line in the journal is not affected."
+    )
+
+
 def native(array: ndarray, name: str) -> ndarray:
-    """`array` in a type that torch takes: this machine's byte order, no unsigned or long types."""
+    """Convert `array` to a dtype that torch supports, in native byte order."""
     _require_numbers(name, array.dtype)
     kind, size = array.dtype.kind, array.dtype.itemsize
     if kind == "b":
@@ -118,12 +159,12 @@ def native(array: ndarray, name: str) -> ndarray:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _member(path: Path | str, name: str, file: Any, size: int) -> ndarray:
+def _member(path: Path | str, name: str, file: IO[bytes], size: int) -> ndarray:
     shape, dtype = _header(file)
     _require_numbers(f"{name} of {path}", dtype)
     count = math.prod(shape)
     if count * dtype.itemsize > size:
-        raise _damaged(path, f"less data than the header of {name} names")
+        raise _damaged(path, f"less data than the header of {name} claims")
     file.seek(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -131,7 +172,7 @@ def _member(path: Path | str, name: str, file: Any, size: int) -> ndarray:
     return native(array, f"{name} of {path}")
 
 
-def _header(file: BufferedIOBase) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     if file.read(len(_MAGIC)) != _MAGIC:
         raise ValueError("no array")
     file.seek(0)
@@ -142,7 +183,7 @@ def _header(file: BufferedIOBase) -> tuple[tuple[int, ...], np.dtype[Any]]:
     }.get(version)
     if read is None:
         raise ValueError("unknown version")
-    with warnings.catch_warnings():  # headers of Python 2 are read all the same
+    with warnings.catch_warnings():  # numpy warns about headers written by Python 2
         warnings.simplefilter("ignore")
         shape, _, dtype = read(file)
     if any(length < 0 for length in shape):

@@ -1,4 +1,4 @@
-"""Tables in text: CSV and TSV files as columns of cells, each row with its line in the file."""
+"""Read CSV and TSV files as columns of cells; each row keeps its line number."""
 
 import csv
 import io
@@ -18,14 +18,14 @@ Cells = dict[str, Sequence[Any]]
 @final
 @dataclass(frozen=True)
 class Sheet:
-    """What a file or folder holds, before anything is made of it.
+    """The raw cells of a file or folder.
 
     Args:
         cells: Columns by name.
-        lines: The line of each row in its file.
-        source: What kind of file it was.
-        bad: Rows that can't be read, by their place, with the reason.
-        twice: Names that several columns have; the first of them is in `cells`.
+        lines: Line number of each row in its file.
+        source: Kind of file.
+        bad: Reasons why rows can't be read, by row index.
+        twice: Names that several columns share; `cells` has the first of them.
     """
 
     cells: Cells
@@ -35,19 +35,19 @@ class Sheet:
     twice: frozenset[str] = frozenset()
 
     def take(self, rows: Sequence[int]) -> "Sheet":
-        """Some of the rows."""
-        place = {row: i for i, row in enumerate(rows)}
+        """A sheet of the given rows."""
+        position = {row: i for i, row in enumerate(rows)}
         return Sheet(
             {name: [column[i] for i in rows] for name, column in self.cells.items()},
             [self.lines[i] for i in rows],
             self.source,
-            {place[row]: why for row, why in self.bad.items() if row in place},
+            {position[row]: why for row, why in self.bad.items() if row in position},
             self.twice,
         )
 
 
 def from_rows(rows: Iterable[dict[str, Any]], source: str) -> Sheet:
-    """A sheet of rows that have no lines; numbers from 1 stand for them."""
+    """A sheet of rows without line numbers; they are numbered from 1."""
     rows = list(rows)
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells: Cells = {name: [row.get(name) for row in rows] for name in names}
@@ -55,9 +55,9 @@ def from_rows(rows: Iterable[dict[str, Any]], source: str) -> Sheet:
 
 
 def read_csv(path: Path) -> Sheet:
-    """Columns of a CSV or TSV file; the first line shows the separator.
+    """Read a CSV or TSV file; the separator is detected from the first line.
 
-    A row with more cells than the header has names is a bad one: nobody knows which cell is which.
+    A row with more cells than the header is bad: its cells can't be assigned to columns.
     """
     text = table_text(path)
     separator, text, skipped = separator_of(text)
@@ -68,7 +68,7 @@ def read_csv(path: Path) -> Sheet:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
         names = [name.strip() for name in next(reader)]
         for row in reader:
-            if not row:  # a blank line is nothing; a line of separators is a bad row
+            if not row:  # blank lines are skipped; a line of separators is a bad row
                 continue
             if any(cell.strip() for cell in row[len(names) :]):
                 bad[len(rows)] = f"it has {len(row)} cells, the header {len(names)} names"
@@ -84,13 +84,18 @@ def read_csv(path: Path) -> Sheet:
     twice = frozenset(
         name
         for name, count in Counter(names).items()
-        if count > 1 and any(_column(rows, i) != cells[name] for i in _places(names, name))
+        if count > 1
+        and any(
+            [row[i] for row in rows] != cells[name]
+            for i, other in enumerate(names)
+            if other == name
+        )
     )
     return Sheet(cells, lines, "CSV", bad, twice)
 
 
 def table_text(path: Path | str) -> str:
-    """The text of a table."""
+    """The text of a table file."""
     data = read_bytes(path, MOST_TABLE)
     try:
         return data.decode("utf-8-sig")
@@ -99,21 +104,13 @@ def table_text(path: Path | str) -> str:
 
 
 def separator_of(text: str) -> tuple[str, str, int]:
-    """What parts the cells, the text from its header on, and the lines before that.
+    """The separator, the text from its header on, and the number of lines before the header.
 
-    Excel writes a first line `sep=;` where its separator is not the usual one.
+    Excel writes a first line `sep=;` if it uses an unusual separator.
     """
     head, _, rest = text.partition("\n")
-    told = re.fullmatch(r"sep=([\t;,|])\s*", head)
-    if told:
-        return told.group(1), rest, 1
+    declared = re.fullmatch(r"sep=([\t;,|])\s*", head)
+    if declared:
+        return declared.group(1), rest, 1
     unquoted = re.sub(r'"[^"]*"', "", head)
     return max("\t;,", key=unquoted.count), text, 0
-
-
-def _places(names: list[str], name: str) -> list[int]:
-    return [i for i, each in enumerate(names) if each == name]
-
-
-def _column(rows: list[list[str]], i: int) -> list[str]:
-    return [row[i] for row in rows]

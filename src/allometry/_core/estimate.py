@@ -1,4 +1,4 @@
-"""A value with its uncertainty: what every measure and every law returns."""
+"""A value with its uncertainty, as every measure and every law returns it."""
 
 import math
 from collections.abc import Callable
@@ -6,27 +6,27 @@ from dataclasses import dataclass
 from typing import Any, final
 
 Z95 = 1.959963984540054
-"""The 0.975 quantile of the standard normal law."""
+"""The 0.975 quantile of the standard normal distribution."""
 
 
 @final
 @dataclass(frozen=True)
 class Estimate:
-    """A number and how far it can be trusted.
+    """A number with a standard error or an interval.
 
     Give either a standard error `se` (the 95 % interval is then `value ± 1.96 se`) or the
-    interval `lo, hi` itself, which may be lopsided. `exact=True` marks a number without error,
-    such as an exhaustive count.
+    interval `lo, hi` itself, which may be asymmetric. `exact=True` marks a number without
+    statistical error, such as an exhaustive count.
 
     Args:
         value: The point estimate.
-        se: Standard error; `None` where only an interval is known.
+        se: Standard error; `None` if only an interval is known.
         lo: Lower end of the interval at `level`.
         hi: Upper end.
         level: Nominal coverage of `(lo, hi)`.
-        n: How many observations stand behind it.
-        exact: No statistical error at all.
-        method: How the uncertainty came about, in a few words.
+        n: Number of observations.
+        exact: Whether there is no statistical error.
+        method: Method of the uncertainty estimate.
 
     Example:
         >>> from allometry import Estimate
@@ -52,7 +52,7 @@ class Estimate:
         if self.exact and self.se is None:
             object.__setattr__(self, "se", 0.0)
         if self.se is not None and (self.lo is None or self.hi is None):
-            # Z95 is only right at 95 %: any other level must come with its own ends.
+            # Z95 is valid only at 95 %: any other level needs explicit ends.
             half = Z95 * self.se
             if self.lo is None:
                 object.__setattr__(self, "lo", self.value - half)
@@ -61,7 +61,7 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """`(lo, hi)`; infinite where nothing is known."""
+        """`(lo, hi)`; an unknown end is infinite."""
         return (
             -math.inf if self.lo is None else self.lo,
             math.inf if self.hi is None else self.hi,
@@ -73,13 +73,13 @@ class Estimate:
         return lo <= truth <= hi
 
     def through(self, f: Callable[[float], float], slope: float) -> "Estimate":
-        """The estimate of f(x) for a rising f.
+        """The estimate of f(x) for an increasing f.
 
-        The ends of the interval are carried through f, the standard error by its slope (the delta
-        method).
+        The ends of the interval are mapped by f; the standard error is scaled by the slope (the
+        delta method).
 
         Args:
-            f: Rising.
+            f: An increasing function.
             slope: Its derivative at the value.
         """
 
@@ -98,7 +98,7 @@ class Estimate:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """`{"value", "se", "lo", "hi"}` with `None` for what is unknown or infinite."""
+        """`{"value", "se", "lo", "hi"}` with `None` for unknown or infinite numbers."""
 
         def finite(x: float | None) -> float | None:
             return None if x is None or not math.isfinite(x) else float(x)
@@ -109,11 +109,11 @@ class Estimate:
         return float(self.value)
 
     def item(self) -> "Estimate":
-        """Itself, as numpy's scalars have it: one prediction reads like an array of one."""
+        """This estimate; the same call works for an array of one estimate."""
         return self
 
     def __format__(self, spec: str) -> str:
-        """With a number's format, the value alone: `f"{x:.3f}"`; without one, as `str`."""
+        """Format the value (`f"{x:.3f}"`); without a format, as `str`."""
         return format(self.value, spec) if spec else str(self)
 
     def __str__(self) -> str:
@@ -130,9 +130,9 @@ class Estimate:
 
 
 def proportion(hits: float, n: float, method: str = "Wilson") -> Estimate:
-    """A share with Wilson's 95 % interval, which keeps its coverage near 0 and 1.
+    """A proportion with Wilson's 95 % interval, which keeps its coverage near 0 and 1.
 
-    Counts need not be whole: rows that depend on one another count for fewer.
+    Counts need not be integers: dependent rows have a smaller effective number.
 
     References: `wilson1927`.
 

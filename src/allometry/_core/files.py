@@ -1,10 +1,10 @@
-"""Files that are either there whole or not there at all, and folders that may come from anyone.
+"""Atomic and durable file operations in study folders, whose content is not trusted.
 
-Everything that is read from or written to a study's folder goes through this module. Three rules
-hold there. What a file says is data: a name from it becomes part of a path only if it is a key
-(`is_key`). Nothing in a folder is followed out of it: symbolic links, pipes and devices are
-refused (`path_inside`, `open_for_reading`, `open_for_update`). What is acknowledged is on the disk: data first, then the
-name, then the folder that holds the name (`atomic_write`, `rename`).
+Everything that is read from or written to a study's folder goes through this module. It follows
+three rules. File content is data: a name from a file becomes part of a path only if it is a key
+(`is_key`). No path leaves the folder: symbolic links, pipes and devices are refused
+(`path_inside`, `open_for_reading`, `open_for_update`). A write that has returned is on the disk:
+first the data, then the name, then the folder that contains it (`atomic_write`, `rename`).
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from allometry._core.errors import InputError, StorageError
 _REASONS = {
     errno.ENOSPC: "the disk is full. Free some space and run the same command again",
     errno.EDQUOT: "your disk quota is used up. Free some space and run the same command again",
-    errno.EFBIG: "it would be larger than files may be here. Raise that limit (ulimit -f)",
+    errno.EFBIG: "it would exceed the file size limit. Raise the limit (ulimit -f)",
     errno.EIO: "the disk reports an error. Check it before you run the same command again",
     errno.EACCES: "permission denied. Choose a place you may write to",
     errno.EPERM: "permission denied. Choose a place you may write to",
@@ -43,19 +43,19 @@ _REASONS = {
 _DENIED = (errno.EACCES, errno.EPERM)
 
 LARGEST_JSON = 1 << 28
-"""Bytes of a JSON file that are read at most; a plan of a million runs takes a tenth of it."""
+"""Largest JSON file in bytes; the plan of a million runs takes a tenth of it."""
 
 _KEY = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _KEYS = re.compile(r"[0-9A-Za-z_-]{1,64}(?:\n[0-9A-Za-z_-]{1,64})*")
 
 
 def is_key(name: object) -> bool:
-    """Whether `name` may name a run: letters, digits, `_` and `-`, so no path and no pattern."""
+    """Whether `name` is a valid run key: only letters, digits, `_` and `-`, so never a path."""
     return isinstance(name, str) and _KEY.fullmatch(name) is not None
 
 
 def are_keys(names: Sequence[object]) -> bool:
-    """Whether all of them are keys; one look at a million of them."""
+    """Whether all names are keys; one regular expression match for all of them."""
     if set(map(type, names)) - {str}:
         return False
     text = "\n".join(cast("Sequence[str]", names))
@@ -64,7 +64,7 @@ def are_keys(names: Sequence[object]) -> bool:
 
 @contextmanager
 def storage_errors(doing: str, path: Path | str) -> Iterator[None]:
-    """Turn an `OSError` inside the block into a `StorageError` of one plain sentence."""
+    """Turn an `OSError` inside the block into a `StorageError` with a one-sentence message."""
     try:
         yield
     except StorageError:
@@ -77,7 +77,7 @@ def storage_errors(doing: str, path: Path | str) -> Iterator[None]:
 
 
 def retry_interrupted(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """What `call` gives, asked again for as long as a signal interrupts it (EINTR)."""
+    """Return `call(*arguments, **options)`; retry while a signal interrupts it (EINTR)."""
     while True:
         try:
             return call(*arguments, **options)
@@ -87,7 +87,7 @@ def retry_interrupted(call: Callable[..., Any], *arguments: Any, **options: Any)
 
 @final
 class _Direct(io.FileIO):
-    """A file whose every read and write is one call of `os`, asked again when interrupted."""
+    """A file whose reads and writes are single `os` calls, retried when interrupted."""
 
     def write(self, data: Any, /) -> int:
         return retry_interrupted(os.write, self.fileno(), data)
@@ -97,14 +97,14 @@ class _Direct(io.FileIO):
 
 
 def path_inside(folder: Path | str, *parts: str) -> Path:
-    """The path of something in a study's folder, known to lead nowhere else.
+    """Return the path `folder/parts...` after checking that it stays inside the study's folder.
 
     Args:
-        folder: The study's; how one gets there is the user's own affair.
+        folder: The study's folder; the path to it may contain links.
         *parts: Names below it, one for each level.
 
     Raises:
-        StorageError: One of them is a symbolic link.
+        StorageError: One of the parts is a symbolic link.
     """
     path = Path(folder)
     for part in parts:
@@ -114,25 +114,25 @@ def path_inside(folder: Path | str, *parts: str) -> Path:
         with storage_errors("read", path):
             if path.is_symlink():
                 raise StorageError(
-                    f"Can't use {path}: it is a symbolic link, and what belongs to a study must "
-                    "lie in its folder. Put what it points to in its place."
+                    f"Can't use {path}: it is a symbolic link, and all files of a study must be "
+                    "inside its folder. Replace the link by the file it points to."
                 )
     return path
 
 
 def path_exists(path: Path) -> bool:
-    """Whether there is anything at `path`, be it a link that leads nowhere."""
+    """Whether `path` exists; a broken symbolic link counts."""
     with storage_errors("read", path):
         return os.path.lexists(path)
 
 
 @contextmanager
 def open_for_reading(path: Path, *, link: bool = False) -> Iterator[BinaryIO]:
-    """The regular file at `path`, opened for reading; anything else is refused, never waited for.
+    """Open a regular file for reading; refuse anything else without blocking.
 
     Args:
         path: The file.
-        link: Whether it may be a symbolic link: of files that the user named, not of a study's.
+        link: Follow symbolic links. For files that the user names, not for files of a study.
     """
     with storage_errors("read", path):
         follow = 0 if link else os.O_NOFOLLOW
@@ -140,34 +140,34 @@ def open_for_reading(path: Path, *, link: bool = False) -> Iterator[BinaryIO]:
             os.open, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow
         )
         with io.BufferedReader(_Direct(descriptor, "rb"), 1 << 18) as file:
-            _regular(descriptor, path)
+            _require_regular(descriptor, path)
             yield file
 
 
-def _regular(descriptor: int, path: Path) -> os.stat_result:
-    about = os.fstat(descriptor)
-    if stat.S_ISDIR(about.st_mode):
+def _require_regular(descriptor: int, path: Path) -> os.stat_result:
+    status = os.fstat(descriptor)
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, "", str(path))
-    if not stat.S_ISREG(about.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise StorageError(f"Can't use {path}: it is a pipe or a device, not a file.")
-    return about
+    return status
 
 
 def check_regular(path: Path, *, link: bool = False) -> None:
-    """Refuse what `open_for_reading` refuses, for readers that open files themselves."""
+    """Raise as `open_for_reading` would; for libraries that open files themselves."""
     with open_for_reading(path, link=link):
         pass
 
 
 def read_json(path: Path, most: int = LARGEST_JSON) -> Any:
-    """What the JSON file at `path` says.
+    """Parse the JSON file at `path`.
 
     Args:
         path: A file of a study.
-        most: Bytes that it may have.
+        most: Largest allowed size in bytes.
 
     Raises:
-        StorageError: It can't be read, is longer, or is not JSON.
+        StorageError: The file can't be read, is too long, or is not JSON.
     """
     with open_for_reading(path) as file:
         data = file.read(most + 1)
@@ -176,29 +176,29 @@ def read_json(path: Path, most: int = LARGEST_JSON) -> Any:
     with contextlib.suppress(ValueError):
         return orjson.loads(data)
     try:
-        # What Python writes for numbers that are none is no JSON, and folders may have it.
+        # Python writes NaN and Infinity, which are not JSON; existing folders may contain them.
         return orjson.loads(orjson.dumps(json.loads(data, parse_constant=lambda _: None)))
     except (ValueError, TypeError, RecursionError):
         raise StorageError(f"Can't read {path}: it is not valid JSON.") from None
 
 
 def open_for_update(path: Path) -> int:
-    """A descriptor of the file at `path`, made where it is not there, for changing it in place.
+    """Open the file at `path` for changes in place, create it if needed; return a descriptor.
 
     Raises:
-        StorageError: It is no regular file, or has a second name by which it is someone else's.
+        StorageError: It is not a regular file, or it has another hard link.
     """
     with storage_errors("write", path):
-        fresh = not path_exists(path)
+        is_new = not path_exists(path)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = retry_interrupted(os.open, path, flags, 0o666)
         try:
-            if _regular(descriptor, path).st_nlink > 1:
+            if _require_regular(descriptor, path).st_nlink > 1:
                 raise StorageError(
-                    f"Can't write {path}: it is a hard link, and the file has another name "
-                    "elsewhere. Put a copy in its place."
+                    f"Can't write {path}: the file has another hard link elsewhere. Replace it by "
+                    "a copy."
                 )
-            if fresh:
+            if is_new:
                 sync_folder(path.parent)
         except BaseException:
             os.close(descriptor)
@@ -208,10 +208,10 @@ def open_for_update(path: Path) -> int:
 
 @contextmanager
 def atomic_write(path: Path | str, mode: str = "w") -> Iterator[IO[Any]]:
-    """A handle on a temporary neighbour of `path` that takes its place only when all went well.
+    """Write to a temporary file beside `path` that replaces it only if the block succeeds.
 
     The data reach the disk before the name does (fsync, then rename, then fsync of the folder), so
-    that a reader, a crash or a full disk never meets half a file.
+    a reader never sees a partial file, even after a crash or on a full disk.
     """
     path = Path(path)
     with storage_errors("write", path):
@@ -239,17 +239,17 @@ def _handle(descriptor: int, mode: str) -> io.IOBase:
 
 
 def sync(file: Any) -> None:
-    """Have what was written to `file` on the disk."""
+    """Flush `file` to the disk."""
     file.flush()
     retry_interrupted(os.fsync, file.fileno())
 
 
 def sync_folder(path: Path) -> None:
-    """Have the names in a folder on the disk, where its file system can promise that."""
+    """Flush the names in a folder to the disk, if its file system supports that."""
     try:
         descriptor = retry_interrupted(os.open, path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
-        return  # one may write in a folder without being allowed to list it
+        return  # a folder may be writable without being readable
     try:
         retry_interrupted(os.fsync, descriptor)
     except OSError as error:
@@ -260,37 +260,37 @@ def sync_folder(path: Path) -> None:
 
 
 def rename(old: Path, new: Path) -> None:
-    """Give a file another name, for good: when this returns, a crash does not undo it."""
+    """Rename a file durably: a crash after this returns does not undo it."""
     retry_interrupted(os.replace, old, new)
     sync_folder(new.parent)
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a link or a pipe, if it is there."""
+    """Delete a file, link or pipe if it exists."""
     with contextlib.suppress(FileNotFoundError):
         retry_interrupted(os.unlink, path)
 
 
 def remove_partial_files(folder: Path, *names: str) -> None:
-    """Delete what `atomic_write` and `make_folder` left in `folder` when their process was killed.
+    """Delete temporary files that `atomic_write` and `make_folder` left in a killed process.
 
     Args:
-        folder: Where nobody else writes at the moment.
-        *names: Only half files of these names, where others do write.
+        folder: A folder that no other process writes to at the moment.
+        *names: Delete only partial files of these names, if other processes do write there.
     """
     with storage_errors("write in the folder", folder):
         for path in folder.glob(".*"):
-            whose, _, rest = path.name[1:].rpartition(".part")[0].rpartition(".")
-            half = bool(rest) and path.name.endswith(".part") and (not names or whose in names)
-            if half or path.name.startswith(".probe."):
+            name, _, token = path.name[1:].rpartition(".part")[0].rpartition(".")
+            partial = bool(token) and path.name.endswith(".part") and (not names or name in names)
+            if partial or path.name.startswith(".probe."):
                 remove(path)
 
 
 def make_folder(path: Path | str) -> Path:
-    """The folder `path`, made if it was not there, and known to be writable."""
+    """Create the folder `path` if needed and check that it is writable."""
     path = Path(path)
     with storage_errors("make the folder", path):
-        _made(path)
+        _make_durable(path)
     with storage_errors("write in the folder", path):
         probe = path / f".probe.{secrets.token_hex(4)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -299,15 +299,15 @@ def make_folder(path: Path | str) -> Path:
     return path
 
 
-def _made(path: Path) -> None:
-    """Make a folder and those above it, each on the disk before what is in it."""
+def _make_durable(path: Path) -> None:
+    """Create a folder and its parents; each is on the disk before its content."""
     if path.is_dir():
         return
     if not os.path.lexists(path.parent):
-        _made(path.parent)
+        _make_durable(path.parent)
     try:
         retry_interrupted(os.mkdir, path)
     except FileExistsError:
-        if not path.is_dir():  # else another process was quicker
+        if not path.is_dir():  # otherwise another process created it first
             raise
     sync_folder(path.parent)

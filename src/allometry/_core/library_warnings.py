@@ -1,4 +1,4 @@
-"""What libraries say to their programmers, kept from the people who use this one."""
+"""Hide warnings that libraries address to programmers."""
 
 import contextlib
 import logging
@@ -12,9 +12,9 @@ from allometry._core.errors import AllometryWarning
 
 @contextlib.contextmanager
 def hide_library_warnings() -> Iterator[None]:
-    """Show this package's own warnings as one line each, and those of libraries not at all.
+    """Show this package's warnings as one line each and hide those of libraries.
 
-    `python -W` and `PYTHONWARNINGS` bring them all back.
+    `python -W` and `PYTHONWARNINGS` show all of them.
     """
     if sys.warnoptions:
         yield

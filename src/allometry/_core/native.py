@@ -1,7 +1,7 @@
-"""Functions written in C++, built once on the machine that runs them and kept in the cache.
+"""Compile C++ kernels once per machine and cache the libraries.
 
-Nothing depends on them: where there is no compiler, or `ALLOMETRY_NATIVE=0` is set, `load_library` is
-`None` and whoever asked does the same in torch.
+They are optional: without a compiler, or with `ALLOMETRY_NATIVE=0`, `load_library` returns `None`
+and the caller uses torch.
 """
 
 import ctypes
@@ -19,13 +19,19 @@ from allometry._core.errors import AllometryWarning
 from allometry._core.user_cache import private_folder
 
 FLAGS = (
-    *("-O3", "-march=native", "-std=c++17", "-fno-math-errno", "-fno-trapping-math"),
-    *("-shared", "-fPIC", "-pthread"),
+    "-O3",
+    "-march=native",
+    "-std=c++17",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-shared",
+    "-fPIC",
+    "-pthread",
 )
 
 
 def find_compiler() -> str | None:
-    """The C++ compiler of this machine, or the one that `CXX` names; `None` without one."""
+    """The C++ compiler of this machine, or the one in `CXX`; `None` if there is none."""
     names = [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "c++", "clang++"]
     return next((name for name in names if shutil.which(name)), None)
 
@@ -34,77 +40,78 @@ def find_compiler() -> str | None:
 def load_library(
     source: Path, flags: tuple[str, ...] = (), symbols: tuple[str, ...] = ()
 ) -> ctypes.CDLL | None:
-    """What `source` builds to, or `None` where it can't be built or loaded.
+    """Build and load `source`; `None` if it can't be built or loaded.
 
-    Built for the processor at hand, of which the file's name keeps a hash, so that machines of
-    several kinds may share a home. Only files in a folder that nobody else can write to are
-    loaded, and only after their checksum, which their name has as well, was verified: loading half
-    a file would end the process. A damaged file is built again, once, with a warning.
+    The library is built for this machine's processor. Its file name contains a hash of the
+    processor, so different machines may share a home folder. Only files in a private folder are
+    loaded, and only after the checksum in their name was verified: loading a partial file would
+    end the process. A damaged file is built again, once, with a warning.
 
     Args:
-        source: One file of C++ whose functions have C names; may include headers beside it.
-        flags: More for the compiler: headers and libraries that the file asks for.
+        source: A C++ file whose functions have C linkage; may include headers beside it.
+        flags: More compiler flags: headers and libraries that the file needs.
         symbols: Functions that the library must have.
     """
-    found = find_compiler()
-    if found is None or os.environ.get("ALLOMETRY_NATIVE") == "0":
+    compiler = find_compiler()
+    if compiler is None or os.environ.get("ALLOMETRY_NATIVE") == "0":
         return None
     try:
         headers = sorted(source.parent.glob("*.h"))
         text = b"".join(path.read_bytes() for path in (source, *headers))
-        name = hashlib.sha256(repr((text, found, FLAGS, flags, _processor())).encode()).hexdigest()
+        build = repr((text, compiler, FLAGS, flags, _processor()))
+        name = hashlib.sha256(build.encode()).hexdigest()
         folder, stem = private_folder(), f"{source.stem}-{name[:20]}"
-        kept = sorted(folder.glob(f"{stem}-*.so"))
-        for built in kept:
-            if (made := _loaded(built, symbols)) is not None:
-                return made
-            built.unlink(missing_ok=True)
-        if kept:
+        cached = sorted(folder.glob(f"{stem}-*.so"))
+        for path in cached:
+            if (library := _load(path, symbols)) is not None:
+                return library
+            path.unlink(missing_ok=True)
+        if cached:
             warnings.warn(
-                f"The kernels in {kept[0]} were damaged; they are built again.",
+                f"The kernels in {cached[0]} were damaged; they are built again.",
                 AllometryWarning,
                 stacklevel=2,
             )
-        return _loaded(_build(found, source, folder, stem, flags), symbols)
+        return _load(_build(compiler, source, folder, stem, flags), symbols)
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def _loaded(built: Path, symbols: tuple[str, ...]) -> ctypes.CDLL | None:
-    """The library in a file, or `None` if it is not what was built or lacks a symbol."""
-    if not built.stem.endswith(f"-{_checksum(built.read_bytes())}"):
+def _load(path: Path, symbols: tuple[str, ...]) -> ctypes.CDLL | None:
+    """Load a library; `None` if its checksum is wrong or a symbol is missing."""
+    if not path.stem.endswith(f"-{_checksum(path.read_bytes())}"):
         return None
     try:
-        made = ctypes.CDLL(str(built))
+        library = ctypes.CDLL(str(path))
     except OSError:
         return None
-    return made if all(hasattr(made, name) for name in symbols) else None
+    return library if all(hasattr(library, name) for name in symbols) else None
 
 
 def _checksum(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def _build(found: str, source: Path, folder: Path, stem: str, flags: tuple[str, ...]) -> Path:
-    """Compile, see it on the disk and move it to its place, so that nobody loads half a file."""
-    with tempfile.TemporaryDirectory(dir=folder) as room:
-        made = Path(room) / f"{stem}.so"
+def _build(compiler: str, source: Path, folder: Path, stem: str, flags: tuple[str, ...]) -> Path:
+    """Compile to a temporary file, flush it and rename it: no process loads a partial file."""
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        library = Path(temporary) / f"{stem}.so"
         subprocess.run(
-            [found, *FLAGS, str(source), *flags, "-o", str(made)],
+            [compiler, *FLAGS, str(source), *flags, "-o", str(library)],
             check=True,
             timeout=120,
             stdin=subprocess.DEVNULL,
             capture_output=True,
         )
-        built = folder / f"{stem}-{_checksum(made.read_bytes())}.so"
-        _sync(made)
-        made.replace(built)
+        path = folder / f"{stem}-{_checksum(library.read_bytes())}.so"
+        _sync(library)
+        library.replace(path)
         _sync(folder)
-    return built
+    return path
 
 
 def _sync(path: Path) -> None:
-    """Return when a file's data, or a folder's names, are on the disk."""
+    """Flush a file's data, or a folder's names, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -113,8 +120,8 @@ def _sync(path: Path) -> None:
 
 
 def _processor() -> str:
-    """What tells this kind of processor from others."""
-    about = Path("/proc/cpuinfo")
-    lines = about.read_text().splitlines() if about.exists() else []
+    """A description of this machine's processor."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
     kind = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
     return repr((platform.machine(), platform.processor(), kind))

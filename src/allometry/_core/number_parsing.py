@@ -1,7 +1,7 @@
-"""Numbers in cells of text: suffixes, thousands separators, and commas that are decimal points.
+"""Parse numbers in text cells: suffixes, thousands separators and decimal commas.
 
-What a comma means is decided by the evidence of a whole file, and refused where there is none:
-`3,142` alone may be 3142 or 3.142.
+The meaning of a comma is inferred from the whole file. Ambiguous files are refused: `3,142` alone
+may be 3142 or 3.142.
 """
 
 import math
@@ -16,7 +16,7 @@ from allometry._core.errors import InputError
 from allometry._core.user_files import shorten
 
 LONGEST = 400
-"""Characters of the longest number."""
+"""Largest length of a number in characters."""
 
 _SUFFIX = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "%": 0.01}
 _NUMBER = re.compile(r"^([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([kKmMbBgGtT%]?)$")
@@ -28,11 +28,11 @@ _DOTTED = re.compile(r"^[-+]?[1-9]\d{0,2}(?:\.\d{3})+" + _END)
 
 
 def number(text: Any, decimal: str = ".") -> float:
-    """The number in a cell, with K, M, B, T suffixes and thousands separators; NaN if none.
+    """Parse a cell with K, M, B, T suffixes and thousands separators; NaN if it is not a number.
 
     Args:
         text: The cell.
-        decimal: What parts the fraction off: `"."`, or `","` with points between thousands.
+        decimal: The decimal mark: `"."`, or `","` with points as thousands separators.
 
     Example:
         >>> number("1.3B"), number("2,048"), number("70 m"), number("3,14")
@@ -64,69 +64,71 @@ def number(text: Any, decimal: str = ".") -> float:
 
 
 def numbers(values: Sequence[Any], decimal: str = ".") -> ndarray:
-    """The numbers of a column; NaN for a cell without one."""
-    if decimal == "." and not any(map(_special, values)):
+    """Parse a column; NaN for a cell that is not a number."""
+    if decimal == "." and not any(map(_is_special, values)):
         try:
-            made = np.array(values, dtype=float)
+            column = np.array(values, dtype=float)
         except (TypeError, ValueError, OverflowError):
             pass
         else:
-            if made.ndim == 1:  # lists in cells would make it a matrix
-                return made
+            if column.ndim == 1:  # cells that are lists would give a matrix
+                return column
     return np.array([number(value, decimal) for value in values], dtype=float)
 
 
 def decimal_mark(
     columns: Mapping[str, Sequence[Any]], small: Collection[str] = ()
 ) -> tuple[str, list[str]]:
-    """What parts the fraction off in these columns, and a sentence where commas were read.
+    """The decimal mark of these columns, and a note if commas were interpreted.
 
-    Evidence for a decimal comma: `3,14`, `0,142`, `1.234,5`, or points between all thousands
+    Evidence for a decimal comma: `3,14`, `0,142`, `1.234,5`, or points as thousands separators
     (`1.300.000`). For a decimal point: `1,300,000`, `1,234.5`, or points in other columns.
 
     Args:
         columns: Cells of the numeric columns, by name.
-        small: Columns of numbers that no thousands are to be expected in (losses).
+        small: Columns of small numbers, which have no thousands separators (losses).
 
     Raises:
         InputError: There is evidence for both, or for neither.
     """
-    found = {name: _evidence(values) for name, values in columns.items()}
-    comma = _first(found, "comma") or _first(found, "dots")
-    point = _first(found, "point")
+    evidence = {name: _evidence(values) for name, values in columns.items()}
+    comma = _first(evidence, "comma") or _first(evidence, "dots")
+    point = _first(evidence, "point")
     if comma and point:
         raise InputError(
             f"The columns must use either decimal commas or decimal points; got {comma[1]!r} in "
             f"{comma[0]!r} and {point[1]!r} in {point[0]!r}. Write all numbers the same way."
         )
     if comma:
-        for name, kinds in found.items():
+        for name, kinds in evidence.items():
             if "dotted" in kinds and "dots" not in kinds:
                 raise _ambiguous(name, kinds["dotted"], ".")
         return ",", [f"Commas are read as decimal points: {comma[0]!r} has {comma[1]!r}."]
-    points = {name for name, kinds in found.items() if {"point", "plain", "dotted"} & set(kinds)}
-    for name, kinds in found.items():
-        # Points elsewhere tell what commas are; points among them make either possible.
-        told = "point" in kinds or (points and name not in points and name not in small)
-        if "either" in kinds and not told:
+    points = {n for n, kinds in evidence.items() if {"point", "plain", "dotted"} & set(kinds)}
+    for name, kinds in evidence.items():
+        # Decimal points in other columns settle the commas of this one; points in this column
+        # leave both readings possible.
+        settled = "point" in kinds or (points and name not in points and name not in small)
+        if "either" in kinds and not settled:
             raise _ambiguous(name, kinds["either"], ",")
-    read = point or _first(found, "either")
-    said = "" if read is None else f"{read[0]!r} has {read[1]!r}"
-    return ".", [f"Commas are read as thousands separators: {said}."] if said else []
+    example = point or _first(evidence, "either")
+    if example is None:
+        return ".", []
+    return ".", [f"Commas are read as thousands separators: {example[0]!r} has {example[1]!r}."]
 
 
 def _evidence(values: Sequence[Any]) -> dict[str, str]:
-    """For each kind of evidence the first cell that shows it."""
-    found: dict[str, str] = {}
+    """The first cell of each kind of evidence."""
+    first: dict[str, str] = {}
     for value in values:
         if isinstance(value, str) and ("," in value or "." in value):
-            found.setdefault(_kind(value.strip()), shorten(value, 30))
-    found.pop("", None)
-    return found
+            first.setdefault(_kind(value.strip()), shorten(value, 30))
+    first.pop("", None)
+    return first
 
 
-def _first(found: Mapping[str, Mapping[str, str]], kind: str) -> tuple[str, str] | None:
-    return next(((name, kinds[kind]) for name, kinds in found.items() if kind in kinds), None)
+def _first(evidence: Mapping[str, Mapping[str, str]], kind: str) -> tuple[str, str] | None:
+    return next(((name, kinds[kind]) for name, kinds in evidence.items() if kind in kinds), None)
 
 
 def _kind(cell: str) -> str:
@@ -146,14 +148,14 @@ def _kind(cell: str) -> str:
 def _ambiguous(name: str, cell: str, mark: str) -> InputError:
     one, other = cell.replace(mark, ""), cell.replace(mark, ".")
     return InputError(
-        f"The column {name!r} must say what its {'commas' if mark == ',' else 'points'} mean; got "
-        f"{cell!r}, which may be {one} or {other}. Write decimal points and no thousands "
+        f"The column {name!r} must say what its {'commas' if mark == ',' else 'points'} mean; "
+        f"got {cell!r}, which may be {one} or {other}. Write decimal points and no thousands "
         "separators."
     )
 
 
-def _special(value: Any) -> bool:
-    """What numpy would take for another number, or for one that it is not."""
+def _is_special(value: Any) -> bool:
+    """Whether numpy would convert the value differently than `number`."""
     return isinstance(value, bool) or (isinstance(value, str) and "," in value)
 
 

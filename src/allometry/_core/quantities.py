@@ -1,4 +1,4 @@
-"""Amounts as people write them and as this package prints them: 7B, 300B tokens, 1 ZFLOP."""
+"""Parse quantities such as 7B, 300B tokens or 1 ZFLOP."""
 
 import math
 import re
@@ -7,11 +7,11 @@ from allometry._core.errors import InputError
 
 _COUNTS = {"K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _COUNTS |= {letter.lower(): scale for letter, scale in _COUNTS.items()}
-"""Parameters and data: the short scale, as in 7B or 7b, and SI's G."""
+"""Prefixes of parameters and data: the short scale, as in 7B or 7b, and the SI prefix G."""
 
 _PREFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21}
 _PREFIXES |= {"Y": 1e24, "R": 1e27, "Q": 1e30}
-"""Compute: SI."""
+"""Prefixes of compute: SI."""
 
 _RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 _NUMBER = re.compile(
@@ -27,15 +27,15 @@ _EXAMPLES = {"size": "1e9, 7B or 350M", "data": "1e9, 300B or 12.5M", "compute":
 
 
 def quantity(text: str, kind: str, name: str = "it") -> float:
-    """The number that `text` says.
+    """Parse a quantity.
 
     Args:
-        text: As `"7e9"`, `"7B"`, `"1 ZFLOP"`, `"3.4×10²⁵ FLOP"`.
+        text: For example `"7e9"`, `"7B"`, `"1 ZFLOP"` or `"3.4×10²⁵ FLOP"`.
         kind: `"size"` (parameters), `"data"` (tokens) or `"compute"` (FLOPs).
-        name: What it is given for, as the asker wrote it.
+        name: Name of the argument, for the error message.
 
     Raises:
-        InputError: It says no number, or not a positive finite one.
+        InputError: It is not a positive finite number.
 
     Example:
         >>> quantity("7B", "size"), quantity("1 ZFLOP", "compute")
@@ -46,7 +46,7 @@ def quantity(text: str, kind: str, name: str = "it") -> float:
         shown = text if len(text) <= 40 else text[:37] + "..."
         unit = {"size": "of parameters", "data": "of tokens", "compute": "of FLOPs"}[kind]
         raise InputError(
-            f"{name} must be a positive number {unit}, as {_EXAMPLES[kind]}; got {shown!r}."
+            f"{name} must be a positive number {unit}, such as {_EXAMPLES[kind]}; got {shown!r}."
         )
     return value
 
@@ -62,10 +62,10 @@ def _value(text: str, kind: str) -> float | None:
             return None
         scales = {}
     else:
-        found = _NUMBER.fullmatch(text)
-        if found is None:
+        match = _NUMBER.fullmatch(text)
+        if match is None:
             return None
-        value, rest = float(found["number"].replace("_", "")), found["rest"]
+        value, rest = float(match["number"].replace("_", "")), match["rest"]
     unit = re.fullmatch(rf"\s*([{''.join(scales)}]?)\s*{_WORDS[kind]}", rest) if scales else None
     if scales:
         return None if unit is None else value * scales.get(unit[1], 1.0)

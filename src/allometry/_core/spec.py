@@ -1,4 +1,4 @@
-"""What was asked for, written down so that it can be hashed, compared and done again."""
+"""`Spec`: a callable with its arguments, which can be hashed, compared, saved and called."""
 
 import copy
 import functools
@@ -15,24 +15,24 @@ from allometry._core.errors import InputError
 from allometry._core.registry import lookup, name_of, resolve
 
 LARGEST = {"density": 4096}
-"""Largest whole number that a file may pass to what it names, by kind: a file of a few bytes must
-not ask for more memory than there is. Models are bounded by the tensors beside them instead."""
+"""Largest integer argument in a file, by kind: a small file must not request all memory. Models
+are bounded by the tensors in their file instead."""
 
 DEEPEST = 16
-"""Levels of lists, mappings and inner specs in what a file asks for."""
+"""Largest nesting depth of lists, mappings and inner specs in a file."""
 
-Made = TypeVar("Made", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @final
 class Spec:
     """A callable and the arguments it will be called with.
 
-    Arguments are bound to the signature at once, so a typo fails where it is written, and the
-    defaults are filled in, so that a call that spells a default out is the same call. `key` is a
-    hash of the function's registered name (`module:qualname` where it has none) and the sorted
-    arguments: the resume key, the cache key, the row id. Where a file lies is no part of it if its
-    content is (see `identified_by_content`).
+    Arguments are bound to the signature at once, so a typo fails where it is written. Defaults are
+    filled in, so an explicit default gives the same spec. `key` is a hash of the function's
+    registered name (`module:qualname` if it has none) and the sorted arguments: the resume key,
+    the cache key, the row id. The path of a file is not part of the key if its content is (see
+    `identified_by_content`).
 
     Args:
         function: A class or function that can be imported by name.
@@ -64,54 +64,54 @@ class Spec:
         bound.apply_defaults()
         self.name = name_of(function)
         self.arguments: dict[str, Any] = dict(bound.arguments)
-        self._located: tuple[tuple[str, ...], tuple[str, ...]]
-        self._located = getattr(function, "_located", ((), ()))
+        self._file_arguments: tuple[tuple[str, ...], tuple[str, ...]]
+        self._file_arguments = getattr(function, "_file_arguments", ((), ()))
         self._canonical = _canonical(self.name, _plain(self.arguments, self.name))
         self._key: str | None = None
         self._identity: str | None = None
 
     @property
     def key(self) -> str:
-        """Sixteen hexadecimal digits that name this request."""
+        """Sixteen hexadecimal digits that identify this request."""
         return self.identity if self._key is None else self._key
 
     @property
     def identity(self) -> str:
-        """The key by content, whatever name a folder knows this request by."""
+        """The key by content, even if the study folder knows this request by another key."""
         if self._identity is None:
             self._identity = _hashed(_canonical(self.name, self._by_content()["arguments"]))
         return self._identity
 
     def _by_content(self) -> dict[str, Any]:
         """As `to_dict`, without the paths of files that are identified by content."""
-        places, _ = self._located
-        gone = places if self.arguments.get("fingerprint") is not None else ()
-        kept = {k: v for k, v in self.arguments.items() if k not in gone}
+        paths, _ = self._file_arguments
+        dropped = paths if self.arguments.get("fingerprint") is not None else ()
+        kept = {k: v for k, v in self.arguments.items() if k not in dropped}
         return {"spec": self.name, "arguments": _plain(kept, self.name, Spec._by_content)}
 
-    def former(self, places: Mapping[str, Any] | None = None) -> str:
-        """The key that earlier versions had for this request, with the places of files in it.
+    def legacy_key(self, paths: Mapping[str, Any] | None = None) -> str:
+        """The key that earlier versions gave this request; it includes the paths of files.
 
         Args:
-            places: Where the files lay then, by argument; where they lie now if not given.
+            paths: The paths at that time, by argument. Default: the current paths.
         """
 
-        def then(spec: "Spec") -> dict[str, Any]:
-            names, since = spec._located
-            moved = {k: v for k, v in (places or {}).items() if k in names}
-            kept = {k: v for k, v in (spec.arguments | moved).items() if k not in since}
-            return {"spec": spec.name, "arguments": _plain(kept, spec.name, then)}
+        def legacy_dict(spec: "Spec") -> dict[str, Any]:
+            names, newer = spec._file_arguments
+            moved = {k: v for k, v in (paths or {}).items() if k in names}
+            kept = {k: v for k, v in (spec.arguments | moved).items() if k not in newer}
+            return {"spec": spec.name, "arguments": _plain(kept, spec.name, legacy_dict)}
 
-        return _hashed(_canonical(self.name, then(self)["arguments"]))
+        return _hashed(_canonical(self.name, legacy_dict(self)["arguments"]))
 
-    def under(self, key: str) -> "Spec":
-        """The same request, known by another key."""
-        made = copy.copy(self)
-        made._key = key
-        return made
+    def with_key(self, key: str) -> "Spec":
+        """The same request with another key."""
+        renamed = copy.copy(self)
+        renamed._key = key
+        return renamed
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready picture of the request; `Spec.from_dict` reads it back."""
+        """The request as JSON values; `Spec.from_dict` reads it back."""
         name, arguments = json.loads(self._canonical)
         return {"spec": name, "arguments": arguments}
 
@@ -121,35 +121,35 @@ class Spec:
     ) -> "Spec":
         """The spec that `to_dict` wrote.
 
-        Only registered names are looked up, and arguments are checked against the signature, so
-        that a file can ask for nothing but what it should hold.
+        Only registered names are looked up, and arguments are checked against the signature, so a
+        file can't call anything else.
 
         Args:
-            data: As `to_dict` gives it.
+            data: The value of `to_dict`.
             kind: What the file should name; see `allometry.register`. Inner specs must be of the
                 same kind.
-            trusted: Import any name. Only for what this program itself wrote in this session (the
-                orders that a driver sends to its workers), never for what a file says.
+            trusted: Import any name. Only for messages of this program in this session (from a
+                driver to its workers), never for the content of a file.
         """
         if trusted:
             arguments = {k: _revive(v) for k, v in data["arguments"].items()}
             return Spec(resolve(str(data["spec"])), **arguments)
         return _from_file(data, kind, 0)
 
-    def __call__(self, lent: Mapping["Spec", Any] | None = None) -> Any:
-        """Do what was asked. Inner specs (a run's target) are made once and shared.
+    def __call__(self, prebuilt: Mapping["Spec", Any] | None = None) -> Any:
+        """Call the function. Inner specs (a run's target) are built once and shared.
 
         Args:
-            lent: What some inner specs would make, where somebody has made it already.
+            prebuilt: Objects that exist already, by their specs.
         """
 
-        def make(inner: "Spec") -> Any:
-            if not lent:
+        def build(inner: "Spec") -> Any:
+            if not prebuilt:
                 return _shared(inner)
-            return lent[inner] if inner in lent else inner(lent)
+            return prebuilt[inner] if inner in prebuilt else inner(prebuilt)
 
-        made = {k: make(v) if isinstance(v, Spec) else v for k, v in self.arguments.items()}
-        return resolve(self.name)(**made)
+        values = {k: build(v) if isinstance(v, Spec) else v for k, v in self.arguments.items()}
+        return resolve(self.name)(**values)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Spec) and self._canonical == other._canonical
@@ -164,22 +164,25 @@ class Spec:
 
 @functools.lru_cache(maxsize=4)
 def _shared(spec: Spec) -> Any:
-    """What an inner spec makes: a text is read once, not for every run on it."""
+    """The object of an inner spec: a text is read once, not for every run on it."""
     return spec()
 
 
-def identified_by_content(*places: str, since: tuple[str, ...] = ()) -> Callable[[Made], Made]:
-    """Say that arguments tell where files lie: they are no part of a spec's key.
+def identified_by_content(
+    *paths: str, since: tuple[str, ...] = ()
+) -> Callable[[Function], Function]:
+    """Exclude arguments that are file paths from a spec's key.
 
-    The argument `fingerprint` tells their content in their place; without it they stay in the key.
+    The argument `fingerprint` identifies the content instead; without it the paths stay in the
+    key.
 
     Args:
-        *places: The arguments.
-        since: Arguments that keys did not have while places were part of them.
+        *paths: Names of the path arguments.
+        since: Arguments that were not part of keys while the paths were.
     """
 
-    def mark(function: Made) -> Made:
-        setattr(function, "_located", (places, since))  # noqa: B010 - of any callable
+    def mark(function: Function) -> Function:
+        setattr(function, "_file_arguments", (paths, since))  # noqa: B010 - any callable
         return function
 
     return mark
@@ -189,17 +192,17 @@ def _canonical(name: str, arguments: Any) -> str:
     return json.dumps([name, arguments], sort_keys=True, ensure_ascii=True)
 
 
-def _hashed(words: str) -> str:
-    return hashlib.sha256(words.encode()).hexdigest()[:16]
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _plain(value: Any, where: str, inner: "Callable[[Spec], Any] | None" = None) -> Any:
-    """`value` as JSON with one spelling for each meaning (1 and 1.0 are one number).
+    """Convert `value` to canonical JSON values: 1 and 1.0 are the same number.
 
     Args:
-        value: To be written.
-        where: Its name, for the error.
-        inner: What is written of a spec inside; `to_dict` if not given.
+        value: The value.
+        where: Its name, for the error message.
+        inner: Converts inner specs. Default: `to_dict`.
     """
     if isinstance(value, Spec):
         return value.to_dict() if inner is None else inner(value)
@@ -232,7 +235,7 @@ def _revive(value: Any) -> Any:
 
 
 def _from_file(data: Any, kind: str, depth: int) -> Spec:
-    """A spec that a file asks for, refused unless it is a registered `kind` called properly."""
+    """The spec in a file; refused unless it is a registered `kind` with valid arguments."""
     if not isinstance(data, dict) or set(data) != {"spec", "arguments"}:
         raise InputError(
             f"A {kind} in a file must have the keys spec and arguments; got {_short(data)}."
@@ -247,8 +250,8 @@ def _from_file(data: Any, kind: str, depth: int) -> Spec:
         where = f"{function.__qualname__}.{name}"
         checked[name] = _plain_from_file(value, kind, where, depth + 1)
         if name in parameters and not _fits(checked[name], parameters[name].annotation):
-            wanted = inspect.formatannotation(parameters[name].annotation)
-            raise InputError(f"{where} must be of type {wanted}; got {_short(value)}.")
+            expected = inspect.formatannotation(parameters[name].annotation)
+            raise InputError(f"{where} must be of type {expected}; got {_short(value)}.")
     return Spec(function, **checked)
 
 
@@ -268,7 +271,7 @@ def _plain_from_file(value: Any, kind: str, where: str, depth: int) -> Any:
 
 
 def _fits(value: Any, annotation: Any) -> bool:
-    """Whether a plain value may be passed where `annotation` stands; any spec may."""
+    """Whether a plain value matches `annotation`; a spec matches any."""
     origin = typing.get_origin(annotation)
     inside = typing.get_args(annotation)
     if annotation in (Any, inspect.Parameter.empty) or isinstance(value, Spec):
@@ -288,7 +291,7 @@ def _fits(value: Any, annotation: Any) -> bool:
         return isinstance(value, annotation)
     kind = origin if isinstance(origin, type) else annotation
     if not isinstance(kind, type):
-        return True  # a type variable or an alias that says nothing about plain values
+        return True  # a type variable or an alias that does not restrict plain values
     if issubclass(kind, Mapping):
         return isinstance(value, Mapping)
     if issubclass(kind, tuple | Sequence) or kind is Iterable:

@@ -1,4 +1,4 @@
-"""Folders of the user's own, for what is built on this machine and loaded again as code."""
+"""Private cache folders for compiled code."""
 
 import atexit
 import os
@@ -8,29 +8,30 @@ from pathlib import Path
 
 
 def private_folder(name: str = "") -> Path:
-    """The folder `name` of this package's cache, which nobody else can write to.
+    """The folder `name` in this package's cache, writable only by this user.
 
     Raises:
-        OSError: There is no home, no folder can be made in it, or others can write to it.
+        OSError: There is no home folder, it is not writable, or others can write to the cache.
     """
     folder = _cache() / "allometry"
-    for place in (folder, folder / name) if name else (folder,):
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        about = place.stat()
-        if about.st_uid != os.getuid() or about.st_mode & 0o022:
-            raise PermissionError(f"{place} can be written to by others")
+    for path in (folder, folder / name) if name else (folder,):
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        status = path.stat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            raise PermissionError(f"{path} can be written to by others")
     return folder / name
 
 
 def compiler_cache() -> Path:
-    """Where torch's compiler keeps its files from now on: where nobody else can plant any.
+    """Set torch's compiler cache to a private folder and return it.
 
-    Its default is a folder of a known name in the temporary folder of all users, and it loads what
-    lies there. A folder that the user has chosen (`TORCHINDUCTOR_CACHE_DIR`) is left alone. Where
-    there is no home, the folder is temporary and lasts as long as this process.
+    Torch's default is a folder of a predictable name in the shared temporary folder, and torch
+    loads code from it: another user could plant files there. A folder that the user has chosen
+    (`TORCHINDUCTOR_CACHE_DIR`) is kept. Without a home folder, the cache is temporary and is
+    deleted when this process ends.
     """
     chosen = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or tempfile.gettempdir())
-    default = chosen.parent / chosen.name.partition("_")[0]  # which torch writes there itself
+    default = chosen.parent / chosen.name.partition("_")[0]  # torch itself sets the variable so
     shared = Path(tempfile.gettempdir())
     if chosen != shared and default != shared / "torchinductor":
         return chosen
@@ -45,7 +46,7 @@ def compiler_cache() -> Path:
 
 
 def _cache() -> Path:
-    """The user's cache; a relative `XDG_CACHE_HOME` is to be ignored, says its specification."""
+    """The user's cache folder; a relative `XDG_CACHE_HOME` is ignored, as XDG specifies."""
     chosen = Path(os.environ.get("XDG_CACHE_HOME") or "")
     if chosen.is_absolute():
         return chosen

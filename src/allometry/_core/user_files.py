@@ -1,34 +1,33 @@
-"""Reading what a user hands in: regular files of bounded size, text in UTF-8, JSON not too deep.
+"""Read files that the user names: regular files of bounded size, UTF-8 text, bounded JSON.
 
-Every reader of the package opens files through these functions, so that a pipe, a device, a file
-larger than memory, bytes of another encoding or a folder without end is one sentence everywhere.
+Every reader of the package opens files through these functions. A pipe, a device, a file larger
+than memory, another encoding or an endless folder gives the same one-sentence error everywhere.
 """
 
-import errno
 import json
 import os
 import re
 import stat
 import unicodedata
 from collections.abc import Callable, Iterator
-from io import BufferedReader
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from allometry._core.errors import InputError
-from allometry._core.files import storage_errors
+from allometry._core.files import open_for_reading, storage_errors
 
 MOST_TABLE = 1 << 30
-"""Bytes of the largest table or log that is read whole."""
+"""Largest table or log in bytes."""
 
 MOST_SMALL = 1 << 24
-"""Bytes of the largest file that a person writes: a grammar, a schema, a machine."""
+"""Largest hand-written file in bytes: a grammar, a schema, a machine."""
 
 MOST_ENTRIES = 200_000
-"""Files and folders looked at below a folder before the search is given up."""
+"""Largest number of files and folders that a search below a folder visits."""
 
 DEEPEST = 12
-"""Levels of folders that are searched."""
+"""Largest depth of a folder search."""
 
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISFIFO, "a named pipe"),
@@ -40,16 +39,16 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 
 
 def largest_size() -> int:
-    """A quarter of this machine's memory in bytes: the most that one file is allowed to take."""
+    """Largest allowed size of one file in bytes: a quarter of this machine's memory."""
     try:
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
-        whole = 8 << 30
-    return max(whole // 4, 1 << 28)
+        memory = 8 << 30
+    return max(memory // 4, 1 << 28)
 
 
 def exists(path: Path | str) -> bool:
-    """Whether there is such a path; also for names that no path can have."""
+    """Whether `path` exists; `False` for names that no path can have."""
     try:
         return Path(path).exists()
     except (ValueError, OSError):
@@ -59,7 +58,7 @@ def exists(path: Path | str) -> bool:
 def require_regular(path: Path | str) -> None:
     """Refuse pipes, sockets and devices, which would block or never end.
 
-    A path that is not there, or is a folder, is left to whoever opens it.
+    Missing paths and folders pass: opening them gives the error.
     """
     with storage_errors("read", path):
         try:
@@ -67,9 +66,7 @@ def require_regular(path: Path | str) -> None:
         except (FileNotFoundError, NotADirectoryError):
             return
         except ValueError:  # a NUL in the name
-            raise InputError(
-                f"{shorten(path)} must be the name of a file; it can't be one."
-            ) from None
+            raise InputError(f"{shorten(path)} must be a valid file name.") from None
     for is_kind, name in _KINDS:
         if is_kind(mode):
             raise InputError(
@@ -77,35 +74,25 @@ def require_regular(path: Path | str) -> None:
             )
 
 
-def open_regular(path: Path | str, most: int | None = None) -> BufferedReader:
-    """A regular file opened for reading, of `most` bytes at most (a quarter of the memory).
-
-    Call it within `storage_errors("read", path)`.
-    """
+@contextmanager
+def open_regular(path: Path | str, most: int | None = None) -> Iterator[BinaryIO]:
+    """Open a regular file of at most `most` bytes (default: `largest_size`) for reading."""
+    most = largest_size() if most is None else most
     require_regular(path)
-    # Not to wait for a writer, should a pipe have taken the file's place since.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-    about = os.fstat(descriptor)
-    if not stat.S_ISREG(about.st_mode):
-        os.close(descriptor)
-        if stat.S_ISDIR(about.st_mode):
-            raise IsADirectoryError(errno.EISDIR, "a folder")
-        raise InputError(f"{path} must be a regular file; got another kind.")
-    file = os.fdopen(descriptor, "rb")
-    size, most = about.st_size, largest_size() if most is None else most
-    if size > most:
-        file.close()
-        raise InputError(
-            f"{path} must have at most {_bytes(most)}; got {_bytes(size)}. Give a part of it."
-        )
-    return file
+    with open_for_reading(Path(path), link=True) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise InputError(
+                f"{path} must have at most {_bytes(most)}; got {_bytes(size)}. Give a part of it."
+            )
+        yield file
 
 
 def read_bytes(path: Path | str, most: int | None = None) -> bytes:
-    """The bytes of a regular file; see `open_regular`."""
+    """The content of a regular file; see `open_regular`."""
     limit = largest_size() if most is None else most
-    with storage_errors("read", path), open_regular(path, limit) as file:
-        # Files of /proc have no size and may not end.
+    with open_regular(path, limit) as file:
+        # Files in /proc report size 0 and may be endless.
         data = file.read(limit + 1)
     if len(data) > limit:
         raise InputError(f"{path} must have at most {_bytes(limit)}; got more.")
@@ -122,7 +109,7 @@ def read_text(path: Path | str, most: int = MOST_SMALL) -> str:
 
 
 def not_utf8(path: Path | str, error: UnicodeDecodeError) -> InputError:
-    """The sentence on a file that is not text."""
+    """The error for a file that is not UTF-8 text."""
     return InputError(
         f"{path} must be text in UTF-8; got the byte {error.object[error.start]:#04x} at "
         f"{error.start}. Save it as UTF-8."
@@ -130,22 +117,20 @@ def not_utf8(path: Path | str, error: UnicodeDecodeError) -> InputError:
 
 
 def parse_json(text: str | bytes, name: str, *, unique: bool = False) -> Any:
-    """The value that a JSON text says; `name` begins the sentence on one that says none.
-
-    A whole number beyond 19 digits becomes a float, which no later step can stumble over.
+    """Parse JSON; an integer of more than 20 characters becomes a float.
 
     Args:
         text: The JSON.
-        name: What it is (`"machine"`, a path).
-        unique: Refuse an object that names a key twice; otherwise the last one counts.
+        name: What it is (`"machine"`, a path); starts the error message.
+        unique: Refuse duplicate keys in an object; otherwise the last one counts.
     """
-    hook = _once if unique else None
+    hook = _unique_keys if unique else None
     try:
-        return json.loads(text, parse_int=_whole, object_pairs_hook=hook)
+        return json.loads(text, parse_int=_parse_int, object_pairs_hook=hook)
     except json.JSONDecodeError as error:
         raise InputError(f"{name} must be JSON; line {error.lineno}: {error.msg}.") from None
     except RecursionError:
-        raise InputError(f"{name} must be JSON of less depth; got it nested too deep.") from None
+        raise InputError(f"{name} must be JSON of less depth; it is nested too deep.") from None
     except UnicodeDecodeError:
         raise InputError(f"{name} must be JSON in UTF-8; got other bytes.") from None
     except ValueError as error:
@@ -155,10 +140,10 @@ def parse_json(text: str | bytes, name: str, *, unique: bool = False) -> Any:
 def files_below(
     folder: Path, wanted: Callable[[str], bool], *, most: int = MOST_ENTRIES
 ) -> Iterator[Path]:
-    """The regular files below a folder whose names are wanted, in a fixed order.
+    """Yield the regular files below a folder whose names are `wanted`, in a fixed order.
 
     Links to folders are not followed. A folder of more than `most` entries, or deeper than
-    `DEEPEST`, is refused: nobody's runs, but a disk.
+    `DEEPEST` levels, is refused: it is not a folder of runs.
     """
     seen = 0
     for at, folders, files in os.walk(folder, followlinks=False):
@@ -166,10 +151,10 @@ def files_below(
         seen += len(folders) + len(files)
         depth = len(Path(at).parts) - len(folder.parts)
         if seen > most or (depth >= DEEPEST and folders):
-            what = f"{most:,} files" if seen > most else f"{DEEPEST} levels"
+            limit = f"{most:,} files" if seen > most else f"{DEEPEST} levels"
             raise InputError(
-                f"{folder} must be a folder of fewer than {what}; got more. Name the folder of "
-                "the runs themselves."
+                f"{folder} must be a folder of fewer than {limit}; got more. Name the folder that "
+                "contains the runs."
             )
         for name in sorted(files):
             path = Path(at) / name
@@ -178,13 +163,13 @@ def files_below(
 
 
 def replace_controls(text: str) -> str:
-    r"""`text` without what a terminal would obey: escapes, other controls, changes of direction.
+    r"""Replace terminal escapes, control characters and changes of text direction in `text`.
 
-    Each is replaced by one visible character, so that columns stay aligned. Line feeds and tabs
-    stay; lone surrogates, which no terminal can be sent, go.
+    Each becomes one visible character, so columns stay aligned. Line feeds and tabs stay. Lone
+    surrogates are replaced as well, because they can't be encoded.
 
     Example:
-        >>> clean("a\x1b[2Jb\u202ec")
+        >>> replace_controls("a\x1b[2Jb\u202ec")
         'a�[2Jb�c'
     """
     text = _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
@@ -192,7 +177,7 @@ def replace_controls(text: str) -> str:
 
 
 def shorten(value: object, most: int = 80) -> str:
-    """A value from a file as it can stand in a sentence: on one line, cut, controls escaped."""
+    """A value from a file for use in a message: one line, truncated, controls replaced."""
     text = " ".join(replace_controls(str(value)).split())
     return text if len(text) <= most else text[: most - 3] + "..."
 
@@ -208,14 +193,14 @@ def _bytes(count: int) -> str:
     return f"{count} bytes"
 
 
-def _whole(text: str) -> int | float:
+def _parse_int(text: str) -> int | float:
     return int(text) if len(text) <= 20 else float(text)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {shorten(twice, 40)!r} twice")
-    return made
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {shorten(duplicate, 40)!r} twice")
+    return unique

@@ -57,7 +57,7 @@ def _watch(runs: "Runs", every: float) -> None:
 
 
 def _state(runs: "Runs") -> dict[str, Any]:
-    from allometry._core.cores import available_cores
+    from allometry._core.process import available_cores
     from allometry.runs.lock import holder
 
     at_work = holder(runs.folder)

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
-from allometry._core.cores import available_cores
 from allometry._core.errors import InputError, require
+from allometry._core.process import available_cores
 from allometry.laws.fitting import fit
 from allometry.laws.forms import Form
 from allometry.laws.law import Law

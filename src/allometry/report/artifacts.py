@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from numpy import ndarray
 
+from allometry._core.arrays import read_arrays
 from allometry._core.files import path_exists, path_inside
-from allometry._core.npz import read_arrays
 
 
 def weights(folder: Path, key: str) -> Path | None:

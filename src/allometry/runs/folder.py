@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from allometry._core.arrays import read_arrays
 from allometry._core.errors import AllometryError, InputError, StorageError
 from allometry._core.files import atomic_write, path_exists, path_inside, storage_errors
-from allometry._core.npz import read_arrays
 from allometry.runs import study_file as said
 from allometry.runs.frame import frame
 from allometry.runs.journal import STATUSES, Journal

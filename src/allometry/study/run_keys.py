@@ -27,9 +27,9 @@ def known(specs: Sequence[Spec], folder: Path) -> list[Spec]:
     for spec in specs:
         key = former.get(spec.identity)
         if key is None and spec.identity not in runs:
-            then = (spec.former(places), spec.former())
+            then = (spec.legacy_key(places), spec.legacy_key())
             key = next((old for old in then if old in runs), None)
-        found.append(spec if key is None else spec.under(key))
+        found.append(spec if key is None else spec.with_key(key))
     return found
 
 

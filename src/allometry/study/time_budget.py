@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from allometry._core.clock import seconds_since_start
 from allometry._core.errors import InputError
 from allometry._core.files import atomic_write, path_inside
+from allometry._core.process import seconds_since_start
 from allometry.runs.schedule_file import read_schedule
 from allometry.study.execute.driver import Event
 from allometry.study.execute.executors import Executor

@@ -14,7 +14,6 @@ from typing import Any, final
 
 from allometry._core.delimited import Cells, Sheet, from_rows, read_csv
 from allometry._core.errors import InputError, require_extra
-from allometry._core.files import storage_errors
 from allometry._core.number_parsing import number
 from allometry._core.user_files import (
     MOST_SMALL,
@@ -158,7 +157,7 @@ def _scalars(file: Path) -> list[tuple[str, int, float]]:
 
 def _require_records(file: Path) -> None:
     """Refuse a file that does not consist of records; a torn last one is no matter."""
-    with storage_errors("read", file), open_regular(file, MOST_TABLE) as data:
+    with open_regular(file, MOST_TABLE) as data:
         size, at = file.stat().st_size, 0
         while at + 12 <= size:
             data.seek(at)

@@ -6,7 +6,6 @@ from typing import Any
 
 from allometry._core.delimited import Cells, Sheet, from_rows, table_text
 from allometry._core.errors import InputError, require_extra
-from allometry._core.files import storage_errors
 from allometry._core.user_files import MOST_TABLE, open_regular, parse_json
 
 MOST_CELLS = 50_000_000
@@ -45,7 +44,7 @@ def read_parquet(path: Path) -> Sheet:
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
-    with storage_errors("read", path), open_regular(path, MOST_TABLE) as file:
+    with open_regular(path, MOST_TABLE) as file:
         try:
             table = ParquetFile(file)
             shape = (table.metadata.num_rows, table.metadata.num_columns)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import cast, final
 
-from allometry._core.cores import available_cores
 from allometry._core.errors import require
+from allometry._core.process import available_cores
 from allometry.study.execute.driver import Event, drive
 from allometry.study.execute.processes import WorkerProcesses
 from allometry.study.tasks import Bundle, Task, alone

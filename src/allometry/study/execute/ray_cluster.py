@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from allometry._core.cores import available_cores
 from allometry._core.errors import WorkerError, require, require_extra
 from allometry._core.files import atomic_write, path_inside, storage_errors
+from allometry._core.process import available_cores
 from allometry._core.spec import Spec
 from allometry.study.execute.crew import Workers, WorkerState, order
 from allometry.study.execute.driver import Event, drive

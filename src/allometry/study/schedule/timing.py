@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from allometry._core.cores import available_cores
+from allometry._core.process import available_cores
 from allometry._core.spec import Spec
 
 LIMIT = 10.0
