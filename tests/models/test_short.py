@@ -101,7 +101,7 @@ def test_two_threads_give_the_same_digits(monkeypatch):
     y = torch.randn(4, 40, 12, 16, dtype=torch.float32, requires_grad=True)
     found = []
     for threads in (1, 2):
-        monkeypatch.setattr(fused_attention, "ALONE", 0)
+        monkeypatch.setattr(fused_attention, "SINGLE_THREAD", 0)
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         out = fused_attention.attention(y, None, scale=0.25, causal=True)
         found.append((out, *torch.autograd.grad(out.square().sum(), y)))

@@ -9,10 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from allometry._core.errors import require
-from allometry.models.transformer.attention import hardmax, visible
-from allometry.models.transformer.block import Block
-from allometry.models.transformer.masks import seen
-from allometry.models.transformer.model import Transformer
+from allometry.models.transformer.attention import attention_mask, hardmax, head_mask
+from allometry.models.transformer.model import Block, Transformer
 
 
 @torch.no_grad()
@@ -33,7 +31,7 @@ def attention_maps(
     require(fits, "model", "have neither norm nor rotary positions", model.positions)
     states = model.states(tokens, padding)
     n = tokens.shape[1]
-    mask, causal = visible(n, n, model.kind == "decoder", padding, tokens.device)
+    mask, causal = attention_mask(n, n, model.kind == "decoder", padding, tokens.device)
     maps: list[Tensor | None] = []
     for layer in range(model.depth):
         block = model.blocks[0 if model.shared else layer]
@@ -46,7 +44,8 @@ def attention_maps(
         q = F.linear(x, part.query, part.query_bias).unflatten(-1, (part.heads, part.size))
         k = F.linear(x, part.key, part.key_bias).unflatten(-1, (part.heads, part.size))
         scores = part.scale * q.transpose(1, 2) @ k.transpose(1, 2).mT
-        allowed = seen(part.sight or ("all",) * part.heads, n, mask, causal, tokens.device)
+        kinds = part.head_masks or ("all",) * part.heads
+        allowed = head_mask(kinds, n, mask, causal, tokens.device)
         scores = scores.masked_fill(~allowed, -torch.inf)
         maps.append(hardmax(scores) if part.hard else scores.softmax(-1))
     return maps

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, final
 
 from allometry._core.estimate import Estimate
-from allometry.models.transformer.block import Block
-from allometry.models.transformer.model import Transformer
+from allometry.models.transformer.model import Block, Transformer
 
 Batch = tuple[int, int, float, Any]
 """Inputs tried, wrong ones among them, least margin, and the first wrong input if any."""

@@ -11,8 +11,7 @@ from allometry._core.errors import require
 from allometry._core.files import atomic_write, make_folder
 from allometry.construct.onnx_graph import graph
 from allometry.models.transformer.attention import Attention
-from allometry.models.transformer.block import Block
-from allometry.models.transformer.model import Transformer
+from allometry.models.transformer.model import Block, Transformer
 
 FORMATS = ("safetensors", "onnx", "hf")
 
@@ -70,7 +69,7 @@ def configuration(model: Transformer) -> dict[str, Any]:
         "heads": heads[0].heads if heads else 0,
         "hard": heads[0].hard if heads else False,
         "scale": heads[0].scale if heads else 1.0,
-        "sights": [list(b.attention.sight or ()) if b.attention else [] for b in blocks],
+        "sights": [list(b.attention.head_masks or ()) if b.attention else [] for b in blocks],
         "shapes": {name: list(w.shape) for name, w in model.state_dict().items()},
     }
 

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from allometry._core.errors import require
 from allometry.models.transformer.attention import Attention
-from allometry.models.transformer.block import FeedForward
-from allometry.models.transformer.model import Transformer
+from allometry.models.transformer.model import FeedForward, Transformer
 
 TEMPERATURE = 2048.0
 """Default of `soften`: wrong keys lose by 1,024 nats or more, and exp(-1024) is 0 in float64."""

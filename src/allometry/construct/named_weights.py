@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from allometry.models.transformer.attention import Attention
-from allometry.models.transformer.block import Block, FeedForward
-from allometry.models.transformer.model import Transformer
+from allometry.models.transformer.model import Block, FeedForward, Transformer
 
 Terms = Mapping[str, float]
 """A linear form: coordinates with their factors; the name "1" is the constant."""
@@ -26,7 +25,7 @@ class Head:
         score: Pairs of forms (of the query's slot, of the key's slot); the score is the sum of
             their products.
         fetch: Pairs of a form of the key's slot and the coordinate it is added to.
-        sight: One of `SIGHTS`.
+        sight: One of `HEAD_MASKS`.
     """
 
     score: Sequence[tuple[Terms, Terms]]
@@ -172,7 +171,7 @@ def _fill_block(block: Block, layer: Layer, index: Mapping[str, int]) -> None:
 def _fill_attention(attention: Attention, heads: Sequence[Head], index: Mapping[str, int]) -> None:
     sight = [head.sight for head in heads] + ["all"] * (attention.heads - len(heads))
     if set(sight) != {"all"}:
-        attention.sight = tuple(sight)
+        attention.head_masks = tuple(sight)
     for h, head in enumerate(heads):
         first = h * attention.size
         for i, (query, key) in enumerate(head.score):

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from allometry._core.errors import require_extra
 from allometry.models.transformer.attention import Attention
-from allometry.models.transformer.block import Block, FeedForward
-from allometry.models.transformer.model import Transformer
+from allometry.models.transformer.model import Block, FeedForward, Transformer
 
 OPSET = 18
 
@@ -114,7 +113,7 @@ def _attention(made: Graph, x: str, part: Attention, place: str, causal: bool, n
     v = split(part.value, part.value_bias, "value")
     scores = made.add("MatMul", q, made.add("Transpose", k, perm=[0, 1, 3, 2]))
     scores = made.add("Mul", scores, made.constant(float(part.scale)))
-    sights = part.sight or ("all",) * part.heads
+    sights = part.head_masks or ("all",) * part.heads
     if causal or set(sights) != {"all"}:
         mask = _mask(made, sights, place, causal)
         scores = made.add("Where", mask, scores, made.constant(-np.inf))

@@ -27,8 +27,7 @@ from allometry.construct.universal_certificate import REPLICATES, centre, sample
 from allometry.measure.contextual import is_contextual_mapping
 from allometry.measure.function_error import d_p, equivariance_error
 from allometry.models.transformer.attention import Attention
-from allometry.models.transformer.block import FeedForward
-from allometry.models.transformer.model import Transformer
+from allometry.models.transformer.model import FeedForward, Transformer
 
 RAMP = 2.0**-18
 """Default width of a ramp as a share of a cell."""

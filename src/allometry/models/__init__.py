@@ -10,9 +10,8 @@ from allometry.models.ngram import AddConstant, Katz, KneserNey
 from allometry.models.pixelcnn import PixelCNN
 from allometry.models.recurrent import Recurrent
 from allometry.models.transformer.attention import Attention, hardmax
-from allometry.models.transformer.block import Block, FeedForward
 from allometry.models.transformer.cache import Cache
-from allometry.models.transformer.model import Transformer
+from allometry.models.transformer.model import Block, FeedForward, Transformer
 from allometry.models.universal_prediction import LZ78, ContextTree
 
 __all__ = [

@@ -1,6 +1,6 @@
-"""The memory that makes decoding cheap: keys and values of the tokens read so far.
+"""The key-value cache of decoding.
 
-Letters: l layers, b batch rows, h heads, n positions, m head size.
+Shapes: l layers, b batch rows, h heads, n positions, m head size.
 """
 
 from typing import TYPE_CHECKING, final
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from allometry.models.transformer.fast_decode import Step
 
 SPARE = 32
-"""Slots kept free for tokens to come."""
+"""Entries allocated in advance for new tokens."""
 
 
 @final
 class Cache:
-    """What a decoder remembers of the tokens it has read: keys and values of every layer.
+    """Key-value cache: keys and values of every layer for the tokens read so far.
 
     Made by `Transformer.new_cache` and filled by `model(tokens, cache=cache)`. When more than
-    `context` tokens have been read the window slides: the oldest are forgotten and the rest are
+    `context` tokens have been read the window slides: the oldest are dropped and the rest are
     read again at their new positions, which costs a full pass.
 
-    Keys and values of all layers lie in one buffer that is longer than needed, so that a new token
-    is written behind the others and nothing is copied; those of one head lie together, which is
-    how they are read. It holds for one set of weights: after a step of training take a new one.
+    Keys and values of all layers share one buffer that is longer than needed, so a new token is
+    appended without a copy. Those of one head are contiguous, which is how they are read. A cache
+    is valid for one set of weights: create a new one after a training step.
 
     Args:
         depth: Number of layers.
-        stride: How many tokens are forgotten at once when the window slides. With 1 every logit is
-            the one of a full pass over the last `context` tokens; with more, the window after a
-            slide is shorter, and a full pass is needed only once in `stride` tokens.
+        stride: Number of tokens dropped at once when the window slides. With 1 every logit equals
+            that of a full pass over the last `context` tokens. With more, the window after a slide
+            is shorter, and a full pass is needed only once in `stride` tokens.
 
     Attributes:
-        tokens: What has been read and is still remembered.
-        padding: True at the slots that are padding; `None` if there never was any.
-        step: The short way of one token through the model, once one was taken.
+        tokens: The cached tokens.
+        padding: True at padding tokens; `None` if there never was any.
+        step: The fast decoding step of the model, once one was used.
     """
 
     def __init__(self, depth: int, stride: int = 1) -> None:
@@ -52,24 +52,24 @@ class Cache:
         self.cross: list[tuple[Tensor, Tensor] | None] = [None] * depth
         self.step: Step | None = None
         self._buffer: Tensor | None = None  # l b h 2 n m
-        # The same memory as the short step reads it: all, keys as columns, values as rows.
+        # Views of the buffer for the fast step: all, keys as columns, values as rows.
         self._views: tuple[Tensor, Tensor, Tensor] | None = None
-        self._most: int | None = None
-        # What gradients flow through stays apart: it may not be written over.
+        self._context: int | None = None
+        # Tensors in a gradient graph are separate: they must not be overwritten.
         self._graph: list[Tensor | None] = [None] * depth
         self._filled = [0] * depth
-        # How long a beginning two rows have in common: what `select` need not copy.
+        # Length of the common prefix of two rows, which `select` need not copy.
         self._common: Tensor | None = None
 
     @property
     def length(self) -> int:
-        """Slots remembered, padding included."""
+        """Number of cached tokens, padding included."""
         return 0 if self.tokens is None else self.tokens.shape[1]
 
     def extend(
         self, layer: int, k: Float[Tensor, "b h n m"], v: Float[Tensor, "b h n m"]
     ) -> tuple[Tensor, Tensor]:
-        """Keys and values of `layer` with the new ones behind those remembered."""
+        """Keys and values of `layer`, the new ones appended to the cached ones."""
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
             both = torch.stack([k, v])
             start = self._filled[layer]
@@ -80,39 +80,39 @@ class Cache:
         return self.write(layer, torch.stack([k, v]))
 
     def write(self, layer: int, both: Float[Tensor, "2 b h n m"]) -> tuple[Tensor, Tensor]:
-        """`extend` with keys and values in one, where no gradient is wanted."""
+        """`extend` with stacked keys and values, without gradients."""
         start = self._filled[layer]
         end = start + both.shape[3]
         if self._buffer is None or self._buffer.shape[4] < end:
-            self._lengthen(both, end)
+            self._grow(both, end)
         assert self._buffer is not None
-        slot, old = self._buffer[layer], self._graph[layer]
+        entry, old = self._buffer[layer], self._graph[layer]
         if old is not None:
-            slot[:, :, :, :start] = old.detach().permute(1, 2, 0, 3, 4)
+            entry[:, :, :, :start] = old.detach().permute(1, 2, 0, 3, 4)
             self._graph[layer] = None
-        slot[:, :, :, start:end] = both.permute(1, 2, 0, 3, 4)
+        entry[:, :, :, start:end] = both.permute(1, 2, 0, 3, 4)
         self._filled[layer] = end
-        return slot[:, :, 0, :end], slot[:, :, 1, :end]
+        return entry[:, :, 0, :end], entry[:, :, 1, :end]
 
-    def one_more(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """For each layer the slot of one more token (b h, 2, m), to be written before it is read.
+    def append_one(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """For each layer the entry of one more token (b h, 2, m), which the caller must fill.
 
-        Beside it all keys (b h, m, n) and all values (b h, n, m), that token's among them.
+        Also all keys (b h, m, n) and all values (b h, n, m), including that token's.
         """
         start = self._filled[0]
         if self._views is None or self._views[0].shape[3] <= start or self._graph[0] is not None:
-            self._make_room(start + 1)
+            self._reserve(start + 1)
         assert self._views is not None
-        everything, keys, values = self._views
+        entries, keys, values = self._views
         self._filled = [start + 1] * self.depth
         return (
-            everything.select(3, start).unbind(0),
+            entries.select(3, start).unbind(0),
             keys.narrow(3, 0, start + 1).unbind(0),
             values.narrow(2, 0, start + 1).unbind(0),
         )
 
-    def _make_room(self, end: int) -> None:
-        """A buffer of `end` slots at least that holds all there is, and views of it."""
+    def _reserve(self, end: int) -> None:
+        """Make the buffer at least `end` long, move everything into it and renew the views."""
         for layer, old in enumerate(self._graph):
             if old is not None:
                 self._filled[layer] = 0
@@ -120,7 +120,7 @@ class Cache:
                 self.write(layer, old.detach())
         assert self._buffer is not None
         if self._buffer.shape[4] < end:
-            self._lengthen(self._buffer[0].permute(2, 0, 1, 3, 4), end)
+            self._grow(self._buffer[0].permute(2, 0, 1, 3, 4), end)
         flat = self._buffer.flatten(1, 2)
         self._views = (flat, flat.select(2, 0).transpose(2, 3), flat.select(2, 1))
 
@@ -131,25 +131,25 @@ class Cache:
         assert self._buffer is not None
         return self._buffer[layer].permute(2, 0, 1, 3, 4)
 
-    def _lengthen(self, both: Tensor, end: int) -> None:
+    def _grow(self, both: Tensor, end: int) -> None:
         _, b, h, _, m = both.shape
-        # Little to spare: what lies far apart shares fewer sets of the processor's cache.
-        slots = end + max(SPARE, end // 8)
-        slots = slots if self._most is None else max(end, min(slots, self._most))
-        longer = both.new_empty(self.depth, b, h, 2, slots, m)
+        # Small growth: widely spaced entries would share fewer sets of the CPU cache.
+        size = end + max(SPARE, end // 8)
+        size = size if self._context is None else max(end, min(size, self._context))
+        longer = both.new_empty(self.depth, b, h, 2, size, m)
         if self._buffer is not None:
             longer[:, :, :, :, : self._buffer.shape[4]] = self._buffer
         self._buffer, self._views = longer, None
 
     def read(self, tokens: Tensor, padding: Tensor | None, context: int | None) -> int:
-        """Remember `tokens`; how many slots before them still have their keys and values.
+        """Append `tokens`; returns how many tokens before them have valid keys and values.
 
         Args:
-            tokens: The new ones.
+            tokens: The new tokens.
             padding: True where they are padding.
-            context: The most that may be remembered.
+            context: Largest number of cached tokens.
         """
-        self._most = context
+        self._context = context
         if self.tokens is None:
             self.tokens, self.padding = tokens, padding
             return 0
@@ -174,7 +174,7 @@ class Cache:
     def _slide(self, start: int, context: int) -> None:
         assert self.tokens is not None
         if self.padding is not None:
-            # Old padding moves to the front of its row, so that it is what is forgotten first.
+            # Old padding moves to the front of its row, so that it is dropped first.
             order = (~self.padding[:, :start]).to(torch.uint8).argsort(dim=1, stable=True)
             rows = torch.arange(len(order), device=order.device)[:, None]
             self.tokens = torch.cat([self.tokens[rows, order], self.tokens[:, start:]], 1)
@@ -190,10 +190,10 @@ class Cache:
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Keep (or repeat) the batch rows given, as beam search does.
 
-        Rows that began alike differ only behind their common beginning, and only that is copied.
+        Only the part behind the common prefix of two rows is copied.
 
         Args:
-            rows: Indices of rows, in the order wanted.
+            rows: Indices of rows, in their new order.
         """
 
         def pick(x: Tensor | None) -> Tensor | None:
@@ -210,7 +210,7 @@ class Cache:
         self.cross = [None if x is None else (x[0][rows], x[1][rows]) for x in self.cross]
 
     def _first_difference(self, rows: Tensor) -> int | None:
-        """The first slot in which a row differs from what it becomes; `None` if all must move."""
+        """The first index at which a row changes under `select`; `None` if all must be copied."""
         if self.tokens is None:
             return None
         b = len(self.tokens)

@@ -1,10 +1,10 @@
-"""One more token through a decoder that remembers: the arithmetic of its blocks in fewer calls.
+"""One more token through a decoder with a cache: the same arithmetic in fewer calls.
 
-At sizes that fit a laptop a token costs less than the calls that compute it. Here the three maps
-into the heads are one, keys and values are written where they stay, and no module is called. What
-comes out is what `Transformer.forward` gives, up to rounding.
+For small models the calls cost more than the arithmetic. Here the projections to queries, keys and
+values are one product, keys and values are written in place, and no module is called. The result
+equals that of `Transformer.forward` up to rounding.
 
-Letters: b batch, d width, h heads, m head size, r hidden size, V vocabulary, t slots remembered.
+Shapes: b batch, d width, h heads, m head size, r hidden size, V vocabulary, t cached tokens.
 """
 
 from typing import TYPE_CHECKING, NamedTuple, cast, final
@@ -14,27 +14,26 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from allometry.models.narrow_linear import NARROW
-from allometry.models.transformer.block import Block
+from allometry.models.transformer.attention import NARROW
 from allometry.models.transformer.cache import Cache
 from allometry.models.transformer.positions import indices, rotate
 
 if TYPE_CHECKING:
-    from allometry.models.transformer.model import Transformer
+    from allometry.models.transformer.model import Block, Transformer
 
 
 @final
 class _Weights(NamedTuple):
-    """A block's weights as bare tensors, turned to multiply from the right.
+    """Weights of a block as plain tensors, transposed to multiply from the right.
 
-    Bare, because a module looks a parameter up by name each time it is asked for one. Queries,
-    keys and values of a head stand beside one another, queries with the scale of the scores.
+    Plain tensors avoid the lookup of a parameter by name at each use. Queries, keys and values of
+    a head are adjacent; queries include the scale of the scores.
     """
 
     first_gain: Tensor
     first_shift: Tensor | None
-    into: Float[Tensor, "d h3m"]
-    into_bias: Float[Tensor, " h3m"]
+    qkv: Float[Tensor, "d h3m"]
+    qkv_bias: Float[Tensor, " h3m"]
     output: Float[Tensor, "hm d"]
     output_bias: Float[Tensor, " d"]
     second_gain: Tensor
@@ -47,10 +46,10 @@ class _Weights(NamedTuple):
 
 @final
 class Step:
-    """One token through `model`, for every row of a batch.
+    """One decoding step of `model` for every row of a batch.
 
     Args:
-        model: A decoder for which `applies` holds. Weights are taken as they are now.
+        model: A decoder for which `applies` is true. Later changes of its weights are ignored.
     """
 
     def __init__(self, model: "Transformer") -> None:
@@ -62,7 +61,7 @@ class Step:
         self.heads, self.size = first.attention.heads, first.attention.size
         self.eps = first.attention_norm.eps
         self.activation = first.feed_forward.activation
-        self.weights = [_bare(cast("Block", block)) for block in model.blocks]
+        self.weights = [_weights(cast("Block", block)) for block in model.blocks]
         self.weights *= model.depth if model.shared else 1
         self.table = model.table
         self.readout, self.readout_bias = model.readout, model.readout_bias
@@ -77,23 +76,23 @@ class Step:
     def __call__(
         self, tokens: Int[Tensor, "b 1"], cache: Cache, start: int
     ) -> Float[Tensor, "b 1 V"]:
-        """Logits after `tokens`, which `cache` has read as its slot number `start`."""
+        """Logits after `tokens`, which `cache` has read at index `start`."""
         model, added = self.model, self.added
         assert self.table is not None
         assert self.readout is not None
         x = F.embedding(tokens.view(-1), self.table)
-        turn, mask = None, None
+        rotation, mask = None, None
         place: Tensor | None = None
         if cache.padding is not None:
             place = indices(1, start, cache.padding, tokens.device)
             mask = cache.padding[:, None, :]
         if added is not None and model.positions == "rotary":
             place = indices(1, start, None, tokens.device) if place is None else place
-            turn = added[:, place][:, :, None]
+            rotation = added[:, place][:, :, None]
         elif added is not None:
             x = x + (added[start] if place is None else added[place[:, 0]])
-        for w, new, keys, values in zip(self.weights, *cache.one_more(), strict=True):
-            x = self._block(x, w, new, keys, values, mask, turn)
+        for w, new, keys, values in zip(self.weights, *cache.append_one(), strict=True):
+            x = self._block(x, w, new, keys, values, mask, rotation)
         if self.final is not None:
             x = torch.layer_norm(x, (x.shape[1],), *self.final)
         x = F.linear(x, self.readout, self.readout_bias)
@@ -107,15 +106,15 @@ class Step:
         keys: Float[Tensor, "bh m t"],
         values: Float[Tensor, "bh t m"],
         mask: Bool[Tensor, "b 1 t"] | None,
-        turn: Tensor | None,
+        rotation: Tensor | None,
     ) -> Float[Tensor, "b d"]:
         b, size = x.shape[0], (x.shape[1],)
         y = torch.layer_norm(x, size, w.first_gain, w.first_shift, self.eps)
-        y = torch.addmm(w.into_bias, y, w.into).view(-1, 3, self.size)
-        if turn is not None:
-            y = self._turned(y, turn)
+        y = torch.addmm(w.qkv_bias, y, w.qkv).view(-1, 3, self.size)
+        if rotation is not None:
+            y = self._rotated(y, rotation)
         new.copy_(y.narrow(1, 1, 2))
-        # Plain products: the fused kernel, made for many queries, reads memory more slowly.
+        # Plain products: the fused kernel is made for many queries and reads memory more slowly.
         y = torch.bmm(y.narrow(1, 0, 1), keys)
         if mask is not None:
             y.view(b, self.heads, -1).masked_fill_(mask, -torch.inf)
@@ -125,16 +124,26 @@ class Step:
         y = self.activation(torch.addmm(w.inner_bias, y, w.inner))
         return torch.addmm(w.outer_bias, y, w.outer).add_(x)
 
-    def _turned(self, y: Float[Tensor, "bh 3 m"], turn: Tensor) -> Float[Tensor, "bh 3 m"]:
+    def _rotated(self, y: Float[Tensor, "bh 3 m"], rotation: Tensor) -> Float[Tensor, "bh 3 m"]:
         q, k, v = y.view(-1, self.heads, 3, 1, self.size).unbind(2)
-        return torch.stack([rotate(q, turn), rotate(k, turn), v], 2).view(-1, 3, self.size)
+        q, k = rotate(q, rotation), rotate(k, rotation)
+        return torch.stack([q, k, v], 2).view(-1, 3, self.size)
+
+
+def step_of(model: "Transformer", cache: Cache) -> Step | None:
+    """The step of `cache`, built at its first use; `None` with gradients or an unfit model."""
+    if torch.is_grad_enabled():
+        return None
+    if cache.step is None and applies(model):
+        cache.step = Step(model)
+    return cache.step
 
 
 def applies(model: "Transformer") -> bool:
     """Whether `Step` computes what the model does.
 
-    It does for decoders of tokens with softmax attention and a norm before each part; not where
-    someone listens to the modules inside by hooks.
+    It does for decoders of token ids with softmax attention and pre-norm, without forward hooks on
+    any module.
     """
     if model.kind != "decoder" or model.table is None or model.width <= NARROW:
         return False
@@ -144,14 +153,15 @@ def applies(model: "Transformer") -> bool:
     return not hooked and all(_plain(cast("Block", block)) for block in model.blocks)
 
 
-def _plain(block: Block) -> bool:
-    attention, whole = block.attention, block.feed_forward is not None
-    if attention is None or not whole or block.cross is not None:
+def _plain(block: "Block") -> bool:
+    attention = block.attention
+    if attention is None or block.feed_forward is None or block.cross is not None:
         return False
-    return block.norm == "pre" and block.skip and not attention.hard and attention.sight is None
+    softmax = not attention.hard and attention.head_masks is None
+    return block.norm == "pre" and block.skip and softmax
 
 
-def _bare(block: Block) -> _Weights:
+def _weights(block: "Block") -> _Weights:
     attention, feed_forward = block.attention, block.feed_forward
     first, second = block.attention_norm, block.feed_forward_norm
     assert attention is not None
@@ -159,22 +169,28 @@ def _bare(block: Block) -> _Weights:
     assert first is not None
     assert second is not None
     h, m, d = attention.heads, attention.size, attention.query.shape[1]
-    ways = (attention.query * attention.scale, attention.key, attention.value)
-    into = torch.stack([way.view(h, m, d) for way in ways], 1).reshape(3 * h * m, d)
-    zero = into.new_zeros(h * m)
+
+    def or_zeros(bias: Tensor | None, size: int) -> Tensor:
+        return attention.query.new_zeros(size) if bias is None else bias
+
+    weights = (attention.query * attention.scale, attention.key, attention.value)
+    qkv = torch.stack([w.view(h, m, d) for w in weights], 1).reshape(3 * h * m, d)
     q, k, v = (
-        zero if bias is None else bias
+        or_zeros(bias, h * m)
         for bias in (attention.query_bias, attention.key_bias, attention.value_bias)
     )
-    into_bias = torch.stack([way.view(h, m) for way in (q * attention.scale, k, v)], 1)
-
-    def shift(bias: Tensor | None, size: int) -> Tensor:
-        return into.new_zeros(size) if bias is None else bias
-
+    qkv_bias = torch.stack([b.view(h, m) for b in (q * attention.scale, k, v)], 1)
     return _Weights(
-        *(first.weight, first.bias, into.t().contiguous(), into_bias.view(-1)),
-        *(attention.output.t(), shift(attention.output_bias, d), second.weight, second.bias),
-        feed_forward.inner.t().contiguous(),
-        shift(feed_forward.inner_bias, len(feed_forward.inner)),
-        *(feed_forward.outer.t(), shift(feed_forward.outer_bias, d)),
+        first_gain=first.weight,
+        first_shift=first.bias,
+        qkv=qkv.t().contiguous(),
+        qkv_bias=qkv_bias.view(-1),
+        output=attention.output.t(),
+        output_bias=or_zeros(attention.output_bias, d),
+        second_gain=second.weight,
+        second_shift=second.bias,
+        inner=feed_forward.inner.t().contiguous(),
+        inner_bias=or_zeros(feed_forward.inner_bias, len(feed_forward.inner)),
+        outer=feed_forward.outer.t(),
+        outer_bias=or_zeros(feed_forward.outer_bias, d),
     )

@@ -1,6 +1,6 @@
-"""Where a token stands: tables that are added to it, and rotations of queries and keys.
+"""Positions: tables that are added to tokens, and rotations of queries and keys.
 
-Letters: b batch, n positions, d width, h heads, m head size, c context.
+Shapes: b batch, n positions, d width, h heads, m head size, c context.
 """
 
 import torch
@@ -8,6 +8,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from allometry._core.errors import require
+
+
+def fixed_positions(
+    kind: str | None, context: int, width: int, head_size: int
+) -> Float[Tensor, "..."] | None:
+    """The table or rotations of a kind without parameters; `None` for other kinds."""
+    if kind == "rotary":
+        return rotations(context, head_size)
+    table = {"sinusoidal": sinusoidal, "one_hot": one_hot}.get(kind or "")
+    return None if table is None else table(context, width)
 
 
 def sinusoidal(context: int, width: int) -> Float[Tensor, "c d"]:
@@ -29,7 +39,7 @@ def sinusoidal(context: int, width: int) -> Float[Tensor, "c d"]:
 def one_hot(context: int, width: int) -> Float[Tensor, "c d"]:
     """Table whose row t is 1 in coordinate `width - context + t`, the last `context` coordinates.
 
-    The coordinates before them are left to the token, so that token and position never mix.
+    The other coordinates belong to the token, so token and position never mix.
 
     Args:
         context: Number of positions.
@@ -45,7 +55,7 @@ def one_hot(context: int, width: int) -> Float[Tensor, "c d"]:
 
 
 def rotations(context: int, size: int) -> Float[Tensor, "2 c half"]:
-    r"""Cosines and sines of the angles $t\,10000^{-2i/m}$ by which `rotate` turns.
+    r"""Cosines and sines of the angles $t\,10000^{-2i/m}$ of `rotate`.
 
     Args:
         context: Number of positions.
@@ -60,19 +70,19 @@ def rotations(context: int, size: int) -> Float[Tensor, "2 c half"]:
 
 
 def rotate(
-    x: Float[Tensor, "b p q m"], turn: Float[Tensor, "2 #b #p #q half"]
+    x: Float[Tensor, "b p q m"], rotation: Float[Tensor, "2 #b #p #q half"]
 ) -> Float[Tensor, "b p q m"]:
-    """`x` with coordinate pairs (i, i + m/2) turned, the pairing of GPT-NeoX and Llama.
+    """`x` with coordinate pairs (i, i + m/2) rotated, the pairing of GPT-NeoX and Llama.
 
-    Differs from the paper: it pairs neighbours (2i, 2i + 1), which is the same up to a fixed
-    permutation of the rows of the query and key weights.
+    Differs from the paper, which pairs neighbours (2i, 2i + 1): the same up to a fixed permutation
+    of the rows of the query and key weights.
 
     Args:
         x: Queries or keys; positions may be the second axis or the third.
-        turn: Cosines and sines from `rotations`, their positions along the same axis.
+        rotation: Cosines and sines from `rotations`, their positions along the same axis.
     """
-    cos, sin = turn[0], turn[1]
-    # Whole rows at a time: half rows of a few numbers each would be worked one by one.
+    cos, sin = rotation[0], rotation[1]
+    # Whole rows at a time: half rows of a few numbers each do not vectorise.
     swapped = x.roll(x.shape[-1] // 2, -1)
     return torch.addcmul(x * torch.cat([cos, cos], -1), swapped, torch.cat([-sin, sin], -1))
 
@@ -80,13 +90,13 @@ def rotate(
 def indices(
     length: int, start: int, padding: Tensor | None, device: torch.device
 ) -> Int[Tensor, "#b n"]:
-    """The position of each of the last `length` slots; padding slots do not count.
+    """The position of each of the last `length` tokens, padding not counted.
 
     Args:
-        length: How many new slots there are.
-        start: How many slots came before.
-        padding: True at padding, over all `start + length` slots; `None` if there is none.
-        device: Where the result lives.
+        length: Number of new tokens.
+        start: Number of tokens before them.
+        padding: True at padding, over all `start + length` tokens; `None` if there is none.
+        device: Device of the result.
     """
     if padding is None:
         return torch.arange(start, start + length, device=device)[None]
@@ -94,9 +104,9 @@ def indices(
 
 
 def _angles(context: int, pairs: int, size: int) -> Float[Tensor, "c half"]:
-    # Computed here even for a model that is made nowhere: arithmetic on shapes alone imports
-    # torch's compiler, which takes seconds.
-    where = {"dtype": torch.float64, "device": "cpu"}
-    time = torch.arange(context, **where)[:, None]
-    angle = time * 10_000.0 ** (-2 * torch.arange(pairs, **where) / size)
+    # On the CPU even for a model on the meta device: arithmetic there imports torch's compiler,
+    # which takes seconds.
+    options = {"dtype": torch.float64, "device": "cpu"}
+    time = torch.arange(context, **options)[:, None]
+    angle = time * 10_000.0 ** (-2 * torch.arange(pairs, **options) / size)
     return angle.to(torch.get_default_device(), torch.get_default_dtype())

@@ -1,6 +1,6 @@
-"""Hard attention whose query is the same at every slot: a running maximum instead of a table.
+"""Hard attention whose query is the same at every position, in linear time.
 
-Letters: b batch, h heads, n slots, m head size.
+Shapes: b batch, h heads, n positions, m head size.
 """
 
 from collections.abc import Sequence
@@ -10,43 +10,42 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def running(
+def running_maximum(
     scores: Float[Tensor, "b h n"],
     v: Float[Tensor, "b h n m"],
-    sight: Sequence[str],
+    kinds: Sequence[str],
 ) -> Float[Tensor, "b h n m"] | None:
-    """What hard attention fetches in time n, or `None` where scores tie along the way.
+    """Output of hard attention in time n, or `None` if scores tie in a masked head.
 
-    With one query for all, slot i looks at the largest score in sight, and that is a maximum
-    carried from slot to slot. A head that sees everything fetches the same at each slot; there,
-    equal scores share as they do under `hardmax`.
+    With a constant query, position i attends to the largest score that its mask allows, which is
+    a cumulative maximum. A head without mask has the same output at every position; there, ties
+    share equally as under `hardmax`.
 
     Args:
-        scores: Of the keys.
+        scores: Scores of the keys.
         v: Values.
-        sight: One of `SIGHTS` for each head.
+        kinds: One of `HEAD_MASKS` for each head.
     """
-    fetched = torch.empty_like(v)
-    for h, way in enumerate(sight):
+    out = torch.empty_like(v)
+    for h, kind in enumerate(kinds):
         s = scores[:, h]
-        if way == "all":
+        if kind == "all":
             best = (s == s.amax(-1, keepdim=True)).to(v.dtype)
-            shared = (best[:, None] @ v[:, h]) / best.sum(-1)[:, None, None]
-            fetched[:, h] = shared
+            out[:, h] = (best[:, None] @ v[:, h]) / best.sum(-1)[:, None, None]
             continue
-        at = _latest(s.flip(-1) if way == "after" else s)
+        at = _argmax_so_far(s.flip(-1) if kind == "after" else s)
         if at is None:
             return None
-        if way == "after":
+        if kind == "after":
             at = s.shape[-1] - 1 - at.flip(-1)
-            at = torch.cat([at[:, 1:], at[:, -1:]], 1)  # the last slot sees itself
-        elif way == "before":
+            at = torch.cat([at[:, 1:], at[:, -1:]], 1)  # the last position attends to itself
+        elif kind == "before":
             at = torch.cat([at[:, :1], at[:, :-1]], 1)  # so does the first
-        fetched[:, h] = v[:, h].gather(1, at[..., None].expand(-1, -1, v.shape[-1]))
-    return fetched
+        out[:, h] = v[:, h].gather(1, at[..., None].expand(-1, -1, v.shape[-1]))
+    return out
 
 
-def _latest(s: Tensor) -> Tensor | None:
-    """Where the largest of the first i + 1 scores stands, unless two are equal."""
-    most, at = s.cummax(-1)
-    return None if (s[:, 1:] == most[:, :-1]).any() else at
+def _argmax_so_far(s: Tensor) -> Tensor | None:
+    """Index of the largest of the first i + 1 scores; `None` if two of them tie."""
+    largest, at = s.cummax(-1)
+    return None if (s[:, 1:] == largest[:, :-1]).any() else at
