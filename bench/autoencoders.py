@@ -2,10 +2,10 @@
 
     python bench/autoencoders.py [--repeats 5] [--epochs 4]
 
-scikit-learn's digits (64 numbers in [0, 1]), batch 128, encoder 64-512-code of 16, decoder turned
-round, one thread, float32, Adam: pythae's default networks. Theirs runs in its own trainer and in
-a bare loop; ours in a bare loop, as its studies do. Rounds take turns; figures are samples per CPU
-second, medians.
+scikit-learn's digits (64 numbers in [0, 1]), batch 128, encoder 64-512-code of 16, mirrored
+decoder, one thread, float32, Adam: pythae's default networks. pythae runs in its own trainer and
+in a bare loop; ours runs in a bare loop, as in its studies. Rounds are interleaved; figures are
+medians of samples per CPU second.
 """
 
 import argparse
@@ -113,24 +113,25 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=4)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
     x = (Images.digits().train.flatten(1) / 16).float()
     for kind in ("AE", "VAE", "InfoVAE"):
-        made = {"ours": Ours(kind, x), "bare": Bare(kind, x), "trainer": Trainer(kind, x)}
+        runners = {"ours": Ours(kind, x), "bare": Bare(kind, x), "trainer": Trainer(kind, x)}
         sizes = [
-            sum(p.numel() for p in m.model.parameters()) for m in (made["ours"], made["bare"])
+            sum(p.numel() for p in m.model.parameters())
+            for m in (runners["ours"], runners["bare"])
         ]
-        spent = {name: [] for name in made}
-        for repeat in range(asked.repeats + 1):
-            for name, one in made.items():
+        spent = {name: [] for name in runners}
+        for repeat in range(arguments.repeats + 1):
+            for name, one in runners.items():
                 started = time.process_time()
                 with contextlib.redirect_stderr(io.StringIO()):
-                    one.run(asked.epochs)
+                    one.run(arguments.epochs)
                 if repeat:
-                    rate = asked.epochs * len(x) / (time.process_time() - started)
+                    rate = arguments.epochs * len(x) / (time.process_time() - started)
                     spent[name].append(rate)
         rates = {name: statistics.median(seen) for name, seen in spent.items()}
         print(

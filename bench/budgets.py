@@ -1,15 +1,15 @@
-"""Budgets of time: what `allometry run --budget` tells beside what passes on the clock.
+"""Time budgets: the runtime that `allometry run --budget` estimates and the measured runtime.
 
 Run: python bench/budgets.py [--jobs NAME,NAME] [--budgets 60s,120s] [--results FILE]
 
-Runs each of twelve jobs at each budget, one after another, each in a folder of its own that is
-thrown away: about 40 minutes on an idle machine. Prints what was told, what passed from the start
-of the process to its end, and both as a share of the budget. Results are kept in FILE, and what is
-there already is not run again, so that it can be done in parts. Times say something on an idle
-machine only: the load is printed beside them.
+Runs each of twelve jobs at each budget, one after another, each in a temporary folder: about 40
+minutes on an idle machine. Prints the estimated runtime, the measured runtime of the process, and
+the measured runtime as a share of both estimate and budget. Results are stored in FILE and not
+measured again, so the benchmark can run in parts. Runtimes are valid on an idle machine only; the
+load is printed beside them.
 
-A study that has less to do than the budget allows (`rank` has 37 runs and no sizes) ends early
-and says so: what is told is then below the budget, and what passes is compared with what was told.
+A study with less work than the budget allows (`rank` has 37 runs and no sizes) ends early and
+reports it. Its estimate is then below the budget, and its runtime is compared with the estimate.
 """
 
 import argparse
@@ -41,7 +41,7 @@ JOBS = {
 
 
 def job(words, budget):
-    """Seconds told and taken, the load before, and what was said."""
+    """Estimated and measured seconds, the load before, and the messages."""
     code = "from allometry.cli import main; main()"
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -50,17 +50,16 @@ def job(words, budget):
         done = subprocess.run(
             [*command, "-o", f"{folder}/runs"], capture_output=True, text=True, check=False
         )
-        taken = time.monotonic() - started
+        measured = time.monotonic() - started
     found = re.search(r"about (.*?) with the report", done.stderr)
     refused = re.search(r"budget must be at least (\d+) s", done.stderr)
     if found is None and refused is None:
         raise SystemExit(done.stderr)
-    told = seconds_of(found[1]) if found else None
     return {
-        "told": told,
-        "taken": taken,
+        "estimated": seconds_of(found[1]) if found else None,
+        "measured": measured,
         "load": load,
-        "said": done.stderr,
+        "messages": done.stderr,
         "code": done.returncode,
     }
 
@@ -70,32 +69,35 @@ def main():
     parser.add_argument("--jobs", default=",".join(JOBS))
     parser.add_argument("--budgets", default="60s,120s")
     parser.add_argument("--results", type=Path, default=Path("budgets.jsonl"))
-    asked = parser.parse_args()
-    lines = asked.results.read_text().splitlines() if asked.results.exists() else []
+    arguments = parser.parse_args()
+    lines = arguments.results.read_text().splitlines() if arguments.results.exists() else []
     known = {(row["job"], row["budget"]): row for row in map(json.loads, lines)}
     inside = 0
-    names, budgets = asked.jobs.split(","), asked.budgets.split(",")
+    names, budgets = arguments.jobs.split(","), arguments.budgets.split(",")
     rows = [(name, budget) for name in names for budget in budgets]
     for name, budget in rows:
         row = known.get((name, budget))
         if row is None:
             row = {"job": name, "budget": budget} | job(JOBS[name].split(), budget)
-            with asked.results.open("a") as file:
+            with arguments.results.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-        if row["told"] is None:
-            print(f"{name} {budget}: refused: {row['said'].strip()}", flush=True)
+        if row["estimated"] is None:
+            print(f"{name} {budget}: refused: {row['messages'].strip()}", flush=True)
             continue
-        told, taken, seconds = row["told"], row["taken"], seconds_of(budget)
-        short = told < 0.8 * seconds  # it has less to do, and said so
-        right = abs(taken / told - 1) <= 0.2 and (short or abs(taken / seconds - 1) <= 0.2)
+        estimated, measured, seconds = row["estimated"], row["measured"], seconds_of(budget)
+        short = estimated < 0.8 * seconds  # less work than the budget allows, and reported so
+        right = abs(measured / estimated - 1) <= 0.2 and (
+            short or abs(measured / seconds - 1) <= 0.2
+        )
         inside += right
         print(
-            f"{name} {budget}: told {told:.0f} s, took {taken:.0f} s: {taken / told:.2f} of it, "
-            f"{taken / seconds:.2f} of the budget (load {row['load']:.1f} before)"
-            f"{'' if right else '  <-- beyond a fifth'}",
+            f"{name} {budget}: estimated {estimated:.0f} s, measured {measured:.0f} s: "
+            f"{measured / estimated:.2f} of the estimate, {measured / seconds:.2f} of the budget "
+            f"(load {row['load']:.1f} before)"
+            f"{'' if right else '  <-- off by more than 20 %'}",
             flush=True,
         )
-    print(f"{inside} of {len(rows)} within a fifth")
+    print(f"{inside} of {len(rows)} within 20 %")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Extrapolation of public learning curves: root mean square log error, ours beside M1 to M4.
+"""Extrapolation of public learning curves: root mean square log error, ours and M1 to M4.
 
 The curves, the split into points to fit and points to predict, and the reference errors are those
 of Alabdulmohsin et al. 2022.

@@ -3,8 +3,8 @@
     python bench/decode.py [--nanogpt PATH/TO/model.py] [--repeats 7]
 
 A decoder of 4 layers, width 128, 4 heads, 128 symbols, context 256, random weights, one thread;
-240 new tokens after 16, drawn by plain sampling, and by a beam of 4. Runs take turns. Ratios are
-of medians of seconds, and of the least CPU seconds, which other work on the machine disturbs less.
+240 new tokens after 16, by plain sampling and by a beam of 4. Runs are interleaved. Ratios are of
+medians of seconds, and of minimum CPU seconds, which other work on the machine affects less.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def nanogpt(path):
 
 
 def timed(jobs, repeats):
-    """Median seconds and least CPU seconds of each job; they take turns, to be fair to all."""
+    """Median seconds and minimum CPU seconds of each job; jobs are interleaved."""
     spent = {name: [] for name in jobs}
     for repeat in range(repeats + 1):
         for name, job in jobs.items():
@@ -75,13 +75,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nanogpt", type=Path, help="model.py of a nanoGPT checkout")
     parser.add_argument("--repeats", type=int, default=7)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     mine, theirs = ours(), hugging_face()
-    nano = nanogpt(given.nanogpt) if given.nanogpt else None
+    nano = nanogpt(arguments.nanogpt) if arguments.nanogpt else None
 
     def generate(prompt, **options):
         return theirs.generate(
@@ -101,13 +101,13 @@ def main():
         }
         if nano is not None and batch == 1:
             jobs["nanoGPT"] = lambda p=prompt: nano.generate(p, NEW)
-        show(f"sampling, batch {batch}", timed(jobs, given.repeats), batch)
+        show(f"sampling, batch {batch}", timed(jobs, arguments.repeats), batch)
     prompt = torch.randint(V, (1, PROMPT))
     jobs = {
         "allometry": lambda: decode.beam(mine, prompt[0], n=NEW, width=4)[0].tokens[None],
         "hugging face": lambda: generate(prompt, num_beams=4, do_sample=False),
     }
-    show("beam of 4, batch 1", timed(jobs, given.repeats), 1)
+    show("beam of 4, batch 1", timed(jobs, arguments.repeats), 1)
 
 
 def show(title, seconds, batch):

@@ -5,10 +5,10 @@
     python bench/degree.py --teachers [NAME ...]        twelve forms on eight variables, with Adam
 
 Networks of width 1 on two inputs, six linear forms each: three layers of degree 2 (16 parameters)
-and two of degree 3 (17), and controls, fitted to Chebyshev polynomials of the inputs' mean by
-Levenberg-Marquardt, plainly and with kicks. Solved means a relative squared error below 1e-3 on
-fresh points. With `--teachers` all stacks of `allometry run degree`, with more seeds and rates;
-`--stacks` and `--seeds` choose.
+and two of degree 3 (17), and controls. They are fitted to Chebyshev polynomials of the inputs'
+mean by Levenberg-Marquardt, with and without kicks. Solved means a relative squared error below
+1e-3 on fresh points. `--teachers` runs all stacks of `allometry run degree`, with more seeds and
+rates; `--stacks` and `--seeds` select.
 """
 
 import argparse
@@ -81,20 +81,20 @@ def main():
     parser.add_argument("--stacks", nargs="*", choices=list(STACKS), default=list(STACKS))
     parser.add_argument("--seeds", type=int, default=48)
     parser.add_argument("--steps", type=int, default=2000)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if given.teachers is not None:
-        for teacher in given.teachers or list(TEACHERS):
-            for name in given.stacks:
-                learnt(teacher, name, given.seeds, given.steps)
-    elif given.sweep:
+    if arguments.teachers is not None:
+        for teacher in arguments.teachers or list(TEACHERS):
+            for name in arguments.stacks:
+                learnt(teacher, name, arguments.seeds, arguments.steps)
+    elif arguments.sweep:
         for k, name in ((9, "T_3"), (8, "T_2")):
             for kicks, size in SWEEP:
-                solved(k, name, given.starts, kicks, size)
+                solved(k, name, arguments.starts, kicks, size)
     else:
-        for kicks in sorted({0, given.kicks}):
+        for kicks in sorted({0, arguments.kicks}):
             for k, name in CASES:
-                solved(k, name, given.starts, kicks)
+                solved(k, name, arguments.starts, kicks)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python bench/digits_vae.py [--seeds 5] [--steps 1500]
 
 scikit-learn's digits / 16, code of 8, networks 64-128-64-code, Gaussian likelihood with learnt
-variance, batch 128. The seeds of one setting are packed and stepped as one. Figures are means over
-seeds on the test split, with 95 % intervals by Student's law.
+variance, batch 128. Training is vectorised over the seeds of one setting. Figures are means over
+seeds on the test split, with 95 % intervals by Student's t.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from allometry.train.packed.stack import StackedModels
 CODE, BATCH = 8, 128
 
 
-def told(values):
+def mean_interval(values):
     half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5
     return f"{np.mean(values):8.2f} ± {half:5.2f}"
 
@@ -67,7 +67,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=1500)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     digits = Images.digits()
     test, train = (digits.split(s).flatten(1) / 16 for s in ("test", "train"))
@@ -75,8 +75,8 @@ def main():
         f"beta-VAE, beta {b:g}": lambda m, x, n, _, b=b: objectives.negative_elbo(m, x, n, b)
         for b in (0.5, 1.0, 4.0, 10.0)
     }
-    # With alpha = 0 the divergence of each example keeps the weight 1, and lambda - 1 is on the
-    # codes as a whole: pressed on the aggregate, the code need not forget its example.
+    # With alpha = 0 each example's divergence keeps weight 1, and the aggregate posterior has
+    # weight lambda - 1: a penalty on the aggregate lets the code keep information on its example.
     settings |= {
         f"InfoVAE, lambda {v:g}": lambda m, x, n, p, v=v: objectives.info_vae(
             m, x, n, p, alpha=0.0, lambda_=v
@@ -86,8 +86,10 @@ def main():
     print("| | test ELBO, nats | KL | squared error | active units of 8 | information, nats |")
     print("|---|---|---|---|---|---|")
     for name, loss in settings.items():
-        found = [judged(m, test, train) for m in trained(loss, asked.seeds, asked.steps, digits)]
-        cells = [told([f[k] for f in found]) for k in found[0]]
+        found = [
+            judged(m, test, train) for m in trained(loss, arguments.seeds, arguments.steps, digits)
+        ]
+        cells = [mean_interval([f[k] for f in found]) for k in found[0]]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

@@ -1,13 +1,13 @@
-"""A VQ-VAE on digits with a transformer as its prior: code use, and what a classifier sees.
+"""A VQ-VAE on digits with a transformer as its prior: code use and classifier confidence.
 
     python bench/digits_vqvae.py [--seeds 5] [--steps 800] [--samples 400]
 
 scikit-learn's digits, 128 codes of 8 numbers on a grid of 2 x 2, running means and revival, as
-the recipe `vqvae` has them (convolutions of 32 channels, a prior of two blocks of width 64), batch
+in the recipe `vqvae` (convolutions of 32 channels, a prior of two blocks of width 64), batch
 128.
-A classifier (scikit-learn's MLP, trained on real training digits) judges what prior and decoder
-make at temperature 1. Each seed is a line; then means over seeds with 95 % intervals by Student's
-law. Autoencoders without revival are trained too, for their code use.
+A classifier (scikit-learn's MLP, trained on real training digits) evaluates samples of prior and
+decoder at temperature 1. Each seed is a line; then means over seeds with 95 % intervals by
+Student's t. Autoencoders without revival are trained too, for their code use.
 """
 
 import argparse
@@ -55,19 +55,19 @@ def judged(model, judge, x, seed, samples):
     rng = torch.Generator().manual_seed(seed)
     made = model.decode(model.sample_codes(samples, rng=rng)).flatten(1).numpy() / 16
     sure = judge.predict_proba(made)
-    copies = judge.predict_proba(model.decode(code).flatten(1).numpy() / 16)
+    reconstructions = judge.predict_proba(model.decode(code).flatten(1).numpy() / 16)
     return {
         "bits per dimension": -model.log_prob(x).mean().item() / (64 * math.log(2)),
         "nats of codes": -model.log_prior(code).mean().item(),
         "code perplexity": ae.perplexity(code, CODES),
         "squared error": (model.decode(code) - x).div(16).square().flatten(1).sum(1).mean().item(),
-        "confidence in copies": copies.max(1).mean(),
+        "confidence in reconstructions": reconstructions.max(1).mean(),
         "confidence in samples": sure.max(1).mean(),
         "rarest class": np.bincount(sure.argmax(1), minlength=10).min() / samples,
     }
 
 
-def told(values):
+def mean_interval(values):
     half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5
     return f"{np.mean(values):.3f} ± {half:.3f} (seeds {min(values):.3f} to {max(values):.3f})"
 
@@ -77,7 +77,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--samples", type=int, default=400)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     digits = Images.digits()
     train, test = (digits.split(s).flatten(1).numpy() / 16 for s in ("train", "test"))
@@ -87,10 +87,10 @@ def main():
     real = judge.predict_proba(test).max(1).mean()
     print(f"classifier: {right:.3f} right on real test digits, mean confidence {real:.3f}")
     found = []
-    for seed in range(asked.seeds):
-        model = trained(digits, asked.steps, seed, 0.1)
-        found.append(judged(model, judge, digits.test, seed, asked.samples))
-        bare = trained(digits, asked.steps // 4, seed, 0.0)
+    for seed in range(arguments.seeds):
+        model = trained(digits, arguments.steps, seed, 0.1)
+        found.append(judged(model, judge, digits.test, seed, arguments.samples))
+        bare = trained(digits, arguments.steps // 4, seed, 0.0)
         with torch.no_grad():
             found[-1]["code perplexity without revival"] = ae.perplexity(
                 bare.encode(digits.test), CODES
@@ -99,7 +99,7 @@ def main():
             f"seed {seed}: " + ", ".join(f"{k} {v:.3f}" for k, v in found[-1].items()), flush=True
         )
     for name in found[0]:
-        print(f"{name}: {told([f[name] for f in found])}")
+        print(f"{name}: {mean_interval([f[name] for f in found])}")
 
 
 if __name__ == "__main__":

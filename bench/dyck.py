@@ -1,10 +1,10 @@
-"""A million strings, random and made to deceive, through each recogniser of brackets.
+"""A million strings, random and adversarial, through each Dyck recogniser.
 
     python bench/dyck.py [--strings 1e6] [--form compact] [--language 8,10] [--seed 7]
 
-Lengths to 512, spread evenly in their logarithm: a third words drawn uniformly, two thirds near
-misses (see `Dyck.near_misses`). The language itself, with a stack, tells the truth. Without
-`--form` and `--language` all are tried in turn; seeds make parts that can be added up.
+Lengths up to 512, uniform in their logarithm: a third words drawn uniformly, two thirds near
+misses (see `Dyck.near_misses`). The reference is the language itself, with a stack. Without
+`--form` and `--language` all are run in sequence; results of different seeds can be added.
 """
 
 import argparse
@@ -25,14 +25,14 @@ def main():
     parser.add_argument("--form", choices=("compact", "layered"))
     parser.add_argument("--language", help="k,D")
     parser.add_argument("--seed", type=int, default=7)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    forms = [given.form] if given.form else ["compact", "layered"]
-    chosen = [tuple(map(int, given.language.split(",")))] if given.language else LANGUAGES
+    forms = [arguments.form] if arguments.form else ["compact", "layered"]
+    chosen = [tuple(map(int, arguments.language.split(",")))] if arguments.language else LANGUAGES
     print(f"{'k':>4} {'D':>3} {'form':>8} {'strings':>9} {'wrong':>5} {'margin':>8} {'CPU s':>8}")
     for form in forms:
         for k, D in chosen:
-            tried, wrong, margin, seconds = attempt(k, D, form, given.strings, given.seed)
+            tried, wrong, margin, seconds = attempt(k, D, form, arguments.strings, arguments.seed)
             row = f"{k:>4} {D:>3} {form:>8} {tried:>9,} {wrong:>5} {margin:>8.5f} {seconds:>8.0f}"
             print(row, flush=True)
 

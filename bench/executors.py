@@ -1,11 +1,11 @@
-"""What executors cost: results a second through the driver, and one model in two processes.
+"""Cost of executors: results per second through the driver, and one model in two processes.
 
 Run: python bench/executors.py [--runs 2000] [--workers 2] [local ray]
      python bench/executors.py --model 1e6 [--tokens 120000]
 
-The first carries out runs that do nothing, so that what is left is orders, events and the
-journal's lines. The second trains one transformer in one process with two threads, and in two
-processes with a copy or a share of the model each.
+The first executes empty runs, so it measures requests, events and journal lines only. The second
+trains one transformer in one process with two threads, and in two processes with the model
+replicated or sharded.
 """
 
 import argparse
@@ -36,14 +36,14 @@ from allometry.train import Budget
 
 @dataclass(frozen=True)
 class Nothing(Request):
-    """A run that is over at once, with the columns that a real one has."""
+    """A run that ends at once, with the columns of a real one."""
 
     target: Text
     number: int
 
     @property
     def columns(self) -> dict[str, Any]:
-        """As a transformer has them."""
+        """Those of a transformer."""
         return {"family": "none", "target": "none", "shape": "none", "rung": 0, "seed": 0}
 
     def budget(self) -> Budget:
@@ -66,7 +66,7 @@ def study(runs):
     text = Text.embedded()
 
     def recipe(target, ladder, *, tokens, seeds):
-        import executors  # by the name under which workers find it
+        import executors  # the name under which workers import it
 
         return [Spec(executors.Nothing, target=text.spec, number=i) for i in range(runs)]
 
@@ -82,7 +82,7 @@ def main():
     parser.add_argument("names", nargs="*", default=["local", "ray"])
     arguments = parser.parse_args()
     if arguments.model is not None:
-        together(arguments.model, arguments.tokens)
+        two_processes(arguments.model, arguments.tokens)
         return
     for name in arguments.names:
         measure(name, arguments.runs, arguments.workers)
@@ -97,31 +97,31 @@ def measure(name, runs, workers):
             ended.append(time.perf_counter())
 
     with tempfile.TemporaryDirectory() as folder:
-        asked = study(runs)
+        one_study = study(runs)
         started, spent = time.perf_counter(), time.process_time()
-        asked.run(Path(folder), place, watch=watch)
+        one_study.run(Path(folder), place, watch=watch)
         spent = time.process_time() - spent
     rate = (len(ended) - 1) / (ended[-1] - ended[0])
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
         f"{name}: first result after {ended[0] - started:.1f} s, then {rate:,.0f} results/s; "
-        f"driver {1e3 * spent / len(ended):.2f} ms of CPU a result, {most:.2f} GiB at most"
+        f"driver {1e3 * spent / len(ended):.2f} ms of CPU per result, peak {most:.2f} GiB"
     )
 
 
-def together(N, D):
+def two_processes(N, D):
     places = {
         "one process, two threads": local(workers=1, threads=2),
-        "two processes, a copy each (DDP)": torchrun(2, threads=1),
-        "two processes, a share each (FSDP2)": torchrun(2, shard=True, threads=1),
+        "two processes, replicated (DDP)": torchrun(2, threads=1),
+        "two processes, sharded (FSDP2)": torchrun(2, shard=True, threads=1),
     }
     text = Text.embedded()
     recipe = functools.partial(recipes.transformer, batch=32)
-    for words, place in places.items():
+    for name, place in places.items():
         with tempfile.TemporaryDirectory() as folder:
-            asked = Study(text, [recipe], [N], seeds=1, tokens=[D])
-            (row,) = asked.run(Path(folder), place).frame().to_dict("records")
-        print(f"{words}: {row['D'] / row['seconds']:,.0f} tokens/s, loss {row['loss']:.5f}")
+            one_study = Study(text, [recipe], [N], seeds=1, tokens=[D])
+            (row,) = one_study.run(Path(folder), place).frame().to_dict("records")
+        print(f"{name}: {row['D'] / row['seconds']:,.0f} tokens/s, loss {row['loss']:.5f}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The time that `allometry run` tells before it starts, beside the time it takes.
+"""The runtime that `allometry run` estimates before it starts, and the measured runtime.
 
 Run: python bench/expected.py [NAME ...] [-- OPTIONS]
 
 Runs small jobs of different kinds (all of `JOBS`, or those named), one after another, each in a
-folder of its own that is thrown away, and prints for each what was told, what passed from there to
-the end, and the CPU seconds of that. `OPTIONS` are for every job, such as `--workers 1`.
+temporary folder. Prints for each the estimated runtime, the measured runtime from the estimate to
+the end, and its CPU seconds. `OPTIONS` apply to every job, such as `--workers 1`.
 """
 
 import os
@@ -28,39 +28,41 @@ JOBS = {
 
 
 def spent(pid):
-    """CPU seconds of a living process and of its children that have ended."""
+    """CPU seconds of a running process and of its finished children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def job(words):
-    """Seconds told, taken and of CPU."""
+    """Estimated, measured and CPU seconds, and the seconds before the estimate."""
     code = "from allometry.cli import main; main()"
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", code, "run", *words, "-o", f"{folder}/runs"]
         pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
         process = subprocess.Popen(command, **pipes)
-        begun, said, told = time.monotonic(), "", None
+        begun, messages, estimated = time.monotonic(), "", None
         for line in process.stderr:
-            said += line
-            if told is None and (found := re.search(r"about (.*) with the report", said)):
-                told, started, before = seconds_of(found[1]), time.monotonic(), spent(process.pid)
+            messages += line
+            found = re.search(r"about (.*) with the report", messages)
+            if estimated is None and found:
+                estimated = seconds_of(found[1])
+                started, before = time.monotonic(), spent(process.pid)
         _, status, usage = os.wait4(process.pid, 0)
         ended = time.monotonic()
-    if status or told is None:
-        raise SystemExit(said)
+    if status or estimated is None:
+        raise SystemExit(messages)
     cpu = usage.ru_utime + usage.ru_stime - before
-    return told, ended - started, cpu, started - begun
+    return estimated, ended - started, cpu, started - begun
 
 
 def main():
     words = sys.argv[1:]
     at = words.index("--") if "--" in words else len(words)
     for name in words[:at] or JOBS:
-        told, taken, cpu, before = job([*JOBS[name].split(), *words[at + 1 :]])
+        estimated, measured, cpu, before = job([*JOBS[name].split(), *words[at + 1 :]])
         print(
-            f"{name}: told {told:.0f} s, took {taken:.0f} s: {taken / told:.2f} of it "
-            f"({cpu:.0f} s of CPU; {before:.0f} s before it was told)",
+            f"{name}: estimated {estimated:.0f} s, measured {measured:.0f} s: ratio "
+            f"{measured / estimated:.2f} ({cpu:.0f} s of CPU; {before:.0f} s before the estimate)",
             flush=True,
         )
 

@@ -1,11 +1,11 @@
-"""The families of sequence models on one text, budget and chart: loss against size.
+"""Families of sequence models on one text and budget: loss against size.
 
 Run: TEXT=PATH/TO/input.txt allometry run bench/families.py:short --folder DIR
      TEXT=PATH/TO/input.txt allometry run bench/families.py:long --folder DIR
 then: python docs/make_families.py NAME=DIR
 
-Both may share a folder. The rates are the recipes' own but for the transformer's, whose best rate
-on so few steps of Tiny Shakespeare is twice the one that suits the embedded text (see
+Both may share a folder. The rates are those of the recipes, except the transformer's: its best
+rate for so few steps on Tiny Shakespeare is twice that on the embedded text (see
 `bench/learning_rate.py --text`).
 """
 

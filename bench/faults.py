@@ -1,12 +1,12 @@
-"""Strike every storage operation of a study with every fault; count runs lost and repeated.
+"""Inject every fault into every storage operation of a study; count lost and repeated runs.
 
 Run: python bench/faults.py [--runs 12] [--every 1]
 
-The disk is simulated (`tests/support/faults.py`), driver, worker, journal, curves, weights,
-pictures and checkpoints are the real ones. Each study is begun twice: in no folder, and in what a
-failure of power left of one. After the fault it is gone on with undisturbed. `refused` studies
-stopped with one sentence, `off` ones lost power; `wrong` counts studies that then did not go on,
-or ended in other numbers than an undisturbed one.
+The disk is simulated (`tests/support/faults.py`); driver, worker, journal, curves, weights,
+pictures and checkpoints are real. Each study starts twice: without a folder, and from what a power
+failure left of one. After the fault it resumes undisturbed. `refused` studies stopped with one
+error message, `off` ones lost power; `wrong` counts studies that then did not resume, or whose
+results differ from those of an undisturbed study.
 """
 
 import argparse
@@ -25,7 +25,9 @@ from tests.support.ordeal import afresh, halfway, operations, strike
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=12)
-    parser.add_argument("--every", type=int, default=1, help="Strike every so many operations.")
+    parser.add_argument(
+        "--every", type=int, default=1, help="Inject a fault every so many operations."
+    )
     arguments = parser.parse_args()
     shared = Path("/dev/shm")
     bad = 0

@@ -1,9 +1,9 @@
-"""How fast are fits? Ours beside the usual loop of scipy's BFGS over resamples.
+"""Speed of fits: ours and the usual loop of scipy's BFGS over resamples.
 
-Each part prints CPU seconds of one thread, medians of several goes, ours and the peer's by turns
-in one process. The peer is the published analysis of the 240 Chinchilla points: one BFGS search
-per resample from the published parameters, here with an analytic gradient (the original derives
-its gradient automatically and is slower still); it is timed on a part of the resamples
+Each part prints CPU seconds of one thread, medians of several repetitions, ours and the peer's
+interleaved in one process. The peer is the published analysis of the 240 Chinchilla points: one
+BFGS search per resample from the published parameters, here with an analytic gradient (the
+original uses automatic differentiation and is slower still). It is timed on some of the resamples
 and scaled up.
 
 Run: `OMP_NUM_THREADS=1 python bench/fit.py [--parts bootstrap,point,curves,file] [--goes 3]`
@@ -77,7 +77,7 @@ def bootstrap(goes):
         if go == 0:
             draws = law.members[0].form.public(law.members[0].draws[:part], law.members[0].centre)
             gap = np.median(np.abs(np.log(draws["B"] / np.exp(found[:, 1]))))
-            print(f"bootstrap: same resamples, log B apart by {gap:.1e} (median)")
+            print(f"bootstrap: same resamples, median difference of log B {gap:.1e}")
     a, b = statistics.median(ours), statistics.median(theirs)
     print(
         f"bootstrap: 4,000 of 240 points with backtests and point fit {a:.2f} s, BFGS loop "
@@ -163,7 +163,7 @@ def file(goes):
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     print(
         f"file: `allometry fit` of {n:,} runs in a CSV {seconds:.1f} s, "
-        f"{after.ru_maxrss / 1024:.0f} MB at most"
+        f"{after.ru_maxrss / 1024:.0f} MB peak"
     )
 
 

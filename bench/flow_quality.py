@@ -1,13 +1,13 @@
-"""What flows reach: two moons, digits, and the gap to a mixture's known entropy.
+"""Quality of flows: two moons, digits, and the gap to a mixture's known entropy.
 
     python bench/flow_quality.py moons|digits|converged|gap [--steps 1200] [--only GLOW]
 
-moons: noise .05, 1,000 steps of batch 256. The rate of each family is chosen among four on the
-validation points, by the mean over seeds; then the test points are scored, once. Rates and seeds
-are members of one pack. digits: 8 x 8, dequantised, 400 steps of batch 128. converged:
-`--steps`, the weights that are best on validation scored on test. gap: spline couplings of growing
-size on eight Gaussians for `--steps`, by how much the true density scores better on the same test
-points, and the law of that in N by `laws.fit`.
+moons: noise 0.05, 1,000 steps of batch 256. The rate of each family is chosen among four on the
+validation points, by the mean over seeds; then the test points are scored once. Training is
+vectorised over rates and seeds. digits: 8 x 8, dequantised, 400 steps of batch 128. converged:
+`--steps`; the weights that are best on validation are scored on test. gap: spline couplings of
+growing size on eight Gaussians for `--steps`, the gap to the true density on the same test points,
+and its scaling law in N by `laws.fit`.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from allometry.train.packed.trace import TracedStep
 
 
 def trained(make, target, rates, seeds, steps, batch, fuse=False):
-    """A model for each rate and seed, all stepped as one."""
+    """A model for each rate and seed, vectorised over both."""
     models = [make(torch.Generator().manual_seed(s)) for _ in rates for s in range(seeds)]
     for i, model in enumerate(models):
         model.initialise(target.batch(0, size=512, seed=i % seeds))
@@ -66,8 +66,8 @@ def moons():
     }
     for name, make in families.items():
         found = trained(make, target, rates, seeds, 1000, 256, fuse=True)
-        held = [nats(m, target.split("validation")).mean().item() for m in found]
-        means = np.array(held).reshape(len(rates), seeds).mean(1)
+        losses = [nats(m, target.split("validation")).mean().item() for m in found]
+        means = np.array(losses).reshape(len(rates), seeds).mean(1)
         best = int(means.argmin())
         scores = [nats(m, target.split("test")) for m in found[best * seeds : (best + 1) * seeds]]
         each = ", ".join(f"{s.mean():.4f} ± {1.96 * s.std() / len(s) ** 0.5:.4f}" for s in scores)
@@ -137,8 +137,8 @@ def gap(steps):
         for model in trained(families, target, (0.005,), 4, steps, 256, fuse=True):
             N.append(sum(p.numel() for p in model.parameters()))
             found.append(divergence(model, target))
-        told = ", ".join(f"{e.value:.5f} ± {1.96 * e.se:.5f}" for e in found[-4:])
-        print(f"N = {N[-1]}: gap {told}", flush=True)
+        gaps = ", ".join(f"{e.value:.5f} ± {1.96 * e.se:.5f}" for e in found[-4:])
+        print(f"N = {N[-1]}: gap {gaps}", flush=True)
     print(f"entropy {target.entropy.value:.4f}")
     columns = {"N": np.array(N, float), "loss": np.array([e.value for e in found])}
     for form in ("power", "floor"):
@@ -150,14 +150,16 @@ def gap(steps):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["moons", "digits", "converged", "gap"])
-    parser.add_argument("--steps", type=int, default=1200, help="of converged and gap")
-    parser.add_argument("--only", default="", help="flows of digits whose name begins so")
-    asked = parser.parse_args()
+    parser.add_argument("--steps", type=int, default=1200, help="steps of converged and gap")
+    parser.add_argument(
+        "--only", default="", help="only the digit flows whose name starts with this"
+    )
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    ways = {"moons": moons, "gap": lambda: gap(asked.steps)}
-    ways["digits"] = lambda: digits(only=asked.only)
-    ways["converged"] = lambda: digits(asked.steps, True, asked.only)
-    ways[asked.what]()
+    parts = {"moons": moons, "gap": lambda: gap(arguments.steps)}
+    parts["digits"] = lambda: digits(only=arguments.only)
+    parts["converged"] = lambda: digits(arguments.steps, True, arguments.only)
+    parts[arguments.what]()
 
 
 if __name__ == "__main__":

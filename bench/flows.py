@@ -1,14 +1,14 @@
-"""Training steps per second of flows: ours, zuko's, nflows's; and of packed seeds.
+"""Training steps per second of flows: ours, zuko's and nflows's; and vectorised over seeds.
 
     python bench/flows.py [--repeats 7] [--steps 40] [--fuse]
 
 One thread, float32, Adam, batch 256 on two moons (d = 2) and batch 128 in 64 dimensions. Every
-library has the same architecture: as many couplings, networks of two hidden layers of 64 and
-rectifiers, 8 bins; affine couplings 8, spline couplings 4. Rounds take turns in one process;
-figures are medians of CPU seconds. Then eight seeds packed against eight single runs: as
-`StackedModels` maps them, traced (`train.traced`), and traced and fused
-by torch's compiler. `--only rungs`: eight packed, fused seeds against eight single runs for every size that `allometry run moons` grows, and
-for the whole ladder.
+library has the same architecture: the same number of couplings (8 affine or 4 spline), networks of
+two hidden layers of 64 with ReLU, 8 bins. Rounds are interleaved in one process; figures are
+medians of CPU seconds. Then eight seeds vectorised against eight single runs: mapped by
+`StackedModels`, traced (`train.packed.trace`), and traced and fused by torch's compiler.
+`--only rungs`: eight vectorised, fused seeds against eight single runs for every size of
+`allometry run moons`, and for the whole ladder.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def zuko_flow(kind, dim):
 
 
 class Conditioner(nn.Sequential):
-    """nflows hands its networks a context that ours have no use for."""
+    """nflows passes its networks a context, which is unused here."""
 
     def forward(self, x, context=None):  # noqa: D102
         return super().forward(x)
@@ -80,7 +80,7 @@ def log_prob(model, x):
 
 
 class Training:
-    """One model in training, a stretch of steps at a time."""
+    """One model in training, several steps at a time."""
 
     def __init__(self, model, batches):
         self.model, self.batches, self.at = model, batches, 0
@@ -97,14 +97,14 @@ class Training:
 
 
 class PackedTraining:
-    """Eight seeds stepped as one."""
+    """Eight seeds, vectorised."""
 
-    def __init__(self, models, batches, way):
+    def __init__(self, models, batches, mode):
         self.pack, self.batches, self.at = StackedModels(models), batches, 0
         self.optimiser = self.pack.optimiser(optim.Adam, lr=1e-3)
         self.traced = None
-        if way != "mapped":
-            fuse = way == "fused"
+        if mode != "mapped":
+            fuse = mode == "fused"
             self.traced = TracedStep(self.pack, negative_log_likelihood, self._data(), fuse=fuse)
 
     def _data(self):
@@ -122,7 +122,7 @@ class PackedTraining:
 
 
 def rates(trainings, repeats, steps):
-    """Steps per CPU second of each; they take turns, and the first turn warms up."""
+    """Steps per CPU second of each, interleaved; the first round is a warm-up."""
     spent = {name: [] for name in trainings}
     for repeat in range(repeats + 1):
         for name, training in trainings.items():
@@ -139,7 +139,7 @@ def main():
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--only", default="")
     parser.add_argument("--fuse", action="store_true", help="compile the traced steps as well")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     data = {
@@ -149,25 +149,31 @@ def main():
     for dim, batch in ((2, 256), (64, 128)):
         batches = [data[dim].batch(s, size=batch, seed=0) for s in range(40)]
         for kind in ("affine", "spline"):
-            if asked.only and asked.only != f"{kind}{dim}":
+            if arguments.only and arguments.only != f"{kind}{dim}":
                 continue
             made = {"ours": ours, "zuko": zuko_flow, "nflows": nflows_flow}
             trainings = {name: Training(make(kind, dim), batches) for name, make in made.items()}
             sizes = {n: sum(p.numel() for p in t.model.parameters()) for n, t in trainings.items()}
-            found = rates(trainings, asked.repeats, asked.steps)
-            told = ", ".join(f"{n} {r:.1f} ({sizes[n]:,} parameters)" for n, r in found.items())
+            found = rates(trainings, arguments.repeats, arguments.steps)
+            speeds = ", ".join(f"{n} {r:.1f} ({sizes[n]:,} parameters)" for n, r in found.items())
             ratios = ", ".join(f"{found['ours'] / found[n]:.2f}x {n}" for n in list(made)[1:])
             print(
-                f"{kind} coupling, d = {dim}, batch {batch}: steps/s {told}: {ratios}", flush=True
+                f"{kind} coupling, d = {dim}, batch {batch}: steps/s {speeds}: {ratios}",
+                flush=True,
             )
-    if asked.only.startswith("rungs"):
-        rungs(data[2], asked.only.removeprefix("rungs").lstrip("-"), asked.repeats, asked.steps)
-    kinds = [k for k in ("affine", "spline") if asked.only in ("", "packed", f"packed-{k}")]
-    packed(data[2], kinds, asked.repeats, asked.steps, asked.fuse)
+    if arguments.only.startswith("rungs"):
+        rungs(
+            data[2],
+            arguments.only.removeprefix("rungs").lstrip("-"),
+            arguments.repeats,
+            arguments.steps,
+        )
+    kinds = [k for k in ("affine", "spline") if arguments.only in ("", "packed", f"packed-{k}")]
+    packed(data[2], kinds, arguments.repeats, arguments.steps, arguments.fuse)
 
 
 def packed(target, kinds, repeats, steps, fuse):
-    """Eight seeds at once against one at a time, for wide and narrow, large and small batches."""
+    """Eight seeds vectorised against single runs, for two widths and two batch sizes."""
     for kind, width, batch in itertools.product(kinds, (64, 16), (256, 64)):
         batches = [target.batch(s, size=batch, seed=0) for s in range(40)]
         make = flows.affine_coupling if kind == "affine" else flows.spline_coupling
@@ -176,30 +182,32 @@ def packed(target, kinds, repeats, steps, fuse):
         models = [make(2, layers, width, rng=rng) for rng in seeded]
         trainings = {"single": Training(models[0], batches)}
         spent = {}
-        for way in ("mapped", "traced", "fused") if fuse else ("mapped", "traced"):
+        for mode in ("mapped", "traced", "fused") if fuse else ("mapped", "traced"):
             started = time.process_time()
-            trainings[way] = PackedTraining(models, batches, way)
-            trainings[way].stretch(1)
-            spent[way] = time.process_time() - started
+            trainings[mode] = PackedTraining(models, batches, mode)
+            trainings[mode].stretch(1)
+            spent[mode] = time.process_time() - started
         found = rates(trainings, repeats, steps)
-        told = ", ".join(
-            f"{way} {found[way]:.1f} ({8 * found[way] / found['single']:.2f}x, ready after "
+        speeds = ", ".join(
+            f"{mode} {found[mode]:.1f} ({8 * found[mode] / found['single']:.2f}x, ready after "
             f"{took:.0f} s)"
-            for way, took in spent.items()
+            for mode, took in spent.items()
         )
         print(
-            f"eight packed seeds, {kind} coupling, width {width}, d = 2, batch {batch}, steps/s: "
-            f"single {found['single']:.1f}, {told}",
+            f"eight vectorised seeds, {kind} coupling, width {width}, d = 2, batch {batch}: "
+            f"steps/s single {found['single']:.1f}, {speeds}",
             flush=True,
         )
 
 
 def rungs(target, kind, repeats, steps):
-    """As studies grow them: every size of the ladder, then all of it, single and fused."""
-    asked = {spec(): None for spec in jobs.study("moons", seeds=1, tokens=[1e6]).specs()}
-    asked = [r for r in asked if getattr(r, "family", "").startswith(kind) and hasattr(r, "model")]
+    """Every size of the ladder of a study, then all of it, single and fused."""
+    requests = {spec(): None for spec in jobs.study("moons", seeds=1, tokens=[1e6]).specs()}
+    requests = [
+        r for r in requests if getattr(r, "family", "").startswith(kind) and hasattr(r, "model")
+    ]
     whole = {"single": 0.0, "fused": 0.0}
-    for request in asked:
+    for request in requests:
         batches = [target.batch(s, size=request.batch, seed=0) for s in range(40)]
         models = [dataclasses.replace(request, seed=s).model() for s in range(8)]
         trainings = {"single": Training(models[0], batches)}
@@ -208,7 +216,7 @@ def rungs(target, kind, repeats, steps):
         whole = {name: spent + 1 / found[name] for name, spent in whole.items()}
         print(
             f"{request.family}, {request.columns['shape']}, {request.budget().N:,} parameters, "
-            f"batch {request.batch}: single {found['single']:.1f} steps/s, eight packed "
+            f"batch {request.batch}: single {found['single']:.1f} steps/s, eight vectorised "
             f"{found['fused']:.1f}: {8 * found['fused'] / found['single']:.2f}x",
             flush=True,
         )

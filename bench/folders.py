@@ -1,9 +1,9 @@
-"""How long the commands that read a folder take on one of very many runs, and in how much memory.
+"""Runtime and memory of the commands that read a folder, on a folder of very many runs.
 
 Run: python bench/folders.py [--runs 200000] [--configurations 2000] [--curves] [--work FOLDER]
 
-Makes a folder as a study of transformers and n-grams would leave it (with `--curves`, a curve file
-for every run too), then times each command in a process of its own: CPU seconds and peak memory.
+Writes a folder like that of a study of transformers and n-grams (with `--curves`, also a curve
+file for every run), then measures CPU seconds and peak memory of each command in its own process.
 """
 
 import argparse
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-AIMS = {"status": (5.0, 1.0), "report": (20.0, 1.0)}
-"""CPU seconds and GiB that are aimed at for 200,000 runs."""
+TARGETS = {"status": (5.0, 1.0), "report": (20.0, 1.0)}
+"""Targets for 200,000 runs: CPU seconds and GiB."""
 
 COMMANDS = {
     "status": ("status",),
@@ -73,7 +73,7 @@ def make(folder, runs, configurations, curves):
 
 
 def measured(folder, arguments):
-    """CPU seconds, wall seconds and GiB at most of one command, in a process of its own."""
+    """CPU seconds, wall seconds and peak GiB of one command in its own process."""
     begun = time.perf_counter()
     pid = os.fork()
     if not pid:
@@ -103,15 +103,15 @@ def main():
         print(f"{arguments.runs:,} runs of {arguments.configurations:,} configurations, "
               f"a journal of {size:.0f} MB, {curves} curves")  # fmt: skip
         idle = measured(folder, ("status", "--help"))
-        print(f"{'nothing but imports':20s} {idle[0]:6.1f} s of CPU {idle[2]:6.2f} GiB")
+        print(f"{'imports only':20s} {idle[0]:6.1f} s of CPU {idle[2]:6.2f} GiB")
         late = False
         for title, command in COMMANDS.items():
             spent, wall, most, status = measured(folder, command)
-            seconds, room = AIMS.get(title, (float("inf"), float("inf")))
-            held = spent <= seconds and most <= room and status == 0
-            late |= not held
-            print(f"{title:20s} {spent:6.1f} s of CPU {most:6.2f} GiB ({wall:.1f} s by the clock)"
-                  + ("" if held else "  over what is aimed at"), flush=True)  # fmt: skip
+            seconds, memory = TARGETS.get(title, (float("inf"), float("inf")))
+            met = spent <= seconds and most <= memory and status == 0
+            late |= not met
+            print(f"{title:20s} {spent:6.1f} s of CPU {most:6.2f} GiB ({wall:.1f} s wall time)"
+                  + ("" if met else "  over the target"), flush=True)  # fmt: skip
     sys.exit(1 if late else 0)
 
 

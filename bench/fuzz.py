@@ -1,10 +1,10 @@
 """Fuzz every reader: `python bench/fuzz.py --seconds 600`, which is `make fuzz`.
 
-Each reader of `tests/fuzz/targets.py` gets an even share of the time in a process of its own.
-Atheris guides the inputs by coverage where it is installed (`pip install 'allometry[fuzz]'`);
-elsewhere valid inputs are mutated at random. An input that ends in anything but a result or an
-`AllometryError`, takes more than 10 seconds, or changes a file outside its folder is kept in
-`tests/fuzz/corpus`, where the tests try it from then on. Exit code 1 if there is one.
+Each reader of `tests/fuzz/targets.py` gets an equal share of the time in its own process. Atheris
+guides the inputs by coverage if it is installed (`pip install 'allometry[fuzz]'`); otherwise valid
+inputs are mutated at random. An input fails if it ends in anything but a result or an
+`AllometryError`, takes more than 10 seconds, or changes a file outside its folder. Failing inputs
+are kept in `tests/fuzz/corpus`, which the tests run from then on. Exit code 1 if there is one.
 """
 
 import argparse
@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT)]
 
 
 def keep(name, data, error, found):
-    """File an input that failed, once for each place in the source that failed."""
+    """Store a failing input, once for each source line that failed."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "allometry" in f.filename]
     last = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
     where = f"{type(error).__name__} at {last}"
@@ -37,11 +37,11 @@ def keep(name, data, error, found):
 
 
 class Child:
-    """One reader in this process; progress goes to a file that the parent reads."""
+    """One reader in this process; it writes progress to a file for the parent."""
 
     def __init__(self, name, state):
         self.name, self.state = name, state
-        self.count, self.taken, self.found, self.told = 0, 0, {}, 0.0
+        self.count, self.accepted, self.found, self.written = 0, 0, {}, 0.0
 
     def one(self, data):
         """Try an input."""
@@ -51,22 +51,22 @@ class Child:
         target = TARGETS[self.name]
         self.state.with_suffix(".input").write_bytes(data)
         try:
-            self.taken += guard.check(target.read, target.write, data)
+            self.accepted += guard.check(target.read, target.write, data)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             keep(self.name, data, error, self.found)
-            self.told = 0.0
+            self.written = 0.0
         self.count += 1
-        if time.monotonic() - self.told > 1:
-            self.tell()
+        if time.monotonic() - self.written > 1:
+            self.write_progress()
 
-    def tell(self):
-        """Write down how far it is."""
-        self.told = time.monotonic()
-        said = {"count": self.count, "taken": self.taken, "found": self.found}
+    def write_progress(self):
+        """Write the counts and failures so far."""
+        self.written = time.monotonic()
+        progress = {"count": self.count, "accepted": self.accepted, "found": self.found}
         part = self.state.with_suffix(".part")
-        part.write_text(json.dumps(said))
+        part.write_text(json.dumps(progress))
         part.replace(self.state)
 
 
@@ -78,7 +78,7 @@ def at_random(child, seconds, seed):
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         child.one(mutate(rng.choice(target.seeds)(), rng, target.words))
-    child.tell()
+    child.write_progress()
 
 
 def by_coverage(child, seconds, seed, folder):
@@ -106,7 +106,7 @@ def by_coverage(child, seconds, seed, folder):
 
 
 def watched(name, seconds, engine, seed):
-    """Run one reader's child; what it found, and whether it had to be ended."""
+    """Run one reader's child process; return its counts and failures."""
     with tempfile.TemporaryDirectory(prefix="fuzz.") as place:
         state = Path(place) / "state.json"
         command = [sys.executable, __file__, "--child", name, "--state", str(state)]
@@ -119,20 +119,20 @@ def watched(name, seconds, engine, seed):
                 now = state.stat().st_mtime if state.exists() else None
                 if now != last:
                     quiet, last = time.monotonic(), now
-                # Loading takes a while; after that a child tells of itself every second.
+                # Imports take a while; after that a child writes progress every second.
                 if time.monotonic() - quiet > (60 if last is None else 30):
                     process.kill()
                     process.wait()
-        said = json.loads(state.read_text()) if state.exists() else {"count": 0, "found": {}}
+        progress = json.loads(state.read_text()) if state.exists() else {"count": 0, "found": {}}
         input_, code = state.with_suffix(".input"), process.returncode
         if code != 0:
             tail = (Path(place) / "log").read_text(errors="replace")[-500:]
-            said["found"][f"the process ended with {code}"] = tail
+            progress["found"][f"the process ended with {code}"] = tail
             if input_.exists():
                 (CORPUS / name).mkdir(parents=True, exist_ok=True)
                 data = input_.read_bytes()
                 (CORPUS / name / hashlib.sha256(data).hexdigest()[:12]).write_bytes(data)
-        return said
+        return progress
 
 
 def main():
@@ -143,31 +143,33 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--child")
     parser.add_argument("--state", type=Path)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     has = importlib.util.find_spec("atheris") is not None
-    engine = asked.engine or ("atheris" if has else "random")
-    if asked.child:
+    engine = arguments.engine or ("atheris" if has else "random")
+    if arguments.child:
         os.environ["OMP_NUM_THREADS"] = "1"
-        child = Child(asked.child, asked.state)
+        child = Child(arguments.child, arguments.state)
         if engine == "random":
-            at_random(child, asked.seconds, asked.seed)
+            at_random(child, arguments.seconds, arguments.seed)
         else:
-            folder = asked.state.parent / "inputs"
+            folder = arguments.state.parent / "inputs"
             folder.mkdir()
-            by_coverage(child, asked.seconds, asked.seed, folder)
+            by_coverage(child, arguments.seconds, arguments.seed, folder)
         return 0
     from tests.fuzz.targets import TARGETS
 
-    names = asked.target or list(TARGETS)
-    print(f"{len(names)} readers, {asked.seconds:g} s in total, inputs by {engine}", flush=True)
+    names = arguments.target or list(TARGETS)
+    print(
+        f"{len(names)} readers, {arguments.seconds:g} s in total, inputs by {engine}", flush=True
+    )
     inputs = failures = 0
     for name in names:
-        said = watched(name, asked.seconds / len(names), engine, asked.seed)
-        inputs += said["count"]
-        failures += len(said["found"])
-        taken = said.get("taken", 0)
-        print(f"{name:14s} {said['count']:7d} inputs, {taken:7d} taken", flush=True)
-        for where, what in said["found"].items():
+        progress = watched(name, arguments.seconds / len(names), engine, arguments.seed)
+        inputs += progress["count"]
+        failures += len(progress["found"])
+        accepted = progress.get("accepted", 0)
+        print(f"{name:14s} {progress['count']:7d} inputs, {accepted:7d} accepted", flush=True)
+        for where, what in progress["found"].items():
             print(f"    {where}: {what}", flush=True)
     print(f"{inputs} inputs, {failures} failures")
     return int(failures > 0)

@@ -1,11 +1,11 @@
-"""Speed of packed adversarial games beside loops over seeds, and of one game beside a bare loop.
+"""Speed of GAN training vectorised over seeds, and of one GAN, compared with bare loops.
 
 Run: python bench/gan.py [--rounds 5]
 
-Ours (packed, packed and traced, packed and compiled) and the loops take turns in one process on
-one thread, least CPU seconds of each; one game also traced, as studies play long ones. Then the
-same work on two cores: two processes of compiled packed seeds, and of packed seeds as they are,
-against the loop at torch's two threads.
+Ours (vectorised, also traced, also compiled) and the loops are interleaved in one process on one
+thread; minimum CPU seconds of each. One GAN is also traced, as in long studies. Then the same work
+on two cores: two processes of vectorised seeds, compiled and not, against the loop at torch's two
+threads.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def pair(seed):
 
 
 def loop(seeds):
-    """What a person writes: each seed its own models and optimisers, one after another."""
+    """The usual loop: each seed has its own models and optimisers, one after another."""
     teams = []
     for seed in range(seeds):
         G, D = pair(seed)
@@ -85,7 +85,7 @@ def seconds(step, times, clock=time.process_time):
 
 
 def alone(kind, seeds, times, threads):
-    """Seconds of `times` steps in this process, printed when done."""
+    """Print the seconds of `times` steps in this process."""
     torch.set_num_threads(threads)
     step = KINDS[kind](seeds)
     for _ in range(3):
@@ -118,7 +118,7 @@ def two_cores(times):
         return spent
 
     ours = {kind: run(kind, SEEDS // 2, 1, 2) for kind in ("packed", "fused")}
-    # The loop may like one thread better than two: the quicker counts.
+    # The loop may be faster with one thread than with two: the faster counts.
     return min(run("loop", SEEDS, threads, 1) for threads in (1, 2)), ours
 
 
@@ -150,11 +150,11 @@ def main():
         for name, (step, n) in steps.items():
             times[name].append(seconds(step, n))
     best = {name: 1e3 * min(found) for name, found in times.items()}
-    print("CPU ms a step, one thread:", {k: round(v, 2) for k, v in best.items()})
+    print("CPU ms per step, one thread:", {k: round(v, 2) for k, v in best.items()})
     for kind in ("packed", "traced", "fused"):
-        print(f"{SEEDS} seeds, {kind}, against the loop: {best['loop'] / best[kind]:.2f}x")
+        print(f"{SEEDS} seeds, {kind}, compared with the loop: {best['loop'] / best[kind]:.2f}x")
     for kind in ("one", "one traced"):
-        print(f"{kind}, against a bare loop: {best[kind] / best['bare']:.2f} of its time")
+        print(f"{kind}, compared with a bare loop: {best[kind] / best['bare']:.2f} of its time")
     slow, fast = two_cores(a.times)
     for kind, spent in fast.items():
         print(f"two cores: loop {slow:.1f} s, two {kind} processes {spent:.1f} s: "

@@ -1,14 +1,14 @@
-"""What fixed-size hard attention makes of brackets without a bound: accuracy against nesting.
+"""Accuracy of fixed-size hard attention on Dyck words against nesting depth.
 
     python bench/hahn.py [--words 400]
 
 Hahn (2020) proves that hard attention of any fixed size fails on nested brackets as inputs grow.
-Here networks of several sizes judge words nested exactly m deep, half of them spoilt by one
-closing bracket of another type at the outermost or any other place; a guess is right half the
-time. Rows are hard-attention recognisers built for a depth D, the best there is for their D + 1
-layers, and the best of them at each m; then decoders trained on such words, with the soft
-attention they were trained with and with hardmax in its place. The soft compact form, whose three
-layers hold depth as a number, is built for the deepest and stands last.
+Here networks of several sizes classify words nested exactly m deep. Half of the words are
+corrupted by one closing bracket of another type, at the outermost or any other position; chance is
+one half. Rows are hard-attention recognisers constructed for a depth D, the best for their D + 1
+layers, and the best of them at each m. Then come decoders trained on such words, with soft
+attention as trained and with hardmax instead. Last is the soft compact form, whose three layers
+store depth as a number, constructed for the deepest words.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from allometry.construct import dyck
 from allometry.models import Transformer
 from allometry.train import adamw, descend, next_token
 
-BUILT = (1, 2, 4, 8, 16)
+DEPTHS = (1, 2, 4, 8, 16)
 NESTINGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
@@ -29,13 +29,13 @@ def nested(m, count, k, rng):
     """Words of 2m + 8 symbols with a tower of m brackets and shallow ones inside it."""
     kinds = rng.integers(k, size=(count, m))
     pairs = rng.integers(k, size=(count, 4))
-    # The filling lies at the outermost level, so that nesting stays m.
+    # The shallow pairs are at the outermost level, so nesting stays m.
     inside = np.stack([2 * pairs, 2 * pairs + 1], -1).reshape(count, 8)
     return np.concatenate([inside, 2 * kinds, 2 * kinds[:, ::-1] + 1], axis=1)
 
 
-def spoilt(words, m, k, rng):
-    """The same words with one closing bracket of the tower of another type."""
+def corrupted(words, m, k, rng):
+    """The same words with one closing bracket of the tower replaced by another type."""
     words, rows = words.copy(), np.arange(len(words))
     place = words.shape[1] - 1 - np.where(rows % 2, 0, rng.integers(m, size=len(words)))
     old = words[rows, place] // 2
@@ -45,13 +45,13 @@ def spoilt(words, m, k, rng):
 
 def accuracy(made, m, count, k, rng):
     good = nested(m, count // 2, k, rng)
-    bad = spoilt(nested(m, count // 2, k, rng), m, k, rng)
+    bad = corrupted(nested(m, count // 2, k, rng), m, k, rng)
     right = made.many(good).sum() + (~made.many(bad)).sum()
     return right / (2 * len(good))
 
 
 class Decoder:
-    """A trained decoder as a recogniser: every closing bracket must be the one it expects."""
+    """A trained decoder as a recogniser: every closing bracket must be the predicted one."""
 
     def __init__(self, layers, k, steps):
         self.k = k
@@ -71,14 +71,14 @@ class Decoder:
         self.model.eval()
 
     def harden(self):
-        """Hardmax from now on."""
+        """Replace softmax by hardmax."""
         for block in self.model.blocks:
             block.attention.hard = True
         return self
 
     @torch.no_grad()
     def many(self, words):
-        """Verdicts."""
+        """Whether each word is accepted."""
         start = np.full((len(words), 1), 2 * self.k)
         tokens = torch.from_numpy(np.concatenate([start, words], 1))
         expected = 2 * self.model(tokens[:, :-1])[..., 1:-1:2].argmax(-1) + 1
@@ -89,29 +89,31 @@ class Decoder:
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--words", type=int, default=400)
-    parser.add_argument("--steps", type=int, default=1500, help="of training; 0 for none")
-    given = parser.parse_args()
+    parser.add_argument(
+        "--steps", type=int, default=1500, help="training steps; 0 skips the trained rows"
+    )
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     k, longest = 2, 2 * max(NESTINGS) + 8
     print(f"{'nesting m':<28}" + "".join(f"{m:>6}" for m in NESTINGS))
     table = []
-    for D in BUILT:
+    for D in DEPTHS:
         made, rng = dyck(k, D, longest), np.random.default_rng(0)
-        table.append([accuracy(made, m, given.words, k, rng) for m in NESTINGS])
+        table.append([accuracy(made, m, arguments.words, k, rng) for m in NESTINGS])
         show(f"hard, {D + 1} layers", table[-1])
     for most in (2, 4, 8):
-        rows = [row for D, row in zip(BUILT, table, strict=True) if most >= D]
+        rows = [row for D, row in zip(DEPTHS, table, strict=True) if most >= D]
         show(f"best of at most {most + 1} layers", [max(x) for x in zip(*rows, strict=True)])
-    for layers in (2, 4) if given.steps else ():
-        made = Decoder(layers, k, given.steps)
+    for layers in (2, 4) if arguments.steps else ():
+        made = Decoder(layers, k, arguments.steps)
         for name in ("soft", "hardened"):
             made = made.harden() if name == "hardened" else made
             rng = np.random.default_rng(0)
-            row = [accuracy(made, m, given.words, k, rng) for m in NESTINGS]
+            row = [accuracy(made, m, arguments.words, k, rng) for m in NESTINGS]
             show(f"trained, {layers} layers, {name}", row)
     made, rng = dyck(k, max(NESTINGS), longest, form="compact"), np.random.default_rng(0)
-    row = [accuracy(made, m, given.words, k, rng) for m in NESTINGS]
-    show("built, 3 layers, soft", row)
+    row = [accuracy(made, m, arguments.words, k, rng) for m in NESTINGS]
+    show("constructed, 3 layers, soft", row)
 
 
 def show(name, row):

@@ -1,11 +1,11 @@
-"""Random studies, and whether anything their reports claim contradicts the table of runs.
+"""Random studies, and whether any claim of their reports contradicts the table of runs.
 
 python bench/headlines.py [studies] [processes]
 
-Studies have few or many sizes, one or several seeds, losses that fall, rise, stay or jump, several
-families, baselines anywhere, a known entropy or none, limited data or none. The checker knows
-nothing of the guards in `allometry.report.guards`: it reads the sentences and the numbers of the
-JSON answer, and holds them against the runs.
+Studies vary in the number of sizes, seeds and families, in the shape of the losses (decreasing,
+rising, constant or random), in baselines, known entropy and limited data. The checker does not use
+the guards in `allometry.report.guards`: it parses the sentences and numbers of the JSON output and
+compares them with the runs.
 """
 
 import json
@@ -29,7 +29,7 @@ ROUNDED = 0.006
 
 
 class Made:
-    """The part of a study's runs that a report reads."""
+    """The part of a study's runs that a report uses."""
 
     def __init__(self, table, about):
         self.table, self.about = table, about
@@ -39,11 +39,11 @@ class Made:
         return self.table
 
     def curves(self):
-        """None were kept."""
+        """None are stored."""
         return pd.DataFrame(columns=["key", "step", "tokens", "flops", "loss"])
 
     def samples(self):
-        """None were kept."""
+        """None are stored."""
         return {}
 
 
@@ -104,7 +104,7 @@ def _family(rng, name, E, entropy):
 
 
 def contradictions(made, answer):
-    """What an answer claims that the runs deny."""
+    """Claims of the JSON output that contradict the runs."""
     done = made.table[(made.table["status"] == "done") & made.table["loss"].notna()]
     keys = ["family", "shape", "N", "D"]
     table = done.groupby(keys).agg(loss=("loss", "mean"), C=("C", "mean")).reset_index()
@@ -115,7 +115,7 @@ def contradictions(made, answer):
         own = table[table["family"] == claim["family"]]
         if claim["status"] != "supported":
             if "Predicted" in claim["text"]:
-                found.append(f"states what is not supported: {claim['text']}")
+                found.append(f"states an unsupported claim: {claim['text']}")
             if not claim["reason"]:
                 found.append(f"no reason: {claim['text']}")
             continue
@@ -130,15 +130,15 @@ def contradictions(made, answer):
 
 
 def _typed(answer):
-    """Numbers nobody can read, and one of several."""
+    """Unreadable numbers, and plurals after 1."""
     text = json.dumps([answer["headline"], [c["text"] for c in answer["claims"]]])
     found = [f"absurd number {x}" for x in re.findall(r"\d{7,}|0\.0{4,}\d+", text)]
     one = r"(?<![\d.])1 (?:parameters|runs|sizes|seeds|characters|passes|configurations)\b"
-    return [*found, *(f"one of several: {x}" for x in re.findall(one, text))]
+    return [*found, *(f"plural after 1: {x}" for x in re.findall(one, text))]
 
 
 def _stated(headline, table):
-    """The sentences of the headline, read as a person does."""
+    """Check the numbers in the sentences of the headline."""
     found = []
     start = rf"reaches ({NUMBER}) nats per character"
     better = re.search(rf"{start} and is better than .*? at ({NUMBER})", headline)
@@ -149,9 +149,9 @@ def _stated(headline, table):
         found.append(f"worse but not higher: {worse[0]}")
     if better or worse:
         trained = table[table["family"] != "ngram"]["loss"].min()
-        said = float((better or worse)[1])
-        if abs(said - trained) > 6e-4:
-            found.append(f"reaches {said}, the table has {trained}")
+        stated = float((better or worse)[1])
+        if abs(stated - trained) > 6e-4:
+            found.append(f"reaches {stated}, the table has {trained}")
     ahead = re.search(rf"Predicted loss at ten times the compute: ({NUMBER})", headline)
     reached = re.search(rf"reaches ({NUMBER}) nats", headline)
     if ahead and reached and float(ahead[1]) > float(reached[1]) + 1e-3:
@@ -165,11 +165,11 @@ def _loss(loss, own, entropy):
     if value is None or lo is None or hi is None:
         return [f"a forecast without an interval: {loss}"]
     if value > own["loss"].min() * (1 + 1e-6):
-        found.append(f"forecast {value} above {own['loss'].min()} that was reached")
+        found.append(f"forecast {value} above the reached {own['loss'].min()}")
     if entropy is not None and min(value, lo) < entropy - 1e-9:
         found.append(f"forecast {value} ({lo}) below the entropy {entropy}")
     if not lo <= value <= hi or hi > 3 * lo:
-        found.append(f"an interval of no use: {loss}")
+        found.append(f"an unusable interval: {loss}")
     return found
 
 
@@ -192,12 +192,12 @@ def _forecast(claim, own, baseline, entropy, unique):
 
 
 def _data(claim, values, unique):
-    """Data beyond what there is must be said to be repeated."""
+    """A claim that needs more data than exist must mention repeated passes."""
     D = (values.get("D") or {}).get("value")
     said = "passes over the data" in claim["text"]
     if said or D is None or unique is None or D / unique <= 1.02:
         return []
-    return [f"{D:.3g} of {unique:.3g} without a word: {claim['text']}"]
+    return [f"{D:.3g} of {unique:.3g} without mention: {claim['text']}"]
 
 
 def _amount(text, units):
@@ -214,7 +214,7 @@ def _crossover(claim, own, baseline, entropy, unique):
         return []
     found = []
     if not own["loss"].min() > level:
-        found.append(f"a crossover ahead that lies behind: {claim['text']}")
+        found.append(f"a predicted crossover that was already reached: {claim['text']}")
     if entropy is not None and level <= entropy:
         found.append(f"crosses the entropy: {claim['text']}")
     said = re.search(
@@ -230,7 +230,7 @@ def _crossover(claim, own, baseline, entropy, unique):
     if len(worst) and (worst["loss"] > level).any():
         found.append(f"runs with more compute have not crossed: {claim['text']}")
     if not lo <= value * (1 + ROUNDED) or not value <= hi * (1 + ROUNDED) or hi > 200 * lo:
-        found.append(f"an interval of no use: {claim['text']}")
+        found.append(f"an unusable interval: {claim['text']}")
     return [*found, *_data(claim, values, unique)]
 
 
@@ -240,16 +240,16 @@ def _best(claim, own, baseline, entropy, unique):
         found.append(f"not the best of the table: {claim['text']}")
     exact = entropy is not None and len(baseline) and baseline["loss"].min() <= entropy
     if exact and "is better than" in claim["text"]:
-        found.append(f"better than what is exact: {claim['text']}")
+        found.append(f"better than an exact baseline: {claim['text']}")
     if len(baseline) and "is better than" in claim["text"]:
         unequal = own.loc[own["loss"].idxmin(), "D"] / baseline["D"].iloc[0]
         if abs(math.log(unequal)) > 0.06 and "data are not equal" not in claim["text"]:
-            found.append(f"unequal data without a word: {claim['text']}")
+            found.append(f"unequal data without mention: {claim['text']}")
     return found
 
 
 def one(seed):
-    """What is contradicted in the study of a seed, and which kinds of claims it states."""
+    """Contradictions in the study of a seed, and the kinds of claims it states."""
     made = study(seed)
     answer = plain(tell(made, bootstrap=40))
     stated = [c["claim"] for c in answer["claims"] if c["status"] == "supported"]

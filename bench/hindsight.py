@@ -1,9 +1,9 @@
-"""How well could any choice among the forms do? The best form of each hold-out, chosen afterwards.
+"""Lower limit on the error of choosing a form: the best form of each hold-out in hindsight.
 
-Every form that `auto` may average is fitted alone to each hold-out of `bench/holdouts.py`, as
-`auto` fits it and as a named form is, and the one whose predictions turn out best is taken: nobody
-could have known, so that its mean error is out of reach of choosing among these forms. (An average
-of forms that err to either side can be better than the best of them, on any one hold-out.)
+Every form that `auto` may average is fitted alone to each hold-out of `bench/holdouts.py`, both as
+`auto` fits it and as a named form is fitted. The form with the best predictions is then taken.
+This choice needs the held-out runs, so its mean error is out of reach for any choice among these
+forms. (On any one hold-out, an average of forms that err in opposite directions can be better.)
 
 Run: `python bench/hindsight.py`
 """
@@ -27,7 +27,7 @@ def errors(small, large):
         logs.setdefault("C", np.log(6) + logs["N"] + logs["D"])
     found = {}
     for form in candidates(table):
-        for way, objective in (
+        for mode, objective in (
             ("forecast", SPREAD if len(form.variables) == 2 else FORECAST),
             ("plain", PLAIN),
         ):
@@ -37,7 +37,7 @@ def errors(small, large):
             member = fit_member(form, table, objective, starts=24, rng=rng)
             with np.errstate(over="ignore"):
                 predicted = np.exp(form.value(member.theta[None], member.at(logs))[0])
-            found[form.name, way] = float(np.abs(predicted / truth - 1).mean())
+            found[form.name, mode] = float(np.abs(predicted / truth - 1).mean())
     return found
 
 

@@ -1,14 +1,14 @@
-"""Real hold-outs, small runs of public data to fit and larger runs to hit.
+"""Hold-outs from public data: small runs to fit and larger runs to predict.
 
-A hold-out is one public family of runs, or one learning or training curve, cut at some compute:
-all at or below the cut is fitted, and all at three times the largest compute fitted or more is
-predicted.
+A hold-out is one public family of runs, or one learning or training curve, cut at some compute.
+Everything at or below the cut is fitted. Everything at three times the largest fitted compute or
+more is predicted.
 
 Families are cut at the 50, 65 and 80 % quantiles of compute, ladders of a few sizes before the
-last and the last but one, curves at a sixth and at a third of their way. A curve has no size, and
-its data stand for compute. A family of runs counts with the loss that its authors fit ("grid");
-what the same runs lose on other texts stands apart ("other"). Used by
-`bench/coverage.py`; each case is (name, columns to fit, columns to predict).
+last and the last but one, curves at a sixth and at a third of their length. A curve has no size;
+its data replace compute. A family of runs counts with the loss that its authors fit ("grid");
+losses of the same runs on other texts are separate ("other"). Used by `bench/coverage.py`; each
+case is (name, columns to fit, columns to predict).
 """
 
 import json
@@ -23,7 +23,7 @@ FACTOR = 3.0
 
 
 def cut(frame, by="C", fractions=(0.5, 0.65, 0.8), least=12):
-    """Frames below each quantile of compute, with what lies at three times as much or more."""
+    """Frames below each quantile of compute, with the runs at three times as much or more."""
     seen = set()
     for q in fractions:
         top = np.quantile(frame[by], q)
@@ -57,7 +57,7 @@ def grids():
 
 
 def gadre(loss):
-    """The over-trained runs of each training set, with what they lose on some text."""
+    """The over-trained runs of each training set, with their loss on some text."""
     g = pd.read_csv(DATA / "gadre_overtraining/runs_104.csv").rename(columns={"flops": "C"})
     for name, part in g.groupby("dataset_name"):
         part = part.assign(loss=part[loss])[["N", "D", "C", "loss"]].dropna()
@@ -65,7 +65,7 @@ def gadre(loss):
 
 
 def others():
-    """Losses of the same runs on other texts: those jump where the runs' settings changed."""
+    """Losses of the same runs on other texts, which jump where the runs' settings changed."""
     for loss in ("loss_openlm", "loss_paloma_redpajama"):
         yield from gadre(loss)
 
@@ -106,7 +106,7 @@ def ladders():
 
 
 def curves():
-    """Learning curves: the parts of the public benchmark's that it fits; the rest stays unseen."""
+    """Learning curves: the part that the public benchmark fits; the rest stays unseen."""
     folder = DATA / "google_learning_curves"
     both = pd.concat([pd.read_csv(p) for p in sorted(folder.glob("benchmark.*.csv"))])
     for key, part in both[both.Training == 1].groupby(["Domain", "Task", "Model"]):
@@ -115,11 +115,11 @@ def curves():
 
 
 def trainings():
-    """Losses along training at a constant rate.
+    """Losses during training at a constant rate.
 
-    Under a falling rate a loss answers to the schedule, of which a law in data knows nothing (the
+    With a decaying rate the loss depends on the schedule, which a law in data does not model (the
     slope of the routed models' logged losses steepens by half between a third and two thirds of
-    the way and then halves): that is for `fit_schedule`.
+    the run and then halves). Use `fit_schedule` for such curves.
     """
     for path in sorted((DATA / "multipowerlaw").rglob("constant_*.csv")):
         frame = pd.read_csv(path).rename(columns={"step": "D"})[["D", "loss"]]
@@ -155,7 +155,7 @@ def cases():
 
 
 def family(name):
-    """What a hold-out's half goes by: its curve or family; one family is never in both halves."""
+    """The curve or family that decides a hold-out's set; no family is in both sets."""
     kind, rest = name.split(" n=")[0].split(" ", 1)
     if kind in ("grid", "other"):
         rest = {"epoch": "chinchilla", "kyo": "chinchilla"}.get(rest, rest)
@@ -163,11 +163,11 @@ def family(name):
     return rest
 
 
-def half(name):
-    """Whether a hold-out may be tuned on or only judged by: a hash of its curve or family."""
-    if name.startswith("made-up"):
-        return "judging"
-    return ("tuning", "judging")[zlib.crc32(family(name).encode()) % 2]
+def assigned_set(name):
+    """Calibration set or held-out set, by a hash of the hold-out's curve or family."""
+    if name.startswith("synthetic"):
+        return "held-out"
+    return ("calibration", "held-out")[zlib.crc32(family(name).encode()) % 2]
 
 
 def dataset(name):
@@ -175,7 +175,7 @@ def dataset(name):
     kind, rest = name.split(" ", 1)
     if kind == "curve":
         return f"curve {rest.split()[0]}"
-    alone = ("made-up", "made-up-grid", "ladder")
+    alone = ("synthetic", "synthetic-grid", "ladder")
     return kind if kind in alone else f"{kind} {rest.split()[0]}"
 
 

@@ -1,4 +1,4 @@
-"""How long a journal takes to be read, appended to and made a frame of.
+"""Time to load a journal as a frame and to append to it.
 
 Run: python bench/journal.py [--lines 1000000]
 """
@@ -14,7 +14,7 @@ from allometry.study import Journal, Runs
 
 
 def record(i):
-    """As a study of transformers writes them."""
+    """A record like those of a study of transformers."""
     N, D = 1000 * (1 + i % 40), 1e5 * (1 + i % 7)
     return {
         "key": f"{i:016x}", "family": "transformer", "target": "embedded",
@@ -45,14 +45,14 @@ def main():
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         print(
             f"{len(frame):,} lines, {size / 1e6:.0f} MB: a frame in {took:.1f} s "
-            f"({spent:.1f} s of CPU), {most:.1f} GiB at most"
+            f"({spent:.1f} s of CPU), peak {most:.1f} GiB"
         )
         journal, many = Journal(folder / "journal.jsonl"), 200
         started = time.perf_counter()
         for i in range(many):
             journal.append(record(lines + i))
         each = (time.perf_counter() - started) / many
-        print(f"appended to it, each line on the disk: {1 / each:,.0f} lines/s")
+        print(f"appending with a sync per line: {1 / each:,.0f} lines/s")
 
 
 if __name__ == "__main__":

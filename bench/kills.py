@@ -2,10 +2,11 @@
 
 Run: python bench/kills.py [--short] [--kills 10] [--work FOLDER] [--at-once 100]
 
-The study is the demo by the command line, or with `--short` one of 40 runs of a second, whose
-driver is forked from a process that has imported torch already, and struck within three seconds
-after its worker has begun: kills meet the study at work and not its imports. With `--work` it can
-be done in parts of `--at-once` kills: the same command goes on from where the last one ended.
+The study is the demo on the command line, or with `--short` one of 40 runs of a second each. The
+driver of the short study is forked from a process that has already imported torch, and is killed
+within three seconds after its worker starts, so kills hit the study and not its imports. With
+`--work` the benchmark can run in parts of `--at-once` kills: the same command continues from where
+the last one ended.
 """
 
 import argparse
@@ -51,23 +52,23 @@ def main():
     parser.add_argument("--at-once", type=int, default=1000)
     arguments = parser.parse_args()
     work = arguments.work or Path(tempfile.mkdtemp(prefix="kills-"))
-    reference, broken, told = work / "whole", work / "broken", work / "kills.txt"
+    reference, broken, log = work / "whole", work / "broken", work / "kills.txt"
     driver = forked if arguments.short else started
     if not (reference / "whole").exists():
         require_whole(driver(reference))
         (reference / "whole").touch()
     broken.mkdir(exist_ok=True)
     if (reference / "schedule.json").exists():
-        # How runs are packed is part of how sums are rounded: both go by one schedule.
+        # How runs are batched affects rounding of sums: both use one schedule.
         shutil.copy(reference / "schedule.json", broken)
     rng = random.Random(0)
     whole = len(Runs(reference).frame())
-    # Spread over the whole study, whatever the machine's pace: after so many finished runs.
+    # Kills are spread by finished runs, so that the machine's speed does not matter.
     finished = sorted(rng.randrange(whole) for _ in range(arguments.kills))
-    before = len(told.read_text().splitlines()) if told.exists() else 0
+    before = len(log.read_text().splitlines()) if log.exists() else 0
     for kill in range(before, min(arguments.kills, before + arguments.at_once)):
         words = strike(driver(broken), broken, finished[kill], random.Random(kill))
-        with told.open("a") as file:
+        with log.open("a") as file:
             file.write(f"kill {kill + 1}: {words}\n")
         print(f"kill {kill + 1}: {words}", flush=True)
     if before + arguments.at_once < arguments.kills:
@@ -77,7 +78,7 @@ def main():
     repeated = len(keys) - len(set(keys))
     lost = set(Runs(reference).frame()["key"]) - set(keys)
     same = essence(broken).equals(essence(reference))
-    signals = [line.split()[2].rstrip(",") for line in told.read_text().splitlines()]
+    signals = [line.split()[2].rstrip(",") for line in log.read_text().splitlines()]
     print(", ".join(f"{signals.count(name)} {name}" for name in sorted(set(signals))))
     print(
         f"{len(signals)} kills, {len(keys)} runs, {len(lost)} lost, {repeated} repeated; "
@@ -87,18 +88,18 @@ def main():
 
 
 def started(folder):
-    """The demo at work in `folder`."""
+    """The demo running in `folder`."""
     return subprocess.Popen(
         [*ALLOMETRY, "demo", "-o", str(folder)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        # A shell's background jobs ignore Ctrl-C, and what they start does too.
+        # Background jobs of a shell ignore Ctrl-C, and so do their children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
 def forked(folder):
-    """The short study at work in `folder`, in a process of its own."""
+    """The short study running in `folder`, in its own process."""
     process = multiprocessing.get_context("fork").Process(target=work_on, args=(folder,))
     process.start()
     return process
@@ -119,7 +120,7 @@ def at_work(process, folder):
 
 
 def over(process):
-    """Its exit code; `None` while it is at work."""
+    """Its exit code; `None` while it is running."""
     return process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
 
 
@@ -131,11 +132,11 @@ def end(process):
 def require_whole(process):
     end(process)
     if over(process) != 0:
-        sys.exit(f"the study left with {over(process)}")
+        sys.exit(f"the study exited with {over(process)}")
 
 
 def strike(process, folder, after, rng):
-    """End the study a random moment after so many finished runs; say how."""
+    """Kill the study at a random moment after so many finished runs; return a description."""
     while (lines(folder) < after or not at_work(process, folder)) and over(process) is None:
         time.sleep(0.02)
     time.sleep(rng.uniform(0, 8 if isinstance(process, subprocess.Popen) else 3))
@@ -145,8 +146,8 @@ def strike(process, folder, after, rng):
         os.kill(process.pid, sent)
     end(process)
     (folder / "at-work").unlink(missing_ok=True)
-    there = f"{sent.name}, {lines(folder)} runs in the journal"
-    return f"{there} (it had ended before)" if already else there
+    summary = f"{sent.name}, {lines(folder)} runs in the journal"
+    return f"{summary} (it had ended before)" if already else summary
 
 
 if __name__ == "__main__":

@@ -1,22 +1,22 @@
-"""A ladder of transformers beside the loop a person would write, on two cores.
+"""A ladder of transformers compared with a plain training loop, on two cores.
 
 Run: python bench/ladder.py [overhead] [compile] [tokens] [points] [cores] [schedule] [rates]
                             [same] [law]
 
-`overhead`: our loop beside a bare one, same model, one thread, CPU seconds (`overhead=60`: so many
-rounds). `compile`: fills torch's cache on disk for `tokens`, as a schedule does before it starts.
-`tokens`: tokens a second of a nanoGPT-style loop at torch's defaults beside our processes of one
-thread, eager, compiled and compiled with `precision="auto"`, and the share of the matmul peak
-measured in float32; `compile=1e5,8.1e5` and `tokens=1e5,8.1e5` do these sizes only. `points`:
-eight packed seeds of 2-D models beside a loop over the seeds, one thread (`points=compiled`: also
-compiled, which takes minutes). `cores`: the same on the clock, two processes with a pack each.
-`schedule`: losses of runs with shared trunks beside cosine runs of the same lengths. `rates`: the
-same, each schedule at its own best rate of four (`rates=FOLDER` keeps the runs there). `same`: a
-trunk of ours and the bare loop at one rate, by the same schedule. `law`: wall time from nothing to
-all final losses, three sizes and numbers of tokens (`law=4e5`: that many at most): the loop tries
-three rates at each; ours tries them at the smallest size, stops hopeless ones, carries the best to
-the others and shares trunks (`law=4e5,wsd`: the loop has our schedule too, in a run for each
-number of tokens).
+`overhead`: our loop and a bare one, same model, one thread, CPU seconds (`overhead=60`: number of
+rounds). `compile`: fills torch's disk cache for `tokens`, as a schedule does before it starts.
+`tokens`: tokens per second of a nanoGPT-style loop at torch's defaults and of our processes of one
+thread, eager, compiled and compiled with `precision="auto"`, with the share of the float32 matmul
+peak; `compile=1e5,8.1e5` and `tokens=1e5,8.1e5` run these sizes only. `points`: eight vectorised
+seeds of 2-D models and a loop over the seeds, one thread (`points=compiled`: also compiled, which
+takes minutes). `cores`: the same in wall time, two processes with their own vectorised seeds.
+`schedule`: losses of runs with a shared stable phase and of cosine runs of the same lengths.
+`rates`: the same, each schedule at its own best rate of four (`rates=FOLDER` stores the runs
+there). `same`: our shared stable phase and the bare loop at one rate, with the same schedule.
+`law`: wall time from start to all final losses, three sizes and numbers of tokens (`law=4e5`: that
+many at most). The loop tries three rates at each; ours tries them at the smallest size, stops poor
+ones early, transfers the best to the other sizes and shares stable phases (`law=4e5,wsd`: the loop
+uses our schedule too, with a run for each number of tokens).
 """
 
 import contextlib
@@ -71,7 +71,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """In the manner of nanoGPT: learned positions, pre-norm, tied table."""
+    """Like nanoGPT: learned positions, pre-norm, tied embedding."""
 
     def __init__(self, width, depth, heads):
         super().__init__()
@@ -92,7 +92,7 @@ class GPT(nn.Module):
 
 
 def loop(model, steps, batch, lr, seed=0):
-    """What a person writes: random windows, cosine rate, clipping, AdamW as torch gives it."""
+    """The usual loop: random windows, cosine rate, clipping, torch's AdamW."""
     data, rng = TEXT.train.numpy(), np.random.default_rng(seed)
     decayed = [p for p in model.parameters() if p.ndim >= 2]
     rest = [p for p in model.parameters() if p.ndim < 2]
@@ -126,7 +126,7 @@ def ours(shape, seed=0):
 
 
 def overhead(rounds=20, steps=50):
-    """Of the loop itself: on a text, and on a model of two numbers, where little else is left."""
+    """Overhead of the loop on a text, and on a model of two numbers, where little else remains."""
     rounds = int(rounds)
     torch.set_num_threads(1)
     shape = grow(3.1e4)
@@ -158,7 +158,7 @@ def overhead(rounds=20, steps=50):
 
 
 def beside(model, optimiser, loss, rounds, steps):
-    """CPU seconds of a bare loop and of ours, round by round, in turn first."""
+    """CPU seconds of a bare loop and of ours per round; the order alternates."""
 
     def bare():
         for step in range(steps):
@@ -177,7 +177,7 @@ def beside(model, optimiser, loss, rounds, steps):
     def engine():
         al.train.descend(
             *(model, optimiser, loss),
-            lambda: al.Estimate(0.0),  # measuring is a study's wish, not the loop's price
+            lambda: al.Estimate(0.0),  # evaluation is part of a study, not of the loop
             steps=steps,
             seen=8 * CONTEXT,
             save_to=Path(folder) / "c.safetensors",
@@ -200,7 +200,7 @@ def cpu(run):
 
 
 def text_training(shape, batch, seed=0):
-    """Ours as a study would have it, without an end."""
+    """Our training as in a study, without an end."""
     model = ours(shape, seed)
     return al.train.Training(
         model=model,
@@ -213,29 +213,29 @@ def text_training(shape, batch, seed=0):
     )
 
 
-def stepping(trainings, way):
-    """A function that takes so many steps of all `trainings`, packed in one of our ways.
+def stepping(trainings, mode):
+    """A function that runs a number of steps of all `trainings`, vectorised in one mode.
 
-    `auto` is compiled, in whatever precision is found quicker, as `--precision auto` has it.
+    `auto` is compiled, in the faster precision, like `--precision auto`.
     """
     named = {str(i): training for i, training in enumerate(trainings)}
-    crowd = al.train.BatchedTrainer(
+    trainer = al.train.BatchedTrainer(
         named,
         size=len(named),
-        compiled=way in ("compiled", "auto"),
-        traced=way == "traced",
-        precision="auto" if way == "auto" else "float32",
+        compiled=mode in ("compiled", "auto"),
+        traced=mode == "traced",
+        precision="auto" if mode == "auto" else "float32",
     )
 
     def run(steps):
         for step in range(steps):
-            crowd.packs[0].step(step)
+            trainer.packs[0].step(step)
 
     return run
 
 
 def worker(kind, size, steps, batch):
-    """One process of `tokens`: prints tokens a second after a warm-up."""
+    """One process of `tokens`: prints tokens per second after a warm-up."""
     shape = grow(size)
     if kind == "loop":
         model = GPT(*shape)
@@ -265,7 +265,7 @@ SIZES = ((1e3, 60), (3.1e4, 40), (1e5, 20), (8.1e5, 6))
 
 
 def sizes_of(words):
-    """Those of `SIZES` that are named; all if none is."""
+    """The named ones of `SIZES`; all if none is named."""
     wanted = [float(word) for word in words.split(",") if word]
     return [pair for pair in SIZES if not wanted or pair[0] in wanted]
 
@@ -292,19 +292,19 @@ def tokens(words="", rounds=3):
         model = ours(grow(size))
         N, _ = al.train.count_parameters(model)
         each = al.train.count_training_flops(model, vocabulary=V, context=CONTEXT, tokens=1)
-        told = "; ".join(
+        speeds = "; ".join(
             f"{kind} {rate / 1e3:.1f}k: {rate / theirs:.2f}x ({rate * each / top:.1%})"
             for kind, rate in zip(list(kinds)[1:], others, strict=True)
         )
         print(
             f"N = {N:,}: loop {theirs / 1e3:.1f}k tokens/s ({theirs * each / top:.1%} of peak); "
-            f"ours {told}",
+            f"ours {speeds}",
             flush=True,
         )
 
 
 def points_training(family, seed):
-    """A model of points as a study would have it."""
+    """A model of points as in a study."""
     moons = al.targets.points.Points(al.targets.points.TwoMoons(), held_out=10)
     if family == "flow":
         (spec,) = al.study.recipes.affine_coupling(moons, [5e3], tokens=[1e9], seeds=1)
@@ -328,15 +328,15 @@ def points_training(family, seed):
     )
 
 
-def points_run(family, way, seeds):
-    """A function that takes so many steps of all seeds of a 2-D model."""
+def points_run(family, mode, seeds):
+    """A function that runs a number of steps of all seeds of a 2-D model."""
     if family == "gan":
         kinds = {"mapped": False, "traced": True, "compiled": "fused"}
-        step = gan.loop(seeds) if way == "loop" else gan.packed(seeds, kinds[way])
+        step = gan.loop(seeds) if mode == "loop" else gan.packed(seeds, kinds[mode])
         return lambda steps: [step() for _ in range(steps)]
     trainings = [points_training(family, seed) for seed in range(seeds)]
-    if way != "loop":
-        return stepping(trainings, way)
+    if mode != "loop":
+        return stepping(trainings, mode)
 
     def bare(steps):
         for training in trainings:
@@ -355,34 +355,35 @@ FAMILIES = ("flow", "vae", "gan")
 
 
 def points(more="", rounds=5, steps=20, seeds=8):
-    """CPU seconds of a step of eight seeds: one after another, and packed in each way."""
+    """CPU seconds of a step of eight seeds: in a loop, and vectorised in each mode."""
     torch.set_num_threads(1)
     for family in FAMILIES:
-        ways, ready = {"loop": points_run(family, "loop", seeds)}, {}
-        ways["loop"](2)
-        for way in ("mapped", "traced", *filter(None, [more])):
+        modes, ready = {"loop": points_run(family, "loop", seeds)}, {}
+        modes["loop"](2)
+        for mode in ("mapped", "traced", *filter(None, [more])):
             started = time.process_time()
-            ways[way] = points_run(family, way, seeds)
-            ways[way](2)
-            ready[way] = time.process_time() - started
-        spent = {way: [] for way in ways}
+            modes[mode] = points_run(family, mode, seeds)
+            modes[mode](2)
+            ready[mode] = time.process_time() - started
+        spent = {mode: [] for mode in modes}
         for _ in range(rounds):
-            for way, run in ways.items():
-                spent[way].append(cpu(lambda run=run: run(steps)) / steps)
+            for mode, run in modes.items():
+                spent[mode].append(cpu(lambda run=run: run(steps)) / steps)
         base = median(spent["loop"])
-        told = ", ".join(
-            f"{way} {base / median(spent[way]):.2f}x (ready after {ready[way]:.1f} s)"
-            for way in ready
+        speeds = ", ".join(
+            f"{mode} {base / median(spent[mode]):.2f}x (ready after {ready[mode]:.1f} s)"
+            for mode in ready
         )
         print(
-            f"{family}, {seeds} seeds: loop {base * 1e3:.1f} ms a step of all; {told}", flush=True
+            f"{family}, {seeds} seeds: loop {base * 1e3:.1f} ms per step of all seeds; {speeds}",
+            flush=True,
         )
 
 
-def points_worker(family, way, seeds):
-    """A process of `cores`: takes as many steps as it is told, and says so."""
+def points_worker(family, mode, seeds):
+    """A process of `cores`: runs the number of steps on each input line, then prints `done`."""
     torch.set_num_threads(1)
-    run = points_run(family, way, int(seeds))
+    run = points_run(family, mode, int(seeds))
     run(3)
     print("ready", flush=True)
     for line in sys.stdin:
@@ -390,35 +391,40 @@ def points_worker(family, way, seeds):
         print("done", flush=True)
 
 
-def cores(way="traced", rounds=7, steps=40):
-    """Seconds on the clock: a loop over eight seeds, and a pack of seeds in each of two processes.
+def cores(mode="traced", rounds=7, steps=40):
+    """Wall seconds: a loop over eight seeds, and vectorised seeds in each of two processes.
 
-    The loop has one thread, which serves models as small as these better than two.
+    The loop has one thread, which is faster than two for models this small.
     """
     for family in FAMILIES:
-        teams = {"loop": (1, "loop", 8), "4 seeds each": (2, way, 4), "8 seeds each": (2, way, 8)}
+        teams = {
+            "loop": (1, "loop", 8),
+            "4 seeds each": (2, mode, 4),
+            "8 seeds each": (2, mode, 8),
+        }
         with contextlib.ExitStack() as stack:
             started = {
-                name: [stack.enter_context(told(family, *what)) for _ in range(number)]
+                name: [stack.enter_context(points_process(family, *what)) for _ in range(number)]
                 for name, (number, *what) in teams.items()
             }
             each = {name: [] for name in teams}
             for _ in range(rounds):
                 for name, (number, _, seeds) in teams.items():
                     team = started[name]
-                    spent = timed(lambda team=team: everybody(team, steps))
+                    spent = timed(lambda team=team: run_all(team, steps))
                     each[name].append(spent / (steps * number * seeds))
         base = median(each["loop"])
         ours = {name: base / median(found) for name, found in each.items() if name != "loop"}
-        words = ", ".join(f"{name} {ratio:.2f}x" for name, ratio in ours.items())
+        ratios = ", ".join(f"{name} {ratio:.2f}x" for name, ratio in ours.items())
         print(
-            f"{family}: loop {base * 1e3:.2f} ms a step of a seed; two processes, {way}: {words}"
+            f"{family}: loop {base * 1e3:.2f} ms per step of a seed; two processes, {mode}: "
+            f"{ratios}"
         )
 
 
 @contextlib.contextmanager
-def told(*what):
-    """A process of `cores`, ready."""
+def points_process(*what):
+    """A process of `cores` that is ready to run."""
     command = [sys.executable, __file__, "points-worker", *map(str, what)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
@@ -427,7 +433,7 @@ def told(*what):
         process.stdin.close()
 
 
-def everybody(processes, steps):
+def run_all(processes, steps):
     for process in processes:
         process.stdin.write(f"{steps}\n")
         process.stdin.flush()
@@ -436,7 +442,7 @@ def everybody(processes, steps):
 
 
 def schedule(seeds=3):
-    """Shared trunks against cosine runs of the same lengths: the difference with its error."""
+    """Shared stable phases against cosine runs of the same lengths: difference and error."""
     sizes, D = [3e3, 3e4], [4e4, 8e4, 1.6e5]
     frames = {}
     for name, recipe in (
@@ -463,10 +469,10 @@ def schedule(seeds=3):
 
 
 def rates(folder="", sizes=(3e3, 1e4), D=(1e5, 2e5, 4e5), seeds=4):
-    """Both schedules, each at its own best rate, chosen for every size and number of tokens.
+    """Both schedules, each at its own best rate for every size and number of tokens.
 
-    The rate of a seed is the best of the other seeds in the mean, so that no loss has chosen its
-    own. Given a `folder`, what it has is not trained again.
+    The rate of a seed is the best mean rate of the other seeds, so no loss selects its own rate.
+    With a `folder`, its finished runs are not trained again.
     """
     tried = [0.004, 0.008, 0.016, 0.032]
     frames, spent = {}, {}
@@ -485,7 +491,7 @@ def rates(folder="", sizes=(3e3, 1e4), D=(1e5, 2e5, 4e5), seeds=4):
             spent[name] = flops(study)
     share = spent["wsd"] / spent["cosine"]
     print(
-        f"FLOPs: one run for each D {spent['cosine']:.3g}, trunks {spent['wsd']:.3g}: {share:.3f}"
+        f"FLOPs: one run for each D {spent['cosine']:.3g}, shared {spent['wsd']:.3g}: {share:.3f}"
     )
     gaps = {}
     for N, tokens in frames["cosine"].groupby(["N", "D"]).groups:
@@ -498,15 +504,17 @@ def rates(folder="", sizes=(3e3, 1e4), D=(1e5, 2e5, 4e5), seeds=4):
             print(f"N = {N:,}, D = {tokens:,}, {name}: {means}")
         gaps[N, tokens] = found["wsd"] - found["cosine"]
         means = ", ".join(f"{name} {losses.mean():.4f}" for name, losses in found.items())
-        print(f"  at their best: {means}, difference {_interval(gaps[N, tokens])}", flush=True)
-    # A seed's cells share its weights and batches, so seeds are what is counted.
+        print(
+            f"  at their best rates: {means}, difference {_interval(gaps[N, tokens])}", flush=True
+        )
+    # A seed's cells share weights and batches, so seeds are the independent units.
     whole = np.mean(list(gaps.values()), axis=0)
     print(f"all sizes and numbers of tokens: difference {_interval(whole)}")
 
 
 def _at_best(table):
     """The loss of each seed (row) at the rate (column) that is best for the other seeds."""
-    # A rate at which any seed diverged is none.
+    # A rate at which any seed diverged is excluded.
     others = ((table.sum(skipna=False) - row).idxmin() for _, row in table.iterrows())
     return np.array([table.loc[seed, lr] for seed, lr in zip(table.index, others, strict=True)])
 
@@ -519,7 +527,7 @@ def _interval(values):
 
 
 def bare_training(size, D, lr, shape="cosine", warmup=None, batch=8):
-    """Our model as a person would train it: AdamW as torch gives it, one process."""
+    """Our model in the usual loop: torch's AdamW, one process."""
     width, depth, _ = grown = grow(size)
     model = ours(grown)
     scaled = lr / math.sqrt(depth)
@@ -544,7 +552,7 @@ def bare_training(size, D, lr, shape="cosine", warmup=None, batch=8):
 
 
 def same(sizes=(3e3, 1e4), D=(1e5, 2e5, 4e5), lr=0.008):
-    """One seed and rate: a shared trunk of ours, the bare loop with its schedule and a cosine."""
+    """One seed and rate: our shared stable phase, the bare loop with its schedule and a cosine."""
     warmup = round(min(D) / (8 * CONTEXT)) // 10
     recipe = al.study.recipes.cooled(al.study.recipes.transformer, warmup=warmup)
     recipe = al.study.recipes.at_rate(recipe, {"transformer": lr})
@@ -567,7 +575,7 @@ def law(words="", sizes=(1e4, 3.1e4, 1e5), tried=(0.004, 0.008, 0.016)):
     longest, _, shape = (words or "8e5").partition(",")
     D = [float(longest) / part for part in (4, 2, 1)]
     shape = shape or "cosine"
-    # Ours warm up in a tenth of the shortest training; a cosine in a twentieth of its own.
+    # Our warm-up is a tenth of the shortest training; that of a cosine a twentieth of its own.
     warmup = round(min(D) / (8 * CONTEXT)) // 10 if shape == "wsd" else None
     theirs, slow = {}, 0.0
 
@@ -579,7 +587,7 @@ def law(words="", sizes=(1e4, 3.1e4, 1e5), tried=(0.004, 0.008, 0.016)):
             theirs[size, tokens] = min(ends)
         slow += time.perf_counter() - started
 
-    # Half of the loop's runs come before ours and half after: hosts slow down and speed up.
+    # Half of the loop's runs come before ours and half after, as the host's speed varies.
     cells = [(size, tokens) for size in sizes for tokens in D]
     by_hand(cells[::2])
     started = time.perf_counter()
@@ -606,7 +614,7 @@ def law(words="", sizes=(1e4, 3.1e4, 1e5), tried=(0.004, 0.008, 0.016)):
     spent = flops(study) + trial["C_tuning"]
     print(
         f"rate {trial['lr']:g} chosen in {chosen:.1f} s, of {trial['rates']}; FLOPs: loop "
-        f"{len(tried) * each:.3g}, ours {spent:.3g}: {len(tried) * each / spent:.2f}x less"
+        f"{len(tried) * each:.3g}, ours {spent:.3g}: {len(tried) * each / spent:.2f}x fewer"
     )
     print(f"wall time: loop {slow:.1f} s, ours {quick:.1f} s: {slow / quick:.2f}x")
 

@@ -1,4 +1,4 @@
-"""Does one learning rate serve every size? Losses over rates x sizes, and the best rate of each.
+"""Does one learning rate fit every size? Losses over rates x sizes, and the best rate of each.
 
 Run: python bench/learning_rate.py [--folder DIR] [--tokens D] [--text FILE] [--sizes N ...]
     [--rates LR ...] [--family transformer rnn ...]
@@ -37,23 +37,23 @@ def main():
     text = al.targets.Text(arguments.text) if arguments.text else al.targets.Text.embedded()
     study = al.study.Study(text, recipes, arguments.sizes, arguments.seeds, arguments.tokens)
     rates = {spec.key: spec.arguments["lr"] for spec in study.specs()}
-    frame = study.run(folder, watch=said).frame()
+    frame = study.run(folder, watch=show_progress).frame()
     frame["lr"] = frame["key"].map(rates)
     for family, runs in frame.dropna(subset="lr").groupby("family"):
         print(family)
-        tell(runs)
+        print_best_rates(runs)
 
 
-def said(event):
+def show_progress(event):
     if event.kind in ("done", "failed"):
         print(event.kind, event.task.spec.arguments["lr"], file=sys.stderr, flush=True)
 
 
-def tell(runs):
+def print_best_rates(runs):
     table = runs.pivot_table(index="N", columns="lr", values="loss")
     print(table.round(4).to_string())
     for N, row in table.iterrows():
-        # The best rate between the grid's points: vertex of the parabola through the three lowest.
+        # Best rate between grid points: vertex of the parabola through the three lowest losses.
         x, y = np.log2(row.index.to_numpy()), row.to_numpy()
         i = int(np.clip(np.argmin(y), 1, len(y) - 2))
         a, b, _ = np.polyfit(x[i - 1 : i + 2], y[i - 1 : i + 2], 2)

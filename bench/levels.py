@@ -3,9 +3,9 @@
 Run: python bench/levels.py [--repeats 1000] [--rows 60 50] [--only NAME]
 
 Both sets come from one distribution: five discrete ones, full of ties, and a continuous one. With
-1,000 repeats a level has a standard error of 0.7 %. `different_bins` is no test but many: its
-column is the share of bins called different, over all repeats. The last two lines are the share
-of intervals of a discrepancy that exclude 0, which a test by interval would reject.
+1,000 repeats a level has a standard error of 0.7 %. `different_bins` is many tests: its row is the
+share of bins called different, over all repeats. The last two lines are the share of intervals of
+a discrepancy that exclude 0, which a test by interval would reject.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def excludes(found, value):
 
 
 def tests(draw, rng, n, m, seed):
-    """What each test says of one pair of sets: 1 rejects, 0 does not; a share for bins."""
+    """Result of each test on one pair of sets: 1 rejects, 0 does not; a share for bins."""
     x, y, z, training = draw(rng, n), draw(rng, m), draw(rng, m), draw(rng, n)
 
     def g():

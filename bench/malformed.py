@@ -1,6 +1,6 @@
 """Try malformed command lines: `python bench/malformed.py --inputs 5000`.
 
-Each is a valid command with a spoiled file or odd values of options (`tests/fuzz/commands.py`),
+Each is a valid command with a corrupted file or unusual option values (`tests/fuzz/commands.py`),
 run through the program's entry point. It must end with exit code 0, or with 2 and one sentence on
 standard error; no traceback, no exit code 70, no control characters, no file touched elsewhere.
 Exit code 1 if one does not.
@@ -21,14 +21,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--inputs", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
-    asked = parser.parse_args()
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
+    arguments = parser.parse_args()
     from tests.fuzz import commands
 
-    rng, ends = random.Random(asked.seed), time.monotonic() + asked.seconds
+    rng, ends = random.Random(arguments.seed), time.monotonic() + arguments.seconds
     tried, wrong = Counter(), 0
     with commands.folder() as valid:
-        for _ in range(asked.inputs):
+        for _ in range(arguments.inputs):
             if time.monotonic() > ends:
                 break
             case = commands.draw(rng)

@@ -1,10 +1,10 @@
-"""Do the measures' 95 % intervals cover? Simulated, with the truth known or drawn many times.
+"""Coverage of the metrics' 95 % intervals, simulated with the truth known or drawn many times.
 
 Run: python bench/measure_coverage.py [--draws 1000] [--only NAME]
 
-Where a measure is about its expectation at the sizes at hand (its `method` says so), the truth is
-the mean over all draws. Where it is about rows given something (balls, a classifier, samples),
-that is held fixed; those given a network trained on the way are in `measure_given.py`.
+If a metric's target is its expectation at the given sample sizes (its `method` says so), the truth
+is the mean over all draws. If it is conditional on something (balls, a classifier, samples), that
+is fixed. Metrics conditional on a network trained along the way are in `measure_given.py`.
 """
 
 import argparse
@@ -57,12 +57,12 @@ def frechet_truth(shift, scale, d=D):
     return d * (shift**2 + (scale - 1) ** 2)
 
 
-def labels(rng, law, n):
-    return np.eye(len(law))[rng.choice(len(law), size=n, p=law)]
+def labels(rng, probabilities, n):
+    return np.eye(len(probabilities))[rng.choice(len(probabilities), size=n, p=probabilities)]
 
 
-def soft(rng, law, rows, n):
-    return np.asarray(rows)[rng.choice(len(law), size=n, p=law)]
+def soft(rng, probabilities, rows, n):
+    return np.asarray(rows)[rng.choice(len(probabilities), size=n, p=probabilities)]
 
 
 def entropy(p):
@@ -70,12 +70,12 @@ def entropy(p):
     return -float((p[p > 0] * np.log(p[p > 0])).sum())
 
 
-LAW = np.array([0.4, 0.3, 0.2, 0.1])
+PROBABILITIES = np.array([0.4, 0.3, 0.2, 0.1])
 ROWS = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1], [0.25] * 4])
-MIXED = LAW @ ROWS
+MIXED = PROBABILITIES @ ROWS
 OTHER = np.array([0.1, 0.2, 0.3, 0.4])
-LOG_IS = entropy(MIXED) - float(LAW @ [entropy(r) for r in ROWS])
-KL = float((LAW * np.log(LAW / OTHER)).sum())
+LOG_IS = entropy(MIXED) - float(PROBABILITIES @ [entropy(r) for r in ROWS])
+KL = float((PROBABILITIES * np.log(PROBABILITIES / OTHER)).sum())
 PAIR = np.array([[0.6, 0.3, 0.1], [0.6, 0.1, 0.3]])
 PAIR_KL = float((PAIR[0] * np.log(PAIR[0] / PAIR[1])).sum()) / 2
 FIXED = np.random.default_rng(99)
@@ -89,7 +89,7 @@ def kde_case(rng):
 
 
 def coverage_metric_case(rng):
-    """The truth is that of this draw's windows; 5,000 rows of either law tell it."""
+    """The truth is that of this draw's windows, from 5,000 rows of either distribution."""
     x, y = normal(rng, 300, d=1), normal(rng, 300, 0.8, d=1)
     seed = int(rng.integers(2**31))
     found = parzen.coverage_metric(x, y, rng=torch.Generator().manual_seed(seed))
@@ -121,7 +121,7 @@ def vendi_truth():
 
 
 def chunked(measure):
-    """A share or mean over many rows, 1,000 at a time: what it is given stays the same."""
+    """A share or mean over many rows, 1,000 at a time, with the same conditioning."""
     return float(np.mean([measure(i).value for i in torch.arange(60_000).split(1000)]))
 
 
@@ -136,7 +136,7 @@ def copying_truth():
 
 
 MEAN = "mean over draws"
-# name: (simulate, truth); truth None where the case returns it, MEAN where it is the expectation.
+# name: (simulate, truth); None: the case returns the truth; MEAN: the truth is the expectation.
 CASES = {
     "parzen_log_likelihood": (
         kde_case,
@@ -144,7 +144,7 @@ CASES = {
     ),
     "coverage_metric": (coverage_metric_case, None),
     "inception_score": (
-        lambda r: scores.inception_score(soft(r, LAW, ROWS, 300)),
+        lambda r: scores.inception_score(soft(r, PROBABILITIES, ROWS, 300)),
         math.exp(LOG_IS),
     ),
     "modified_inception_score": (
@@ -152,18 +152,18 @@ CASES = {
         lambda: math.exp(0.3 * 0.7 * 2 * PAIR_KL * 2),
     ),
     "mode_score": (
-        lambda r: scores.mode_score(labels(r, OTHER, 200), soft(r, LAW, ROWS, 300)),
+        lambda r: scores.mode_score(labels(r, OTHER, 200), soft(r, PROBABILITIES, ROWS, 300)),
         math.exp(LOG_IS),
     ),
     "am_score": (
-        lambda r: scores.am_score(labels(r, OTHER, 300), soft(r, LAW, ROWS, 300)),
+        lambda r: scores.am_score(labels(r, OTHER, 300), soft(r, PROBABILITIES, ROWS, 300)),
         lambda: (
             float((OTHER * np.log(OTHER / MIXED)).sum())
-            + float(LAW @ [entropy(row) for row in ROWS])
+            + float(PROBABILITIES @ [entropy(row) for row in ROWS])
         ),
     ),
     "label_divergence": (
-        lambda r: scores.label_divergence(labels(r, LAW, 300), labels(r, OTHER, 300)),
+        lambda r: scores.label_divergence(labels(r, PROBABILITIES, 300), labels(r, OTHER, 300)),
         KL,
     ),
     "frechet_distance": (
@@ -178,7 +178,7 @@ CASES = {
         lambda r: kernels.mmd2(normal(r, 100), normal(r, 100, 0.4), kernel=kernels.rbf(2)),
         rbf_truth(0.4),
     ),
-    "mmd2, equal laws": (
+    "mmd2, equal distributions": (
         lambda r: kernels.mmd2(normal(r, 100), normal(r, 100), kernel=kernels.rbf(2)),
         0.0,
     ),
@@ -189,7 +189,7 @@ CASES = {
             - 4 / math.sqrt(math.pi)
         ),
     ),
-    "energy_distance, equal laws": (
+    "energy_distance, equal distributions": (
         lambda r: kernels.energy_distance(normal(r, 100), normal(r, 100)),
         0.0,
     ),
@@ -199,7 +199,7 @@ CASES = {
         ),
         cubic_truth(0.4),
     ),
-    "kid, equal laws": (
+    "kid, equal distributions": (
         lambda r: kernels.kid(
             normal(r, 300), normal(r, 300), subsets=20, subset_size=100, rng=generator(r)
         ),
@@ -225,9 +225,9 @@ CASES = {
     ),
     "birthday_support, unequal": (
         lambda r: diversity.birthday_support(
-            REAL, torch.as_tensor(labels(r, LAW, 200)[:, :D]).double(), tolerance=0.0
+            REAL, torch.as_tensor(labels(r, PROBABILITIES, 200)[:, :D]).double(), tolerance=0.0
         ),
-        1 / float((LAW**2).sum()),
+        1 / float((PROBABILITIES**2).sum()),
     ),
     **{
         f"nearest_neighbour_accuracy, {side}": (
@@ -262,7 +262,7 @@ CASES = {
 
 
 def coverage(name, draws, seed=0):
-    """Share of intervals that hold the truth."""
+    """Share of intervals that cover the truth."""
     simulate, truth = CASES[name]
 
     def one(rng):
@@ -273,16 +273,16 @@ def coverage(name, draws, seed=0):
 
 
 def shares(simulate, draws, seed=0):
-    """For each measure of a simulation, the share of its intervals that hold the truth."""
+    """For each metric of a simulation, the share of its intervals that cover the truth."""
     rng = np.random.default_rng(seed)
     found = [simulate(rng) for _ in range(draws)]
     covered = {}
     for name in found[0]:
         pairs = [draw[name] for draw in found]
         mean = float(np.mean([estimate.value for estimate, _ in pairs]))
-        told = {truth: truth() for truth in {t for _, t in pairs if callable(t)}}
+        computed = {truth: truth() for truth in {t for _, t in pairs if callable(t)}}
         covered[name] = float(
-            np.mean([e.covers(mean if t is None else float(told.get(t, t))) for e, t in pairs])
+            np.mean([e.covers(mean if t is None else float(computed.get(t, t))) for e, t in pairs])
         )
     return covered
 
@@ -313,7 +313,7 @@ def main():
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print("| measure | 95 % interval covers |\n|---|---|")
+    print("| metric | 95 % interval covers |\n|---|---|")
     for name in CASES:
         if name.startswith(arguments.only):
             started = time.perf_counter()
@@ -328,7 +328,7 @@ def main():
             for name, share in found.items():
                 print(f"| {name} | {100 * share:.1f} % |", f"({spent:.0f} s)", flush=True)
     print(f"Standard error of each: {100 * math.sqrt(0.95 * 0.05 / arguments.draws):.1f} %.\n")
-    print("| test | rejects equal laws at 5 % | rejects a shift of 0.5 |\n|---|---|---|")
+    print("| test | rejects equal distributions at 5 % | rejects a shift of 0.5 |\n|---|---|---|")
     for name in TESTS:
         if name.startswith(arguments.only):
             level = rejections(name, 2 * arguments.draws)

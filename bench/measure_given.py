@@ -1,8 +1,8 @@
-"""Simulations of measures whose interval is about rows, given what was trained on others.
+"""Simulations of metrics whose interval is conditional on a model trained on other rows.
 
-Each calls the measure itself, keeps hold of what it trained, and lets that judge many fresh rows:
-their mean is the truth of that draw. A simulation gives `{name: (estimate, truth)}`; a truth of
-`None` stands for the mean of the estimates over all draws.
+Each calls the metric itself, keeps the trained model, and evaluates it on many fresh rows: their
+mean is the truth of that draw. A simulation returns `{name: (estimate, truth)}`; a truth of `None`
+stands for the mean of the estimates over all draws.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ FRESH = 20_000
 
 @contextlib.contextmanager
 def kept(module, name):
-    """What `module.name` returns is put aside while the block lasts."""
+    """Record what `module.name` returns inside the block."""
     made, real = [], getattr(module, name)
 
     def recorded(*arguments, **options):
@@ -111,9 +111,9 @@ def tournament(rng):
 
 
 def relative(rng):
-    """Areas under the curves of fresh samples, taken whenever a discriminator was trained."""
-    laws, epochs = {"a": (0.3, 1.0), "b": (1.0, 1.0)}, 6
-    fresh = [rows(rng, FRESH // 4, *law).float() for law in laws.values()]
+    """Areas under the curves of fresh samples, evaluated after each discriminator training."""
+    moments, epochs = {"a": (0.3, 1.0), "b": (1.0, 1.0)}, 6
+    fresh = [rows(rng, FRESH // 4, *normal).float() for normal in moments.values()]
     heights, train = [], tournaments.train
 
     def watched(judge, *arguments, **options):
@@ -123,7 +123,7 @@ def relative(rng):
         train(judge, *arguments, **options)
         heights.append(judge.probabilities(fresh[player])[:, 1].mean().item())
 
-    players = {name: rows(rng, 120, *law) for name, law in laws.items()}
+    players = {name: rows(rng, 120, *normal) for name, normal in moments.items()}
     with mock.patch.object(tournaments, "train", watched):
         found = tournaments.relative_discriminative_scores(
             rows(rng, 120), players, epochs=epochs, epoch_steps=5, rng=seeded(rng)
@@ -132,7 +132,7 @@ def relative(rng):
     return {"relative_discriminative_score": (found["a"], first / (first + second))}
 
 
-def told_apart(rng):
+def distinguished(rng):
     with kept(two_sample, "fit_classifier") as made:
         found = two_sample.classifier_accuracy(
             rows(rng, 120), rows(rng, 200, 0.5), steps=25, rng=seeded(rng)
@@ -172,7 +172,7 @@ CLAY = torch.as_tensor(np.linalg.qr(np.random.default_rng(3).normal(size=(5, 2))
 
 
 def reconstructed(rng):
-    """A linear generator of two directions in five: what is left over is known."""
+    """A linear generator of two directions in five: the residual is known."""
     found = reconstruction.reconstruction_error(
         lambda z: z @ CLAY, rows(rng, 60, d=5), 2, steps=150, restarts=1, rng=seeded(rng)
     )
@@ -265,7 +265,7 @@ def other_kernels(rng):
 
 
 def modes_found(rng):
-    """Eight modes of unequal weight; some samples astray."""
+    """Eight modes of unequal weight; some samples are outliers."""
     angle = 2 * math.pi * np.arange(8) / 8
     means = np.stack([np.cos(angle), np.sin(angle)], 1)
     q = np.array([8, 7, 6, 5, 4, 3, 2, 1]) / 36
@@ -280,7 +280,7 @@ def modes_found(rng):
 
 
 def likelihoods(rng):
-    r"""The law itself on its own rows, and losses that remember: $x_t = .8 x_{t-1} + e_t$."""
+    r"""The true density on its own rows, and dependent losses: $x_t = 0.8 x_{t-1} + e_t$."""
     x = rows(rng, 80, d=2)
     whole = math.log(2 * math.pi * math.e)
 
@@ -304,7 +304,7 @@ def likelihoods(rng):
 
 
 def text(rng):
-    """Counts of a chain of four symbols: about what such counts give at this length."""
+    """N-gram entropies of a chain of four symbols: the expectation at this length."""
     chain = np.array(
         [[0.7, 0.1, 0.1, 0.1], [0.2, 0.5, 0.2, 0.1], [0.1, 0.1, 0.4, 0.4], [0.25] * 4]
     )
@@ -331,7 +331,7 @@ def distances(rng):
 
 
 def surprise(rng):
-    """Beliefs drawn from a Dirichlet law with weights 1: the mean divergence is known."""
+    """Beliefs from a Dirichlet distribution with weights 1: the mean divergence is known."""
     found = creativity.bayesian_surprise(rng.dirichlet(np.ones(4), 80), np.full(4, 0.25))
     # E sum p log p = psi(2) - psi(5) for four equal weights of 1.
     return {"bayesian_surprise": (found, math.log(4) - (1 / 2 + 1 / 3 + 1 / 4))}
@@ -355,7 +355,7 @@ def judged():
 
 @cache
 def nearest_truth():
-    """Chances that the statistic lies above the observed one, and at it."""
+    """Probabilities that the statistic is above the observed one, and equal to it."""
     draws = [
         two_sample._permuted(NEIGHBOURS, 40, 4000, s, tie) for s in range(5) for tie in (0, 1)
     ]
@@ -363,7 +363,7 @@ def nearest_truth():
 
 
 def levels(rng):
-    """Monte Carlo errors of p-values: the data stay, the permutations vary."""
+    """Monte Carlo errors of p-values: the data are fixed, the permutations vary."""
     scores = judged()
     with mock.patch.object(two_sample, "classifier_scores", return_value=scores):
         network = two_sample.classifier_p_value(ONE, TWO, permutations=99, rng=seeded(rng))
@@ -383,7 +383,7 @@ SIMULATIONS = (
     duel,
     tournament,
     relative,
-    told_apart,
+    distinguished,
     critic,
     code,
     reconstructed,

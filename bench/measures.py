@@ -1,9 +1,10 @@
-"""Speed and memory of measures beside their peers: 10,000 x 64 features, one thread, one run.
+"""Speed and memory of metrics and their peers: 10,000 x 64 features, one thread, one process.
 
 Run: python bench/measures.py [--rows 10000] [--rounds 3] [--large 100000]
 
-Ours and the peer take turns in one process; the table has the least CPU seconds of each and their
-ratio. The full discrepancy of 100,000 rows runs in its own process, whose peak memory is told.
+Ours and the peer are interleaved in one process; the table shows the minimum CPU seconds of each
+and their ratio. The full discrepancy of 100,000 rows runs in its own process, whose peak memory is
+reported.
 """
 
 import argparse
@@ -29,12 +30,12 @@ def data(n, d=64, seed=0):
 
 
 class Given(torch.nn.Module):
-    """Features that are there already."""
+    """An identity feature extractor."""
 
     num_features = 64
 
     def forward(self, z):
-        """Itself."""
+        """Return the features unchanged."""
         return z
 
 
@@ -65,7 +66,7 @@ def peer_prdc(x, y):
 
 
 def sklearn_mmd(x, y):
-    """The n x n route: three whole kernel matrices, at the bandwidth of ours."""
+    """Three full n x n kernel matrices, at our bandwidth."""
     from sklearn.metrics.pairwise import rbf_kernel
 
     n, width = len(x), 11.8
@@ -134,7 +135,7 @@ def main():
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--large", type=int, default=100_000)
-    parser.add_argument("--alone", action="store_true", help="only the large one, in this process")
+    parser.add_argument("--alone", action="store_true", help="only the large MMD, in this process")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -145,10 +146,10 @@ def main():
     if arguments.large:
         command = [sys.executable, __file__, "--alone", "--large", str(arguments.large)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        told = json.loads(done.stdout)
-        peak, before = told["peak"] / 2**20, told["before"] / 2**20
+        result = json.loads(done.stdout)
+        peak, before = result["peak"] / 2**20, result["before"] / 2**20
         print(
-            f"MMD of {arguments.large:,} x 64, all pairs: {told['seconds']:.0f} CPU s, "
+            f"MMD of {arguments.large:,} x 64, all pairs: {result['seconds']:.0f} CPU s, "
             f"peak memory {peak:.2f} GB, of which {before:.2f} before it began."
         )
 

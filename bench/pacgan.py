@@ -1,15 +1,16 @@
-"""Modes found on a ring of 8 and a grid of 25 Gaussians, by method, beside PacGAN's table.
+"""Modes found on a ring of 8 and a grid of 25 Gaussians, by method, with PacGAN's published table.
 
 Run: python bench/pacgan.py [--target grid] [--only GAN,PacGAN2] [--seeds 10] [--first 0] [--full]
      python bench/pacgan.py --compare pacgan.jsonl
 
-Data and definitions are PacGAN's: 2,500 samples judged, high quality within 3 standard deviations
-of the nearest mode, a mode found by one such sample; a packing discriminator sees as many packs in
-a step as another sees points. The bounded setting has narrower networks, higher rates that fall at
-the end and fewer steps; all seeds are packed and their turns compiled: minutes on one core.
-`--full` has the paper's networks, rate and length (400,000 steps): hours a method; `--steps`
-cuts it short. Each method's line goes to standard output and, as JSON, to `--out`; `--compare`
-sets the lines of such a file beside the plain game's of the same law, seeds, rates and steps.
+Data and definitions are PacGAN's: 2,500 evaluated samples, high quality within 3 standard
+deviations of the nearest mode, a mode found if it has one such sample. A packing discriminator
+sees as many packs per step as another sees points. The reduced setting has narrower networks,
+higher rates that decay at the end and fewer steps; training is vectorised over seeds and compiled:
+minutes on one core. `--full` uses the paper's networks, rate and length (400,000 steps): hours per
+method; `--steps` shortens it. Each method's line goes to standard output and, as JSON, to `--out`.
+`--compare` compares the lines of such a file with the plain GAN of the same target, seeds, rates
+and steps.
 """
 
 import argparse
@@ -42,15 +43,15 @@ METHODS = {
     "unrolled 10": {"unroll": 10},
     "WGAN-GP": {"wasserstein": True},
 }
-PAPER = {  # lin2018, Table 1: modes, high quality %, reverse KL; mean and standard error of 10
-    ("ring", "GAN"): "6.3 ± .5, 98.2 ± .2, .45 ± .09",
-    ("ring", "PacGAN2"): "7.9 ± .1, 95.6 ± 2.0, .07 ± .03",
-    ("ring", "PacGAN3"): "7.8 ± .1, 97.7 ± .3, .10 ± .02",
-    ("ring", "PacGAN4"): "7.8 ± .1, 95.9 ± 1.4, .07 ± .02",
-    ("grid", "GAN"): "17.3 ± .8, 94.8 ± .7, .70 ± .07",
-    ("grid", "PacGAN2"): "23.8 ± .7, 91.3 ± .8, .13 ± .04",
-    ("grid", "PacGAN3"): "24.6 ± .4, 94.2 ± .4, .06 ± .02",
-    ("grid", "PacGAN4"): "24.8 ± .2, 93.6 ± .6, .04 ± .01",
+PAPER = {  # Lin et al. 2018, Table 1: modes, high quality %, reverse KL; mean ± se of 10 runs
+    ("ring", "GAN"): "6.3 ± 0.5, 98.2 ± 0.2, 0.45 ± 0.09",
+    ("ring", "PacGAN2"): "7.9 ± 0.1, 95.6 ± 2.0, 0.07 ± 0.03",
+    ("ring", "PacGAN3"): "7.8 ± 0.1, 97.7 ± 0.3, 0.10 ± 0.02",
+    ("ring", "PacGAN4"): "7.8 ± 0.1, 95.9 ± 1.4, 0.07 ± 0.02",
+    ("grid", "GAN"): "17.3 ± 0.8, 94.8 ± 0.7, 0.70 ± 0.07",
+    ("grid", "PacGAN2"): "23.8 ± 0.7, 91.3 ± 0.8, 0.13 ± 0.04",
+    ("grid", "PacGAN3"): "24.6 ± 0.4, 94.2 ± 0.4, 0.06 ± 0.02",
+    ("grid", "PacGAN4"): "24.8 ± 0.2, 93.6 ± 0.6, 0.04 ± 0.01",
 }
 
 
@@ -58,16 +59,16 @@ FULL = (
     {"width": 400, "depth": 4, "init": 0.02},
     {"width": 200, "depth": 3, "pieces": 5, "init": 0.02},
 )
-BOUNDED = (
+REDUCED = (
     {"width": 64, "depth": 4, "init": 0.02},
     {"width": 48, "depth": 2, "pieces": 3, "init": 0.05},
 )
 
 
 def players(arguments, pack, wasserstein):
-    maker, judge = FULL if arguments.full else BOUNDED
+    maker, judge = FULL if arguments.full else REDUCED
     if wasserstein:
-        # A penalty on slopes needs units that have one everywhere, and weights that start alive.
+        # A gradient penalty needs units with a slope everywhere, and no dead units at the start.
         judge = judge | {"pieces": 1, "width": 2 * judge["width"], "init": None}
     rngs = [torch.Generator().manual_seed(i) for i in seeds(arguments)]
     G = StackedModels([Generator(2, rng=g, running=False, **maker).float() for g in rngs])
@@ -80,7 +81,7 @@ def seeds(arguments):
 
 def rules(arguments, steps, pack, unroll, wasserstein):
     batch = pack * (100 if arguments.full else arguments.batch)
-    # Unrolling is of the zero-sum game's value (metz2017), the others play without saturation.
+    # Unrolling uses the zero-sum value (Metz et al. 2017), the others the non-saturating cost.
     costs = {"costs": MINIMAX} if unroll else {}
     costs = {"costs": WASSERSTEIN, "penalty": 0.1, "turns": 3} if wasserstein else costs
     if arguments.full:
@@ -101,9 +102,9 @@ def interval(values):
 
 def trial(arguments, name, pack=1, unroll=0, wasserstein=False):
     make, sd = TARGETS[arguments.target]
-    law = make(sd=sd)
+    target = make(sd=sd)
     steps = arguments.steps or (400_000 if arguments.full else 10_000)
-    data = torch.from_numpy(law.draw(100_000, np.random.default_rng(7))).float()
+    data = torch.from_numpy(target.draw(100_000, np.random.default_rng(7))).float()
     G, D = players(arguments, pack, wasserstein)
     played = rules(arguments, steps, pack, unroll, wasserstein)
     traced = "fused" if arguments.fuse else True
@@ -118,7 +119,7 @@ def trial(arguments, name, pack=1, unroll=0, wasserstein=False):
         play(contest, steps * part // arguments.parts - contest.taken)
         if kept is not None:
             save(kept, contest)
-        found = [mode_recovery(x, law.means, sd) for x in contest.samples(2500)]
+        found = [mode_recovery(x, target.means, sd) for x in contest.samples(2500)]
         row = {
             "target": arguments.target,
             "method": name,
@@ -137,11 +138,11 @@ def trial(arguments, name, pack=1, unroll=0, wasserstein=False):
         with open(arguments.out, "a", encoding="utf-8") as file:  # noqa: PTH123
             file.write(json.dumps(row) + "\n")
         if part == arguments.parts or arguments.all:
-            tell(row)
+            print_row(row)
 
 
 def save(path, contest):
-    """What a game needs to go on; its draws are whole chunks at any hundredth step."""
+    """Save the state for a later resume; at every hundredth step all draws are whole chunks."""
     kept = {"taken": contest.taken}
     for name, pack, stepper in (
         ("G", contest.G, contest.step_G),
@@ -174,19 +175,19 @@ def resume(path, contest):
 SHOWN = (("modes", 1, 1), ("high_quality", 100, 1), ("reverse_kl", 1, 2))
 
 
-def tell(row):
-    said = []
+def print_row(row):
+    cells = []
     for key, scale, d in SHOWN:
         value, half = row[key]
         within = "" if half is None else f" ± {scale * half:.{d}f}"
-        said.append(f"{scale * value:.{d}f}{within}")
+        cells.append(f"{scale * value:.{d}f}{within}")
     paper = PAPER.get((row["target"], row["method"]), "")
-    line = f"| {row['target']} | {row['method']} | {' | '.join(said)} | {paper} |"
+    line = f"| {row['target']} | {row['method']} | {' | '.join(cells)} | {paper} |"
     print(line, f"({row['step']} steps, {row['seconds']:.0f} CPU s)", flush=True)
 
 
 def compare(path):
-    """What every method adds to the plain game, with Welch's 95 % intervals and p."""
+    """Difference of every method from the plain GAN, with Welch's 95 % intervals and p."""
     last = {}
     for line in Path(path).read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
@@ -196,16 +197,16 @@ def compare(path):
         plain = last.get((setting, "GAN", 96))
         if plain is None or plain is row:
             continue
-        said = []
+        cells = []
         for key, scale, d in SHOWN:
             new, old = (scale * np.array(r[f"{key}_each"]) for r in (row, plain))
             with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-                # Where all seeds find all modes, there is no spread to speak of.
+                # If all seeds find all modes, the variance is 0.
                 test = stats.ttest_ind(new, old, equal_var=False)
             low, high = test.confidence_interval()
             gain = new.mean() - old.mean()
-            said.append(f"{gain:+.{d}f} ({low:.{d}f} to {high:.{d}f}; p = {test.pvalue:.2g})")
-        print(f"| {row['target']} | {method} | {batch} | {row['step']} | {' | '.join(said)} |")
+            cells.append(f"{gain:+.{d}f} ({low:.{d}f} to {high:.{d}f}; p = {test.pvalue:.2g})")
+        print(f"| {row['target']} | {method} | {batch} | {row['step']} | {' | '.join(cells)} |")
 
 
 def _setting(row):
@@ -219,25 +220,27 @@ def main():
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--steps", type=int, default=0)
-    parser.add_argument("--parts", type=int, default=4, help="times it is judged on the way")
-    parser.add_argument("--batch", type=int, default=96, help="packs in a step")
+    parser.add_argument(
+        "--parts", type=int, default=4, help="number of evaluations during training"
+    )
+    parser.add_argument("--batch", type=int, default=96, help="packs per step")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument(
-        "--faster", type=float, default=2.0, help="the discriminator's rate over it"
+        "--faster", type=float, default=2.0, help="ratio of the discriminator's rate to it"
     )
     parser.add_argument("--fuse", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--all", action="store_true", help="print every part")
     parser.add_argument("--out", default="pacgan.jsonl")
-    parser.add_argument("--compare", help="a file of rows to set beside the plain game's")
-    parser.add_argument("--keep", default="", help="start of a file to keep after every part and "
-                        "go on from; parts must be of whole hundreds of steps")  # fmt: skip
+    parser.add_argument("--compare", help="a file of rows to compare with the plain GAN")
+    parser.add_argument("--keep", default="", help="prefix of a file to save after every part and "
+                        "resume from; parts must be multiples of 100 steps")  # fmt: skip
     arguments = parser.parse_args()
     if arguments.compare:
         compare(arguments.compare)
         return
     torch.set_num_threads(1)
-    print("| law | method | modes | high quality, % | reverse KL | PacGAN's table |")
+    print("| target | method | modes | high quality, % | reverse KL | PacGAN's table |")
     print("|---|---|---|---|---|---|")
     for name in arguments.only.split(","):
         trial(arguments, name, **METHODS[name])

@@ -1,12 +1,12 @@
-"""Compiling programs: seconds, parameters and right answers, beside Tracr.
+"""Compiling programs: seconds, parameters and correct answers, ours and Tracr's.
 
     python bench/programs.py [--tracr PYTHON:CHECKOUT] [--repeats 3]
 
-CHECKOUT is a copy of Tracr's repository and PYTHON an interpreter that has jax and haiku. Without
-it, the peer's columns are left out. Each program is compiled so often by either, in turns; the
-median of CPU seconds counts. Answers are compared with plain Python: 6 inputs of full length for
-the peer; every input up to length 4 and 60 of full length for ours. Those of full length are
-random, but for brackets every second one is balanced.
+CHECKOUT is a copy of Tracr's repository and PYTHON an interpreter with jax and haiku. Without it,
+Tracr's columns are omitted. Each program is compiled `--repeats` times by both, interleaved; the
+figures are medians of CPU seconds. Answers are compared with plain Python: 6 inputs of full length
+for Tracr; every input up to length 4 and 60 of full length for ours. Inputs of full length are
+random; for brackets every second one is balanced.
 """
 
 import argparse
@@ -81,11 +81,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tracr", help="PYTHON:CHECKOUT")
     parser.add_argument("--repeats", type=int, default=3)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     peer = None
-    if given.tracr:
-        python, checkout = given.tracr.split(":")
+    if arguments.tracr:
+        python, checkout = arguments.tracr.split(":")
         peer = subprocess.Popen(
             [python, "-c", PEER], cwd=checkout, stdin=-1, stdout=-1, stderr=-3, text=True
         )
@@ -96,7 +96,7 @@ def main():
         words = [[alphabet[i] for i in w] for w in rng.integers(len(alphabet), size=(60, n))]
         if "Dyck" in name:
             words[::2] = [shuffled(alphabet, n, rng) for _ in words[::2]]
-        for _ in range(given.repeats):
+        for _ in range(arguments.repeats):
             start = time.process_time()
             made = program(expr, alphabet=alphabet, n=n)
             ours.append(time.process_time() - start)
@@ -117,11 +117,11 @@ def main():
 
 
 def shuffled(alphabet, n, rng):
-    """A word of n symbols in which every type of bracket balances for itself."""
+    """A word of n symbols in which each type of bracket is balanced."""
     word, waiting = [], []
     while len(word) < n:
-        room = n - len(word) - len(waiting)
-        if room > 0 and (not waiting or rng.random() < 0.5):
+        free = n - len(word) - len(waiting)
+        if free > 0 and (not waiting or rng.random() < 0.5):
             kind = 2 * int(rng.integers(len(alphabet) // 2))
             word.append(alphabet[kind])
             waiting.append(alphabet[kind + 1])

@@ -1,4 +1,4 @@
-"""Seconds of processor time for exact separation ranks, one thread.
+"""CPU seconds for exact separation ranks, one thread.
 
 python bench/rank.py
 """

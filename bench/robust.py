@@ -1,4 +1,4 @@
-"""Error of a Gaussian's mean under contamination, by adversarial loss, beside mean and median.
+"""Error of a Gaussian's mean under contamination, by adversarial loss, mean and median.
 
 Run: python bench/robust.py [--seeds 10] [--steps 400]
 """
@@ -21,12 +21,12 @@ def main():
         rows = contamination(
             shares=shares, seeds=arguments.seeds, steps=arguments.steps, scaled=scaled
         )
-        print("\nmoves and stretches:" if scaled else "only moves:", flush=True)
+        print("\ntranslation and scale:" if scaled else "translation only:", flush=True)
         print("| estimator | no outliers | 10 % | 20 % |\n|---|---|---|---|")
         for loss in dict.fromkeys(r["loss"] for r in rows):
             each = [r["error"] for r in rows if r["loss"] == loss]
-            said = [f"{e.value:.3f} ± {e.hi - e.value:.3f}" for e in each]
-            print(f"| {loss} | {' | '.join(said)} |", flush=True)
+            cells = [f"{e.value:.3f} ± {e.hi - e.value:.3f}" for e in each]
+            print(f"| {loss} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

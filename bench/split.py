@@ -1,21 +1,21 @@
-"""Is the plan true? Best sizes and losses of held-out budgets, predicted from smaller budgets.
+"""Compute-optimal sizes and losses of held-out budgets, predicted from smaller budgets.
 
-A hold-out is one public family of runs at several budgets ("isoFLOP"), cut at one of them: all at
-or below it is fitted, and the best size of each budget at three times as much or more is
-predicted. What is true there is the lowest point of a parabola in log size through that budget's
-own runs, where it lies among them and is known to within a third.
+A hold-out is one public family of runs at several budgets ("isoFLOP"), cut at one of them.
+Everything at or below the cut is fitted. The compute-optimal size of each budget at three times as
+much or more is predicted. The reference value is the minimum of a parabola in log size through
+that budget's own runs, if it lies among them and is known to within a third.
 
-The other way round, the compute is asked for that reaches the least loss of that budget, that at
-the lowest point ("solve"; what is true is the budget).
+The inverse problem ("solve") asks for the compute that reaches the loss at that minimum; its
+reference value is the budget.
 
-Of each hold-out the mean absolute error of the log of the best size, the share of true ones
-inside the 95 % interval and the mean log width of that are taken, then their means over hold-outs.
-Beside `auto`'s plan stand the three approaches of Hoffmann et al. Made-up grids have a known law,
-and so a known best size.
+Each hold-out gives the mean absolute error of the log of the size, the coverage of the 95 %
+interval and its mean log width; then means over hold-outs are taken. `auto`'s plan is compared
+with the three approaches of Hoffmann et al. The compute-optimal sizes of synthetic grids are known
+exactly.
 
-`holdouts.half` says which families constants were chosen on.
+`holdouts.assigned_set` says which families constants were chosen on.
 
-Run: `python bench/split.py [--draws 200] [--made-up 60] [--json FILE]`
+Run: `python bench/split.py [--draws 200] [--synthetic 60] [--json FILE]`
 """
 
 import argparse
@@ -37,26 +37,26 @@ EXPERIMENTS = {
     "llama 3": "llama_3__raw_loss",
     "misfitting": "misfitting__fineweb_c4__transformer",
 }
-HALVES = {
+LABELS = {
     "chinchilla": "grid epoch n=1",
     "llama 3": "grid openathena llama_3__raw_loss n=1",
     "misfitting": "grid openathena misfitting__fineweb_c4__transformer n=1",
 }
 LEAST = 5
-"""Runs that a budget must have for its best size to count as known."""
+"""Runs that a budget needs for a known compute-optimal size."""
 
 KNOWN = 0.35
-"""Greatest standard error of the log of a best size that counts as known."""
+"""Largest standard error of the log of a known compute-optimal size."""
 
 
 def lowest(n, y):
-    """Log size at the bottom of a parabola; none where it is a hill."""
+    """Log size at the minimum of a parabola; NaN if it has a maximum."""
     bend, slope, _ = np.polyfit(n - n.mean(), y, 2)
     return n.mean() - slope / (2 * bend) if bend > 0 else np.nan
 
 
 def best(runs, rng, draws=200):
-    """Log of the best size of a budget's runs and its loss; None where they don't show it."""
+    """Log of a budget's compute-optimal size and its loss; None if its runs don't identify it."""
     n, y = np.log(runs.N.to_numpy(float)), np.log(runs.loss.to_numpy(float))
     at = lowest(n, y)
     if len(runs) < LEAST or not n.min() <= at <= n.max():
@@ -69,7 +69,7 @@ def best(runs, rng, draws=200):
 
 
 def cases():
-    """Name, runs to fit, and {compute: log of the best size, least loss} for every hold-out."""
+    """Name, runs to fit, and {compute: (log of the best size, lowest loss)} of every hold-out."""
     a = pd.read_csv(holdouts.DATA / "openathena_isoflops/isoflops_extract.csv")
     a = a.rename(columns={"params": "N", "tokens": "D", "budget": "C"})
     rng = np.random.default_rng(0)
@@ -78,7 +78,7 @@ def cases():
         true = {budget: best(part, rng) for budget, part in runs.groupby("C")}
         true = {budget: at for budget, at in true.items() if at is not None}
         cuts = sorted(runs.C.unique())[2:]
-        # Budgets a fifth apart are no hold-outs of their own: every third of them.
+        # Budgets a fifth apart are nearly the same hold-out: use every third.
         for cut in cuts[::3] if len(cuts) > 20 else cuts:
             small = runs[cut >= runs.C]
             ahead = {b: at for b, at in true.items() if b >= holdouts.FACTOR * cut * 0.999}
@@ -86,23 +86,23 @@ def cases():
                 yield name, small, ahead
 
 
-def made_up(seed):
-    """A well-specified grid, and the best sizes of its law at 3, 10 and 30 times its compute."""
-    small, _ = coverage.made_up_grid(seed)
-    E, A, alpha, B, beta = coverage.made_up_law(np.random.default_rng(seed))
+def synthetic(seed):
+    """A well-specified grid, and its optimal sizes at 3, 10 and 30 times its compute."""
+    small, _ = coverage.synthetic_grid(seed)
+    E, A, alpha, B, beta = coverage.synthetic_law(np.random.default_rng(seed))
     top = float((6 * small.N * small.D).max())
     G = (alpha * A / (beta * B)) ** (1 / (alpha + beta))
     ahead = {}
     for C in (3 * top, 10 * top, 30 * top):
         N = G * (C / 6) ** (beta / (alpha + beta))
         ahead[C] = np.log(N), E + A / N**alpha + B / (C / 6 / N) ** beta
-    return "made up", small, ahead
+    return "synthetic", small, ahead
 
 
-def judge(ends, truth):
-    """Error, whether held, and width of one prediction, in logs."""
+def evaluate(ends, truth):
+    """Error, coverage and width of one prediction, in logs."""
     value, lo, hi = np.log(np.array(ends, dtype=float))
-    return {"error": abs(value - truth), "held": lo <= truth <= hi, "width": hi - lo}
+    return {"error": abs(value - truth), "covered": lo <= truth <= hi, "width": hi - lo}
 
 
 def ends(estimate):
@@ -110,44 +110,44 @@ def ends(estimate):
 
 
 def compared(small, ahead, draws):
-    """Rows of every method at every budget ahead."""
+    """Rows of every method at every larger budget."""
     law = al.laws.fit(small, bootstrap=draws)
     for budget, (truth, loss) in ahead.items():
-        yield {"method": "auto", **judge(ends(plan(law, budget).N), truth)}
-        yield {"method": "solve", **judge(ends(law.solve(loss)), np.log(budget))}
+        yield {"method": "auto", **evaluate(ends(plan(law, budget).N), truth)}
+        yield {"method": "solve", **evaluate(ends(law.solve(loss)), np.log(budget))}
         for name, found in allocations(small, budget, bootstrap=draws).items():
             if not isinstance(found, InputError):
-                yield {"method": name, **judge(ends(found.N), truth)}
+                yield {"method": name, **evaluate(ends(found.N), truth)}
 
 
-def said(method, where, part):
+def describe(method, where, part):
     mean = part.mean()
     return (
         f"{method:12s} {where:22s} {len(part):3d} hold-outs: error {mean.error:.3f}, "
-        f"held {mean.held:.3f}, width {mean.width:.2f} (median {part.width.median():.2f})"
+        f"coverage {mean.covered:.3f}, width {mean.width:.2f} (median {part.width.median():.2f})"
     )
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--draws", type=int, default=200)
-    parser.add_argument("--made-up", type=int, default=60)
+    parser.add_argument("--synthetic", type=int, default=60)
     parser.add_argument("--json")
     options = parser.parse_args()
     rows, clock = [], time.process_time()
-    jobs = [*cases(), *(made_up(seed) for seed in range(1000, 1000 + options.made_up))]
+    jobs = [*cases(), *(synthetic(seed) for seed in range(1000, 1000 + options.synthetic))]
     for i, (name, small, ahead) in enumerate(jobs):
-        half = holdouts.half(HALVES[name]) if name in HALVES else "new seeds"
+        part = holdouts.assigned_set(LABELS[name]) if name in LABELS else "new seeds"
         for row in compared(small, ahead, options.draws):
-            rows.append({"case": i, "name": name, "half": half, "n": len(small), **row})
+            rows.append({"case": i, "name": name, "set": part, "n": len(small), **row})
     frame = pd.DataFrame(rows)
     if options.json:
         frame.to_json(options.json, orient="records", lines=True)
-    each = frame.groupby(["method", "name", "half", "case"])[["error", "held", "width"]].mean()
+    each = frame.groupby(["method", "name", "set", "case"])[["error", "covered", "width"]].mean()
     for (method, *name), part in each.groupby(level=[0, 1, 2]):
-        print(said(method, " ".join(name), part))
-    for method, part in each.drop("made up", level="name").groupby(level=0):
-        print(said(method, "all real", part))
+        print(describe(method, " ".join(name), part))
+    for method, part in each.drop("synthetic", level="name").groupby(level=0):
+        print(describe(method, "all real", part))
     print(json.dumps({"cpu seconds": round(time.process_time() - clock, 1)}))
 
 

@@ -2,7 +2,8 @@
 
     python bench/turing.py [--steps 10000]
 
-One thread, CPU seconds. `--steps` is how far the champion of five states runs token by token.
+One thread, CPU seconds. `--steps` is the number of steps of the five-state busy beaver, token by
+token.
 """
 
 import argparse
@@ -19,7 +20,7 @@ WORDS = {"increment": "1011", "palindrome": "abba", "copy": "ab"}
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10_000)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{'machine':<16}{'mode':<16}{'blocks':>7}{'parameters':>12}{'equal':>16}{'seconds':>9}")
     small = {"increment": binary_increment(), "palindrome": palindrome(), "copy": copy()}
@@ -29,7 +30,7 @@ def main():
     for name, machine in small.items():
         for mode in ("depth", "looped", "autoregressive"):
             compare(name, machine, WORDS[name], 40, mode)
-    compare("5 states", busy_beaver(5), "", given.steps, "autoregressive")
+    compare("5 states", busy_beaver(5), "", arguments.steps, "autoregressive")
 
 
 def compare(name, machine, word, steps, mode):

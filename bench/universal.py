@@ -3,8 +3,8 @@
     python bench/universal.py [--quick]
 
 One thread, CPU seconds. Each line: a grid, blocks, parameters, distance d_2 of both forms, whether
-softmax equals hardmax on every grid point, and the error of equivariance. Then the slope of log
-error against log delta, and seconds to build and to evaluate. Nobody else builds this network.
+softmax equals hardmax on every grid point, and the equivariance error. Then the slope of log
+error against log delta, and seconds to build and to evaluate. No peer implements this network.
 """
 
 import argparse
@@ -28,15 +28,15 @@ GRIDS = (
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="leave out the finest grids")
-    given = parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="skip the finest grids")
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     f = al.targets.functions
     print("target: attention, X softmax(X^T X); with positions: reversal")
     for d, n, positions, cells in GRIDS:
         target = f.ORDERED["reverse"] if positions else f.attention
         errors = {}
-        for k in cells[:-1] if given.quick else cells:
+        for k in cells[:-1] if arguments.quick else cells:
             errors[k] = row(target, d, n, k, positions)
         slope = np.polyfit(np.log([1 / k for k in errors]), np.log(list(errors.values())), 1)[0]
         name = f"d = {d}, n = {n}{', positions' if positions else ''}"
@@ -56,7 +56,7 @@ def row(target, d, n, k, positions):
     print(
         f"  d {d} n {n} 1/{k:<2} {'pos' if positions else '   '} "
         f"blocks {a.blocks:>6,} and {b.blocks} ({a.blocks / b.blocks:,.0f}x fewer)  "
-        f"parameters {a.parameters:>8,}, not zero {a.nonzero:>7,} and {b.nonzero:>6,} "
+        f"parameters {a.parameters:>8,}, non-zero {a.nonzero:>7,} and {b.nonzero:>6,} "
         f"({a.nonzero / b.nonzero:.1f}x fewer)  d_2 {a.d_p} and {b.d_p}  "
         f"softmax = hardmax on {len(grid):,} points: {same}  "
         f"equivariance {a.equivariance_error.value:.1g}",

@@ -1,8 +1,9 @@
-"""Are the intervals true of runs that nothing here was chosen on? Yours, or newly published ones.
+"""Interval coverage on runs that no constant was chosen on: yours, or newly published ones.
 
-Reads a table with columns family, N, D, C and loss. Each family is cut as grids are in
-`bench/coverage.py` (losses) and, where it has budgets with several sizes, as in `bench/split.py`
-(best sizes, and the compute that reaches a loss), and the same figures are printed.
+Reads a table with columns family, N, D, C and loss. Each family is cut like the grids of
+`bench/coverage.py` (losses) and, if it has budgets with several sizes, like those of
+`bench/split.py` (compute-optimal sizes, and the compute that reaches a loss). Prints the same
+figures.
 
 Run: `python bench/unseen.py RUNS.csv [--draws 60]`
 """
@@ -19,18 +20,18 @@ import allometry as al
 
 
 def losses(runs, draws, rng):
-    """Coverage, width and error of each hold-out, ours and the usual way's."""
+    """Coverage, width and error of each hold-out, ours and the baseline's."""
     for small, large in holdouts.cut(runs):
         law = al.laws.fit(small, bootstrap=draws)
         truth = large.loss.to_numpy(float)
         points = {k: large[k].to_numpy(float) for k in ("N", "D", "C")}
-        usual = coverage.judge(coverage.usual(small, large, draws, rng), truth)
-        ours = coverage.judge(law.band(**points), truth)
-        yield ours | {f"usual {k}": v for k, v in usual.items()}
+        baseline = coverage.evaluate(coverage.baseline(small, large, draws, rng), truth)
+        ours = coverage.evaluate(law.band(**points), truth)
+        yield ours | {f"baseline {k}": v for k, v in baseline.items()}
 
 
 def sizes(runs, draws, rng):
-    """Error, share held and width of every way to the best size, for every other budget."""
+    """Error, coverage and width of every method, with cuts at every other budget."""
     true = {budget: split.best(part, rng) for budget, part in runs.groupby("C")}
     true = {budget: known for budget, known in true.items() if known is not None}
     for cut in sorted(runs.C.unique())[2::2]:
@@ -54,12 +55,12 @@ def main():
         best += [{"family": family, **row} for row in sizes(part, options.draws, rng)]
     frame = pd.DataFrame(found)
     for family, part in [*frame.groupby("family"), ("all", frame)]:
-        print(f"{family:40s} {len(part):3d} hold-outs: {coverage.said(coverage.summed(part))}")
+        print(f"{family:40s} {len(part):3d} hold-outs: {coverage.describe(coverage.summed(part))}")
     if best:
         keys = ["method", "family", "cut"]
-        each = pd.DataFrame(best).groupby(keys)[["error", "held", "width"]].mean()
+        each = pd.DataFrame(best).groupby(keys)[["error", "covered", "width"]].mean()
         for method, part in each.groupby(level=0):
-            print(split.said(method, "best sizes", part))
+            print(split.describe(method, "optimal sizes", part))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Does the verdict name what was done to samples? A table of corruptions against verdicts.
+"""Does the verdict identify the corruption of samples? A table of corruptions against verdicts.
 
 Run: python bench/verdicts.py [--sets ring,table] [--seeds 0,1,2,3,4] [--rows 300]
 
 The thresholds in `measure/verdict.py` were chosen on `ring` and `table`, seeds 0 to 4. The other
-sets (`grid`, `mixture4`, `digits`, `moons`) and seeds from 100 on were only looked at afterwards.
-An honest model is played by fresh rows; each corruption comes in a mild and a strong form.
+sets (`grid`, `mixture4`, `digits`, `moons`) and seeds from 100 on were inspected only afterwards.
+Fresh rows represent a good model; each corruption has a mild and a strong form.
 """
 
 import argparse
@@ -71,7 +71,7 @@ SETS = {f.__name__: f for f in (ring, table, grid, mixture4, digits, moons)}
 
 
 def corrupted(draw, rng, n):
-    """Training rows, held-out rows, and samples by what was done to them."""
+    """Training rows, held-out rows, and samples by corruption."""
     x, mode = draw(rng, min(4 * n, len(DIGITS.data)))
     train, real, fresh = x[:n], x[n : 2 * n], x[2 * n : 3 * n]
     sd, noise = x.std(0), rng.normal(size=fresh.shape)
@@ -99,7 +99,7 @@ def corrupted(draw, rng, n):
 
 
 def verdicts(names, seeds, rows, effort=None):
-    """How often each corruption of each set got each verdict."""
+    """Counts of each verdict for each corruption of each set."""
     effort = effort or Effort(steps=100, permutations=399)
     found = {}
     for name in names:
@@ -122,14 +122,14 @@ def main():
     torch.set_num_threads(1)
     seeds = [int(seed) for seed in options.seeds.split(",")]
     found = verdicts(options.sets.split(","), seeds, options.rows)
-    print("| data | what was done | how | " + " | ".join(KINDS) + " |")
+    print("| data | corruption | form | " + " | ".join(KINDS) + " |")
     print("|---" * (len(KINDS) + 3) + "|")
     for (name, kind, how), counts in found.items():
         cells = " | ".join(str(counts[k] or "") for k in KINDS)
         print(f"| {name} | {kind} | {how} | {cells} |")
     right = sum(counts[kind] for (_, kind, _), counts in found.items())
     whole = sum(sum(counts.values()) for counts in found.values())
-    print(f"\n{right} of {whole} named rightly.")
+    print(f"\n{right} of {whole} identified correctly.")
 
 
 if __name__ == "__main__":
