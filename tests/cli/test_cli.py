@@ -109,7 +109,7 @@ def test_json_is_json_and_has_what_scripts_rely_on(studied, typed, arguments, ke
 def test_watching_a_study_that_nobody_is_at_ends_at_once(studied, typed):
     done = typed("status", "runs/text", "--watch", cwd=studied[0])
     assert done.returncode == 0, done.stderr
-    assert "nobody is at work" in done.stdout
+    assert "no process is running" in done.stdout
     assert "transformer" in done.stdout
     assert "loss" in done.stdout
 
@@ -388,7 +388,7 @@ def test_stopping_is_said_in_words_and_leaves_a_checkpoint(tmp_path, asked):
         finally:
             process.kill()
     assert process.returncode == 130
-    assert err.strip() == "Stopped. The same command goes on from here."
+    assert err.strip() == "Stopped. The same command resumes from here."
     assert list((runs / "checkpoints").iterdir())
 
 

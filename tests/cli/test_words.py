@@ -144,7 +144,9 @@ def test_every_listed_recipe_is_a_family_and_every_family_is_listed():
 
 
 def test_every_measure_is_listed_and_nothing_else():
-    assert set(choices.MEASURES) == {name for entry in ENTRIES for name in entry.names}
+    better = {name: entry.better[name] for entry in ENTRIES for name in entry.names}
+    assert better == choices.BETTER
+    assert list(choices.MEASURES) == list(better)
 
 
 def test_every_construction_is_listed():
@@ -228,7 +230,7 @@ PYTHON = ["universal.", "=True", "=None", "got None", "PosixPath", "Error:", "(7
         ("run embedded --seeds 0 --dry-run", "--seeds must be at least 1"),
         ("plan runs.csv --compute 1e21 --size 7B --tokens 1B", "--size or --tokens, not both"),
         ("next runs.csv --budget 1e18", "--compute, or --size with --tokens"),
-        ("measure runs.csv", "SAMPLES must be given beside REAL; got nothing. Or say --audit."),
+        ("measure runs.csv", "SAMPLES must be given beside REAL; got nothing. Or use --audit."),
         ("report runs.csv", "`allometry fit runs.csv --report page.html`"),
         ("status runs.csv", "`allometry fit runs.csv --report page.html`"),
     ],

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allometry import InputError, Spec
-from allometry.cli.run import left_out
+from allometry.cli.study_run import left_out
 from allometry.study import (
     Study,
     Task,

@@ -187,7 +187,7 @@ def test_the_command_line_says_that_a_run_diverged(tmp_path, monkeypatch):
     words = ["run", "odd_job.py:odd", "-o", "folder", "--workers", "1"]
     result = typer.testing.CliRunner().invoke(app, words)
     assert result.exit_code == 1, result.output
-    assert "1 runs failed or diverged" in result.output
+    assert "1 run failed or diverged" in result.output
     state = typer.testing.CliRunner().invoke(app, ["status", "folder", "--json"])
     counts = json.loads(state.output)
     assert (counts["done"], counts["diverged"], counts["waiting"]) == (1, 1, 0)

@@ -1,5 +1,6 @@
-"""The command line. Its functions parse, call the library and print; there is no logic here."""
+"""The command line. Its functions parse options, call the library and print; no logic is here."""
 
+import importlib.util
 import io
 import os
 import signal
@@ -29,9 +30,12 @@ from allometry.cli.help_examples import epilog
 from allometry.cli.next import next_
 
 DEFECT = 70
-"""Exit code of a failure that nobody foresaw (EX_SOFTWARE in sysexits.h)."""
+"""Exit code of an unexpected error (EX_SOFTWARE in sysexits.h)."""
 
-# Typer has a copy of click of its own from some version on; this is the base of its errors.
+TRAINING_LIBRARIES = ("torch", "pandas", "sklearn", "safetensors", "tokenizers")
+"""Modules that the extra `train` installs."""
+
+# Newer versions of typer contain a copy of click; this is the base class of its errors.
 _ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
@@ -59,9 +63,9 @@ def _options(
 ) -> None:
     """How big a model does this job need, and what will it reach?
 
-    Data go to standard output (`--json` for machines), progress and messages to standard error.
-    Exit code 0: fine. 1: some runs failed. 2: misuse, with a sentence that says what to do.
-    70: a defect of allometry.
+    Data go to standard output (`--json` for scripts), progress and messages to standard error.
+    Exit codes: 0 success, 1 some runs failed, 2 invalid input or a missing dependency (a
+    one-sentence message says what to do), 70 a defect of allometry.
     """
 
 
@@ -83,9 +87,9 @@ def _terminate(*_: object) -> NoReturn:
 
 
 def main() -> None:
-    """Run the command line; a mistake is one line on standard error and exit code 2."""
+    """Run the command line; invalid input gives one line on standard error and exit code 2."""
     signal.signal(signal.SIGTERM, _terminate)
-    _escape_what_cannot_be_written()
+    _escape_unencodable_characters()
     with hide_library_warnings():
         _main()
 
@@ -99,13 +103,17 @@ def _main() -> None:
     except _ClickException as error:
         raise SystemExit(_misused(error)) from None
     except BrokenPipeError:
-        # Whoever read our output has gone; keep Python from complaining about it at exit.
+        # The reader of our output has exited; keep Python from printing an error at exit.
         sys.stderr.close()
         raise SystemExit(0) from None
     except MemoryError:
-        complain("This needs more memory than there is. Ask for less, or use a larger machine.")
+        complain("This needs more memory than available. Reduce it, or use a larger machine.")
         raise SystemExit(2) from None
     except Exception as error:
+        library = _missing_library() if isinstance(error, ImportError) else None
+        if library is not None:
+            complain(f"This command needs {library}: pip install 'allometry[train]'.")
+            raise SystemExit(2) from None
         if os.environ.get("ALLOMETRY_TRACEBACK"):
             raise
         complain(
@@ -117,8 +125,20 @@ def _main() -> None:
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
+def _missing_library() -> str | None:
+    """The first training library that is not installed; `None` if all are."""
+    for module in TRAINING_LIBRARIES:
+        try:
+            installed = importlib.util.find_spec(module) is not None
+        except (ImportError, ValueError):
+            installed = False
+        if not installed:
+            return module
+    return None
+
+
 def _misused(error: Any) -> int:
-    """Say what is wrong with the arguments; the exit code."""
+    """Print what is wrong with the arguments; return the exit code."""
     message = error.format_message()
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
@@ -129,8 +149,8 @@ def _misused(error: Any) -> int:
     return 2
 
 
-def _escape_what_cannot_be_written() -> None:
-    """Let no character that the terminal's encoding lacks end a command."""
+def _escape_unencodable_characters() -> None:
+    """Keep characters that the terminal's encoding lacks from ending a command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

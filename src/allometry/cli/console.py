@@ -1,4 +1,4 @@
-"""How commands speak: data to standard output, everything else to standard error."""
+"""Output of commands: data to standard output, messages to standard error."""
 
 import json
 import re
@@ -16,10 +16,10 @@ _HIDDEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud8
 
 @final
 class CleanConsole(Console):
-    """A console that no text can command: names and messages come from files.
+    """A console for untrusted text: names and messages come from files.
 
-    Control characters, escapes and changes of direction are replaced in whatever is printed; its
-    own colours are not text and stay. Brackets and colons are no markup.
+    Control characters, escapes and changes of text direction are replaced in everything that is
+    printed; rich's own styles are kept. Brackets and colons are not interpreted as markup.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -28,7 +28,7 @@ class CleanConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """The pieces of what is printed, each cleaned."""
+        """The segments to print, with control characters replaced."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -36,36 +36,46 @@ class CleanConsole(Console):
                 yield Segment(replace_controls(segment.text), segment.style)
 
 
-# A terminal tells its width; a pipe or a file has none, and 80 columns would cut tables up.
+# A pipe or a file has no width, and rich's default of 80 columns would wrap tables.
 out = CleanConsole(width=None if sys.stdout.isatty() else 160)
 err = CleanConsole(stderr=True)
 
 
 def write_json(data: Any) -> None:
-    """`data` as JSON on standard output, with what a terminal would obey as escapes."""
+    """Write `data` as JSON to standard output; control characters are escaped."""
     text = json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False)
-    sys.stdout.write(_HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text) + "\n")
+    sys.stdout.write(_HIDDEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text) + "\n")
 
 
 def one_line(message: str) -> str:
-    """A message as one clean line of at most 2,000 characters."""
+    """A message as one line of at most about 2,000 characters, control characters replaced."""
     line = " ".join(replace_controls(message).split())
     return line if len(line) <= 2000 else f"{line[:995]} ... {line[-1000:]}"
 
 
 def say(message: str) -> None:
-    """A message for the person, never mixed into the data."""
+    """Print a message to standard error."""
     indent = message[: len(message) - len(message.lstrip(" "))]
     err.print(indent + one_line(message), soft_wrap=True)
 
 
 def complain(message: str) -> None:
-    """The one line on standard error with which a command ends in failure."""
+    """Print the one-line error of a failed command to standard error."""
     sys.stderr.write(f"allometry: {one_line(message)}\n")
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    Example:
+        >>> counted(1, "run"), counted(12, "run")
+        ('1 run', '12 runs')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def duration(seconds: float) -> str:
-    """Seconds as people say them.
+    """Seconds in hours, minutes and seconds.
 
     Example:
         >>> duration(75), duration(4000)

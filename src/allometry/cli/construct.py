@@ -9,7 +9,7 @@ from allometry.cli.console import out, say, write_json
 from allometry.cli.help_examples import epilog
 
 app = typer.Typer(
-    help="Build a network whose weights come from a proof, with its certificate.",
+    help="Build a network with weights from a proof, and its certificate.",
     epilog=epilog("construct"),
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -18,13 +18,16 @@ app = typer.Typer(
 
 Save = Annotated[
     Path | None,
-    typer.Option(help="Write the network: .safetensors, .onnx, or a folder for transformers."),
+    typer.Option(
+        help="Write the network to a .safetensors or .onnx file, or to a folder for "
+        "Hugging Face transformers."
+    ),
 ]
 Page = Annotated[
     Path | None, typer.Option(help="Write an HTML page that steps through the layers.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
-Seconds = Annotated[float, typer.Option(help="How long to check it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+Seconds = Annotated[float, typer.Option(help="Time limit of the verification in seconds.")]
 
 
 @app.command("universal", epilog=epilog("construct universal"))
@@ -32,30 +35,36 @@ def universal(
     function: Annotated[
         str,
         typer.Argument(
-            help="mean, maximum, centred, pairwise_products, attention, ranks, sort, reverse, "
-            "running_mean, shift, or FILE.py:function."
+            help="The function to approximate: mean, maximum, centred, pairwise_products, "
+            "attention, ranks, sort, reverse, running_mean, shift, or FILE.py:function."
         ),
     ],
-    d: Annotated[int, typer.Option("--d", help="Size of a token.")] = 1,
+    d: Annotated[int, typer.Option("--d", help="Dimension of a token.")] = 1,
     n: Annotated[int, typer.Option("--n", help="Number of tokens.")] = 2,
     delta: Annotated[
-        float | None, typer.Option(help="Size of a cell, a power of 1/2. Default: 0.25.")
+        float | None, typer.Option(help="Side of a grid cell, a power of 1/2. Default: 0.25.")
     ] = None,
-    eps: Annotated[float | None, typer.Option(help="Wanted error, instead of --delta.")] = None,
-    p: Annotated[float, typer.Option("--p", help="Exponent of the error.")] = 2.0,
+    eps: Annotated[
+        float | None, typer.Option(help="Error to reach; determines the cell instead of --delta.")
+    ] = None,
+    p: Annotated[float, typer.Option("--p", help="Exponent of the error's norm.")] = 2.0,
     positions: Annotated[
         bool | None,
         typer.Option(
             "--positions/--no-positions",
-            help="Add a positional encoding. Default: where the named function needs one.",
+            help="Add a positional encoding. Default: only if the named function needs one.",
         ),
     ] = None,
-    compact: Annotated[bool, typer.Option("--compact", help="Two wide blocks.")] = False,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Use two wide blocks instead of many narrow ones.")
+    ] = False,
     save: Save = None,
-    picture: Annotated[Path | None, typer.Option(help="Draw the output against f (SVG).")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Plot the output against the function to an SVG file.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """The transformer of the universality theorem for a function, and how near it comes."""
+    """Build the transformer of the universality theorem for a function; measure its error."""
     from allometry import construct
     from allometry.construct.sequence_functions import named
     from allometry.targets.functions import ORDERED
@@ -63,104 +72,122 @@ def universal(
     f = named(function)
     delta = 0.25 if delta is None and eps is None else delta
     positions = function in ORDERED if positions is None else positions
-    made = (
-        construct.compact(f, d, n, delta, eps=eps, p=p, positions=positions)
-        if compact
-        else construct.universal(f, d, n, delta, eps=eps, p=p, positions=positions)
-    )
+    build = construct.compact if compact else construct.universal
+    network = build(f, d, n, delta, eps=eps, p=p, positions=positions)
     if json:
-        write_json(made.certificate.to_dict())
+        write_json(network.certificate.to_dict())
     else:
-        out.print(str(made.certificate), markup=False)
+        out.print(str(network.certificate), markup=False)
     if save is not None:
-        say(f"Weights: {construct.export(made, save)}")
+        say(f"Weights: {construct.export(network, save)}")
     if picture is not None:
         from allometry.report.construction_figures import draw
 
-        say(f"Picture: {draw(picture, made)}")
+        say(f"Picture: {draw(picture, network)}")
 
 
 @app.command("dyck", epilog=epilog("construct dyck"))
 def dyck(
-    word: Annotated[str | None, typer.Argument(help="Brackets to judge, such as '([])'.")] = None,
-    k: Annotated[int, typer.Option("--k", help="Types of brackets.")] = 2,
-    depth: Annotated[int, typer.Option("--depth", help="D, how deep they may nest.")] = 3,
-    n: Annotated[int, typer.Option("--n", help="Symbols of the longest word.")] = 16,
-    mode: Annotated[str, typer.Option(help="recognise or generate.")] = "recognise",
-    form: Annotated[str, typer.Option(help="layered (D + 1 layers) or compact (3).")] = "layered",
+    word: Annotated[
+        str | None, typer.Argument(help="A string of brackets to classify, such as '([])'.")
+    ] = None,
+    k: Annotated[int, typer.Option("--k", help="Number of bracket types.")] = 2,
+    depth: Annotated[int, typer.Option("--depth", help="Largest nesting depth D.")] = 3,
+    n: Annotated[int, typer.Option("--n", help="Largest length of a string.")] = 16,
+    mode: Annotated[
+        str, typer.Option(help="Kind of network: recognise or generate.")
+    ] = "recognise",
+    form: Annotated[
+        str, typer.Option(help="Architecture: layered (D + 1 layers) or compact (3 layers).")
+    ] = "layered",
     seconds: Seconds = 2.0,
     save: Save = None,
     page: Page = None,
     json: Json = False,
 ) -> None:
-    """A recogniser or generator of well-nested brackets, checked against the language."""
+    """Build a recogniser or generator of the Dyck language, verified against the language."""
     from allometry import construct
 
-    made = construct.dyck(k, depth, n, mode, form=form)
+    network = construct.dyck(k, depth, n, mode, form=form)
     answer: dict[str, Any] = {}
-    if isinstance(made, construct.DyckRecogniser):
+    if isinstance(network, construct.DyckRecogniser):
         if word is not None:
-            answer = {"verdict": made(word), "prefixes": made.prefixes(word)}
-            answer |= {"where": made.where(word), "partners": made.partners(word)}
-        answer["certificate"] = made.verify(seconds)
+            answer = {"verdict": network(word), "prefixes": network.prefixes(word)}
+            answer |= {"where": network.where(word), "partners": network.partners(word)}
+        answer["certificate"] = network.verify(seconds)
     else:
-        law = made(word or "").tolist()
-        answer = {"next": dict(zip([*made.language.alphabet, "end"], law, strict=True))}
-    _tell(made, answer, word or "", save, page, json)
+        probabilities = network(word or "").tolist()
+        symbols = [*network.language.alphabet, "end"]
+        answer = {"next": dict(zip(symbols, probabilities, strict=True))}
+    _print(network, answer, word or "", save, page, json)
 
 
 @app.command("turing", epilog=epilog("construct turing"))
 def turing(
     machine: Annotated[
-        str, typer.Argument(help="A busy-beaver string such as 1RB1LB_1LA1RZ, or a file.")
+        str,
+        typer.Argument(
+            help="A machine in standard text format, such as 1RB1LB_1LA1RZ, or a file."
+        ),
     ],
-    tape: Annotated[str, typer.Argument(help="Symbols from cell 0 on.")] = "",
-    steps: Annotated[int, typer.Option(help="T.")] = 100,
-    mode: Annotated[str, typer.Option(help="depth, looped or autoregressive.")] = "looped",
+    tape: Annotated[str, typer.Argument(help="Symbols on the tape from cell 0 on.")] = "",
+    steps: Annotated[int, typer.Option(help="Number of machine steps T.")] = 100,
+    mode: Annotated[
+        str, typer.Option(help="How steps are run: depth, looped or autoregressive.")
+    ] = "looped",
     save: Save = None,
     page: Page = None,
     json: Json = False,
 ) -> None:
-    """A network that runs a Turing machine, checked against the simulator step by step."""
+    """Build a network that runs a Turing machine, verified against a simulator step by step."""
     from allometry import construct
     from allometry.targets import TuringMachine
 
     file = Path(machine)
     parsed = TuringMachine.from_file(file) if file.suffix else TuringMachine.parse(machine)
-    made = construct.turing(parsed, steps=steps, mode=mode)
-    end = made(tape)
+    network = construct.turing(parsed, steps=steps, mode=mode)
+    end = network(tape)
     answer = {"state": end.state, "head": end.head, "halted": end.halted, "steps": end.step}
-    answer |= {"tape": end.text(), "certificate": made.certificate}
-    _tell(made, answer, tape, save, page, json)
+    answer |= {"tape": end.text(), "certificate": network.certificate}
+    _print(network, answer, tape, save, page, json)
 
 
 @app.command("program", epilog=epilog("construct program"))
 def program(
     name: Annotated[
-        str, typer.Argument(help="A name in the library (sort, ...) or FILE.py:function.")
+        str, typer.Argument(help="A program of the library (sort, ...) or FILE.py:function.")
     ],
-    tokens: Annotated[str | None, typer.Argument(help="An input, a letter a token.")] = None,
-    alphabet: Annotated[str, typer.Option(help="The letters.")] = "abc",
-    n: Annotated[int, typer.Option("--n", help="Tokens of the longest input.")] = 8,
+    tokens: Annotated[
+        str | None, typer.Argument(help="An input for the program; each letter is a token.")
+    ] = None,
+    alphabet: Annotated[str, typer.Option(help="Letters that may occur in the input.")] = "abc",
+    n: Annotated[int, typer.Option("--n", help="Largest length of an input in tokens.")] = 8,
     seconds: Seconds = 2.0,
     save: Save = None,
     page: Page = None,
     json: Json = False,
 ) -> None:
-    """A program of sequence operators compiled to weights, checked against the interpreter."""
+    """Compile a program of sequence operators to weights, verified against an interpreter."""
     from allometry import construct
     from allometry.construct.programs import library
 
-    made = construct.program(library.named(name), alphabet=alphabet, n=n)
-    answer: dict[str, Any] = {} if tokens is None else {"output": list(map(str, made(tokens)))}
-    answer["certificate"] = made.verify(seconds)
-    _tell(made, answer, tokens or alphabet[:n], save, page, json)
+    network = construct.program(library.named(name), alphabet=alphabet, n=n)
+    answer: dict[str, Any] = {}
+    if tokens is not None:
+        answer["output"] = list(map(str, network(tokens)))
+    answer["certificate"] = network.verify(seconds)
+    _print(network, answer, tokens or alphabet[:n], save, page, json)
 
 
-def _tell(
-    made: Any, answer: dict[str, Any], word: str, save: Path | None, page: Path | None, json: bool
+def _print(
+    network: Any,
+    answer: dict[str, Any],
+    word: str,
+    save: Path | None,
+    page: Path | None,
+    json: bool,
 ) -> None:
-    """Print the answer and the certificate; write what was asked for."""
+    """Print the answer and the certificate; write the requested files."""
     from allometry.construct import export
     from allometry.report.layer_steps import steps
 
@@ -171,6 +198,6 @@ def _tell(
         for key, value in answer.items():
             out.print(str(value) if key == "certificate" else f"{key:<16} {value}", markup=False)
     if save is not None:
-        say(f"Network: {export(made, save)}")
+        say(f"Network: {export(network, save)}")
     if page is not None:
-        say(f"Page: {steps(page, made, word)}")
+        say(f"Page: {steps(page, network, word)}")

@@ -5,18 +5,19 @@ from typing import Annotated
 
 import typer
 
+from allometry.cli.run import DryRun, Json, Workers
+
 
 def demo(
-    folder: Annotated[Path, typer.Option("--folder", "-o", help="Where runs and report go.")] = (
+    folder: Annotated[Path, typer.Option("--folder", "-o", help="Folder of runs and report.")] = (
         Path("demo")
     ),
-    workers: Annotated[int | None, typer.Option(help="Processes; one per core.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what it costs.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    workers: Workers = None,
+    dry_run: DryRun = False,
+    json: Json = False,
 ) -> None:
-    """The embedded job, end to end, with a report: a few minutes on two cores."""
-    from allometry.cli.run import carry_out, claimed
+    """Run the embedded text study end to end; takes a few minutes on two cores."""
+    from allometry.cli.study_run import StudyRun
     from allometry.study import demo_study, local
 
-    with claimed(folder, dry_run=dry_run):
-        carry_out(demo_study(), folder, local(workers), dry_run=dry_run, json=json)
+    StudyRun(demo_study(), folder, local(workers), dry_run, json).execute()

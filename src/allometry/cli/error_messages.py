@@ -1,4 +1,4 @@
-"""The library's errors in the words of the command line: options, not arguments of functions."""
+"""Rewrite the library's error messages for the command line: options, not function arguments."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -24,38 +24,55 @@ _OTHERS = {
     "unique": ("unique_tokens",),
     "loss": ("reach",),
 }
-"""What a function calls otherwise than its command does."""
+"""Options of commands by the name of the library's argument, if they differ."""
 
 _FILES = frozenset(
     [
-        *(".csv", ".db", ".gz", ".html", ".json", ".jsonl", ".lark", ".npy", ".npz", ".onnx"),
-        *(".parquet", ".png", ".py", ".safetensors", ".svg", ".tsv", ".txt", ".yaml", ".yml"),
+        ".csv",
+        ".db",
+        ".gz",
+        ".html",
+        ".json",
+        ".jsonl",
+        ".lark",
+        ".npy",
+        ".npz",
+        ".onnx",
+        ".parquet",
+        ".png",
+        ".py",
+        ".safetensors",
+        ".svg",
+        ".tsv",
+        ".txt",
+        ".yaml",
+        ".yml",
     ]
 )
-"""How files are called, that errors also speak of."""
+"""Suffixes of files: `runs.csv must ...` names a file, not an argument."""
 
 _WHOLE = {"ray.address": "--executor ray:ADDRESS", "solve.loss": "--reach"}
 
 
 def plainly(message: str, command: Any) -> str:
-    """An error's sentence as one who typed a command would say it.
+    """Replace argument names in an error message by the options of the command.
 
     Args:
-        message: As the library says it: `universal.eps must be ...; got None. Pass delta=0.1.`
-        command: What was typed, with its parameters.
+        message: The library's message: `universal.eps must be ...; got None. Pass delta=0.1.`
+        command: The click command.
 
     Returns:
         `--eps must be ...; got nothing. Pass --delta 0.1.`
     """
     flags = {p.name: _shown(p) for p in getattr(command, "params", ())}
-    message = _SUBJECT.sub(lambda found: _subject(found[1], flags), message)
+    message = _SUBJECT.sub(lambda match: _subject(match[1], flags), message)
     message = re.sub(r"; got None\b", "; got nothing", message)
     message = re.sub(r"\b(?:Posix|Windows)?Path\(('[^']*')\)", r"\1", message)
-    return _outside_quotes(message, lambda part: _GIVEN.sub(lambda f: _given(f, flags), part))
+    return _outside_quotes(message, lambda part: _GIVEN.sub(lambda m: _given(m, flags), part))
 
 
 def asked(group: Any, words: Sequence[str]) -> Any:
-    """The command that a line of words means; the whole program where they mean none."""
+    """The command that the words of a command line name; the whole program if they name none."""
     for word in words:
         inner = getattr(group, "commands", {})
         if not inner:
@@ -83,10 +100,10 @@ def _subject(name: str, flags: dict[str, str]) -> str:
     return last.replace("_", " ") if "." in name else name
 
 
-def _given(found: re.Match[str], flags: dict[str, str]) -> str:
-    name, value = found[1], found[2]
+def _given(match: re.Match[str], flags: dict[str, str]) -> str:
+    name, value = match[1], match[2]
     if name not in flags:
-        return found[0]
+        return match[0]
     return flags[name] if value == "True" else f"{flags[name]} {value}"
 
 

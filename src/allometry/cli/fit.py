@@ -10,54 +10,75 @@ from allometry.cli.console import out, say, write_json
 Runs = Annotated[
     Path,
     typer.Argument(
-        help="A study's folder, CSV, TSV, JSONL, Parquet, W&B, TensorBoard, HF or MLflow logs."
+        help="Runs: a study's folder, a CSV, TSV, JSONL or Parquet file, or logs of W&B, "
+        "TensorBoard, Hugging Face or MLflow."
     ),
 ]
-NColumn = Annotated[str | None, typer.Option("--n", help="Column of parameters.")]
-DColumn = Annotated[str | None, typer.Option("--d", help="Column of tokens.")]
-CColumn = Annotated[str | None, typer.Option("--c", help="Column of FLOPs.")]
-LossColumn = Annotated[str | None, typer.Option("--loss", help="Column of the loss.")]
-Where = Annotated[
-    list[str] | None, typer.Option(help="Only rows that say so, as column=value; may be repeated.")
+NColumn = Annotated[
+    str | None, typer.Option("--n", help="Column of parameters. Default: recognised by name.")
 ]
+DColumn = Annotated[
+    str | None, typer.Option("--d", help="Column of tokens. Default: recognised by name.")
+]
+CColumn = Annotated[
+    str | None, typer.Option("--c", help="Column of FLOPs. Default: recognised by name.")
+]
+LossColumn = Annotated[
+    str | None, typer.Option("--loss", help="Column of the loss. Default: recognised by name.")
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(help="Use only rows with column=value. Repeat the option for several."),
+]
+Family = Annotated[str | None, typer.Option(help="Use only the runs of this family.")]
+Form = Annotated[str, typer.Option(help="Form of the law; see `allometry list forms`.")]
+DropHighest = Annotated[int, typer.Option(help="Leave out the K highest losses.")]
+Seed = Annotated[int, typer.Option(help="Seed of the bootstrap.")]
 Report = Annotated[Path | None, typer.Option(help="Write a page of charts to this HTML file.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
 def fit(
     runs: Runs,
-    form: Annotated[str, typer.Option(help="Which law; see `allometry list forms`.")] = "auto",
+    form: Form = "auto",
     n: NColumn = None,
     d: DColumn = None,
     c: CColumn = None,
     loss: LossColumn = None,
-    family: Annotated[str | None, typer.Option(help="Only the runs of this family.")] = None,
+    family: Family = None,
     where: Where = None,
-    drop_highest: Annotated[int, typer.Option(help="Leave out the K highest losses.")] = 0,
-    bootstrap: Annotated[int, typer.Option(help="Resamples behind the intervals.")] = 4000,
+    drop_highest: DropHighest = 0,
+    bootstrap: Annotated[int, typer.Option(help="Number of bootstrap resamples.")] = 4000,
     delta: Annotated[
-        float | None, typer.Option(help="Huber's delta on log loss; 0 for absolute deviations.")
+        float | None,
+        typer.Option(help="Huber's delta on log loss; 0 for least absolute deviations."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
+    seed: Seed = 0,
     report: Report = None,
-    json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    json: Json = False,
 ) -> None:
-    """Fit the law by which loss falls with size, data and compute, with intervals."""
+    """Fit a scaling law of loss in size, data and compute, with intervals."""
     from allometry import laws
     from allometry.runs.importers import load
 
-    made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
+    imported = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
     law = laws.fit(
-        made.columns, form, drop_highest=drop_highest, bootstrap=bootstrap, delta=delta, seed=seed
+        imported.columns,
+        form,
+        drop_highest=drop_highest,
+        bootstrap=bootstrap,
+        delta=delta,
+        seed=seed,
     )
-    said = made.words()  # told after all is done: a failure is one line
+    messages = imported.words()  # printed at the end, so that a failure is one line
     if report is not None:
         from allometry.report.law_charts import write
 
-        said.append(f"Charts: {write(report, law)}")
-    for sentence in said:
+        messages.append(f"Charts: {write(report, law)}")
+    for sentence in messages:
         say(sentence)
     if json:
-        write_json(law.to_dict() | made.to_dict())
+        write_json(law.to_dict() | imported.to_dict())
     else:
         from allometry.report.terminal import law_table
 

@@ -1,4 +1,4 @@
-"""Lines to copy, at the end of every command's help."""
+"""Examples at the end of every command's help."""
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "": (
@@ -48,9 +48,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "construct turing": ("allometry construct turing 1RB1LB_1LA1RZ --steps 10",),
     "construct program": ("allometry construct program sort bca",),
 }
-"""By command."""
+"""Example lines by command."""
 
 
 def epilog(command: str) -> str:
-    """The examples of a command, as its help shows them."""
+    """The examples of a command in Markdown."""
     return "Examples:\n\n" + "\n\n".join(f"`{line}`" for line in EXAMPLES[command])

@@ -32,13 +32,13 @@ _TITLES = {
 
 
 def listing(
-    what: Annotated[What | None, typer.Argument(help="Which things; all if not given.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    what: Annotated[What | None, typer.Argument(help="What to list. Default: everything.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the lists as JSON.")] = False,
 ) -> None:
-    """List what the commands accept by name: targets, recipes, measures, forms, constructions."""
+    """List the names that commands accept: targets, recipes, measures, forms, constructions."""
     if json:
-        found = {kind.value: _things(kind) for kind in What}
-        write_json(found if what is None else found[what.value])
+        names = {kind.value: _names(kind) for kind in (What if what is None else [what])}
+        write_json(names if what is None else names[what.value])
         return
     for number, kind in enumerate(What if what is None else [what]):
         if number:
@@ -48,51 +48,44 @@ def listing(
 
 
 def _print(kind: What) -> None:
-    """A table of names; recipes one for each kind of job."""
-    parts = choices.RECIPES if kind is What.recipes else {"": _things(kind)}
-    width = max(len(name) for things in parts.values() for name in things)
-    for title, things in parts.items():
+    """Print a table of names; for recipes one table for each kind of job."""
+    tables = choices.RECIPES if kind is What.recipes else {"": _names(kind)}
+    width = max(len(name) for names in tables.values() for name in names)
+    for title, names in tables.items():
         if title:
-            out.print(Text(f"of {title}:", style="dim"))
+            out.print(Text(f"for {title}:", style="dim"))
         table = Table(box=None, pad_edge=False, show_header=False)
         table.add_column(min_width=min(width, 36))
-        for name, sentence in things.items():
-            table.add_row(Text(name, style="bold"), Text(sentence))
+        for name, description in names.items():
+            table.add_row(Text(name, style="bold"), Text(description))
         out.print(table)
     if kind is What.recipes:
-        for job, names in _questions().items():
-            words = Text(f"of {job}: ", style="dim")
-            out.print(words.append(", ".join(names), style="bold"))
+        for job, layers in _theory_families().items():
+            line = Text(f"for {job}: ", style="dim")
+            out.print(line.append(", ".join(layers), style="bold"))
 
 
-def _things(kind: What) -> dict[str, str]:
+def _names(kind: What) -> dict[str, str]:
+    """Names with their descriptions."""
     if kind is What.recipes:
-        named = {name: w for things in choices.RECIPES.values() for name, w in things.items()}
-        return named | {
-            n: f"layers of {job}" for job, names in _questions().items() for n in names
-        }
+        names = {name: text for group in choices.RECIPES.values() for name, text in group.items()}
+        theory = _theory_families().items()
+        return names | {name: f"layers of {job}" for job, layers in theory for name in layers}
     if kind is What.measures:
-        return _measures()
+        return {
+            name: f"{description}; {_better(choices.BETTER[name])}"
+            for name, description in choices.MEASURES.items()
+        }
     if kind is What.forms:
         return _forms()
     return choices.TARGETS if kind is What.targets else choices.CONSTRUCTIONS
 
 
-def _questions() -> dict[str, list[str]]:
-    """Layers that the questions of degree, rank and Mixer may be confined to."""
+def _theory_families() -> dict[str, list[str]]:
+    """Layers that the jobs degree, rank and mixer compare."""
     from allometry.study.theory_studies import families
 
     return families()
-
-
-def _measures() -> dict[str, str]:
-    """Each measure with what of it is better."""
-    from allometry.measure.catalogue import ENTRIES
-
-    better = {name: e.better[name] for e in ENTRIES for name in e.names}
-    return {
-        name: f"{choices.MEASURES.get(name, name)}; {_better(b)}" for name, b in better.items()
-    }
 
 
 def _better(word: str) -> str:
@@ -100,8 +93,8 @@ def _better(word: str) -> str:
 
 
 def _forms() -> dict[str, str]:
-    """Each form with its equation; x is its one variable."""
+    """Each form with its equation in one variable x."""
     from allometry.laws.form_names import MAKERS
 
-    made = {"auto": "chosen or averaged by backtests on the larger runs"}
-    return made | {name: make("x").equation for name, make in MAKERS.items()}
+    automatic = {"auto": "chosen or averaged by backtests on the larger runs"}
+    return automatic | {name: make("x").equation for name, make in MAKERS.items()}

@@ -18,37 +18,47 @@ _FILES = ".npy, .npz, .csv or .safetensors"
 
 def measure(
     real: Annotated[
-        Path | None, typer.Argument(help=f"Held-out data: {_FILES}; rows or images.")
+        Path | None, typer.Argument(help=f"Held-out data as rows or images: {_FILES}.")
     ] = None,
-    samples: Annotated[Path | None, typer.Argument(help="The model's samples, likewise.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="A class for each real row.")] = None,
-    sample_labels: Annotated[Path | None, typer.Option(help="A class for each sample.")] = None,
+    samples: Annotated[
+        Path | None, typer.Argument(help=f"Samples of the model: {_FILES}.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="File with a class of each real row.")
+    ] = None,
+    sample_labels: Annotated[
+        Path | None, typer.Option(help="File with a class of each sample.")
+    ] = None,
     training: Annotated[
-        Path | None, typer.Option(help="What the model was trained on, to find copies.")
+        Path | None, typer.Option(help="Training data of the model, to detect memorised rows.")
     ] = None,
     rival: Annotated[
-        list[Path] | None, typer.Option(help="Another model's samples; give it again for more.")
+        list[Path] | None,
+        typer.Option(help="Samples of another model. Repeat the option for several."),
     ] = None,
     features: Annotated[
-        str, typer.Option(help="identity, pca, pca:K, random, classifier, or a .onnx file.")
+        str,
+        typer.Option(
+            help="Feature map: identity, pca, pca:K, random, classifier, or a .onnx file."
+        ),
     ] = "identity",
     only: Annotated[
-        list[str] | None, typer.Option(help="A measure, or how names begin; again for more.")
+        list[str] | None,
+        typer.Option(help="A measure or a prefix of names. Repeat the option for several."),
     ] = None,
     audit: Annotated[
-        bool, typer.Option("--audit", help="Put the measures themselves to the test.")
+        bool, typer.Option("--audit", help="Test the measures themselves on corrupted data.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """What samples are worth: every measure of two sets, with intervals.
+    """Compare a model's samples with held-out data by all evaluation metrics, with intervals.
 
-    `--audit` needs no samples: it spoils real data (scikit-learn's digits if none are given) in
-    known ways and tells which measure sees what.
+    `--audit` needs no samples: it corrupts real data (default: scikit-learn's digits) in known
+    ways and shows which measure detects which corruption.
     """
     from allometry._core.errors import require
     from allometry.measure import sample_inputs, score_table
-    from allometry.measure.diversity import FEWER
     from allometry.measure.features import identity
 
     data = None if real is None else sample_inputs.load(real)
@@ -57,12 +67,12 @@ def measure(
     if audit:
         _audit(data, known, space, only, seed, json)
         return
-    require(samples is not None, "SAMPLES", "be given beside REAL", None, "Or say --audit.")
+    require(samples is not None, "SAMPLES", "be given beside REAL", None, "Or use --audit.")
     assert data is not None
     assert samples is not None
     others = [sample_labels, training, *(rival or [])]
     loaded: list[Any] = [None if path is None else sample_inputs.load(path) for path in others]
-    with err.status("measuring") as status:
+    with err.status("Measuring ...") as status:
         scores = score_table.score(
             data,
             sample_inputs.load(samples),
@@ -75,6 +85,12 @@ def measure(
             seed=seed,
             watch=lambda name: status.update(name),
         )
+    _print_scores(scores, json)
+
+
+def _print_scores(scores: "Scores", json: bool) -> None:
+    from allometry.measure.diversity import FEWER
+
     if json:
         write_json(scores.to_dict())
     else:
@@ -86,8 +102,8 @@ def measure(
     for row in scores.rows:
         if FEWER in row.estimate.method:
             say(f"{row.name}: {row.estimate.method}")
-    for name, why in scores.skipped.items():
-        say(f"{name} was left out: {why}")
+    for name, reason in scores.skipped.items():
+        say(f"{name} was left out: {reason}")
 
 
 def _audit(
@@ -95,8 +111,8 @@ def _audit(
 ) -> None:
     from allometry.measure import desiderata
 
-    with err.status("auditing") as status:
-        found = desiderata.audit(
+    with err.status("Auditing ...") as status:
+        result = desiderata.audit(
             data,
             labels=labels,
             features=space,
@@ -105,18 +121,21 @@ def _audit(
             watch=lambda name, share: status.update(f"{name}, {share:.0%} done"),
         )
     if json:
-        write_json(found.to_dict())
+        write_json(result.to_dict())
         return
-    out.print(audit_table(found))
-    say("Numbers are standard deviations of one measurement; 3 or more is seen. +: met.")
-    for number, words in enumerate(desiderata.DESIDERATA, 1):
-        say(f"D{number} {words}")
-    for name, why in found.skipped.items():
-        say(f"{name} was left out: {why}")
+    out.print(audit_table(result))
+    say(
+        "Numbers are effects in standard deviations of one measurement; 3 or more is detected. "
+        "+: desideratum met."
+    )
+    for number, sentence in enumerate(desiderata.DESIDERATA, 1):
+        say(f"D{number} {sentence}")
+    for name, reason in result.skipped.items():
+        say(f"{name} was left out: {reason}")
 
 
 def scores_table(scores: "Scores") -> Table:
-    """All scores, one a line."""
+    """A table of all scores."""
     table = Table(box=None, pad_edge=False)
     for column in ("measure", "value", "95 % from", "to", "better", "features"):
         table.add_column(column, justify="left" if column in ("measure", "features") else "right")
@@ -129,8 +148,8 @@ def scores_table(scores: "Scores") -> Table:
     return table
 
 
-def audit_table(found: "Audit") -> Table:
-    """Which measure sees what."""
+def audit_table(audit: "Audit") -> Table:
+    """A table of the corruptions that each measure detects."""
     from allometry.measure.desiderata import EXPERIMENTS
 
     table = Table(box=None, pad_edge=False)
@@ -138,7 +157,7 @@ def audit_table(found: "Audit") -> Table:
     heads = [*EXPERIMENTS, "ranking", "s", *(f"D{i}" for i in range(1, 8))]
     for head in heads:
         table.add_column(head, justify="right")
-    for v in found.verdicts:
+    for v in audit.verdicts:
         effects = [_effect(v.effects.get(name)) for name in EXPERIMENTS]
         marks = ["+" if m == 1 else "-" if m == 0 else "±" for m in v.meets]
         ranking = "" if math.isnan(v.ranking) else f"{v.ranking:.2f}"

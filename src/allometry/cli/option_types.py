@@ -1,4 +1,4 @@
-"""Options that take amounts as they are printed: `--size 7B`, `--compute 1ZFLOP`."""
+"""Parsers of options that take quantities: `--size 7B`, `--compute 1ZFLOP`."""
 
 import typer
 
@@ -7,17 +7,17 @@ from allometry._core.quantities import quantity
 
 
 def size(text: str | float) -> float:
-    """Parameters."""
+    """Parse a number of parameters."""
     return _parsed(text, "size")
 
 
 def data(text: str | float) -> float:
-    """Tokens."""
+    """Parse a number of tokens."""
     return _parsed(text, "data")
 
 
 def compute(text: str | float) -> float:
-    """FLOPs."""
+    """Parse a number of FLOPs."""
     return _parsed(text, "compute")
 
 

@@ -7,11 +7,24 @@ import typer
 
 from allometry.cli import option_types
 from allometry.cli.console import out, say, write_json
-from allometry.cli.fit import CColumn, DColumn, LossColumn, NColumn, Report, Runs, Where
+from allometry.cli.fit import (
+    CColumn,
+    DColumn,
+    DropHighest,
+    Family,
+    Form,
+    Json,
+    LossColumn,
+    NColumn,
+    Report,
+    Runs,
+    Seed,
+    Where,
+)
 
-OWN_SPLIT = (
-    "The plan's own size is read from the efficient runs, which on public runs came nearer to the "
-    "best sizes of larger budgets than these three did (docs/laws.md, Plan)."
+OWN_ALLOCATION = (
+    "The plan's own size is read from the runs near the compute-optimal frontier. On public runs "
+    "it was closer to the optimal sizes of larger budgets than these three (docs/laws.md, Plan)."
 )
 
 
@@ -19,41 +32,50 @@ def plan(
     runs: Runs,
     compute: Annotated[
         float | None,
-        typer.Option(parser=option_types.compute, help="The budget, as 1e21 or 1ZFLOP."),
+        typer.Option(
+            parser=option_types.compute, help="Compute budget in FLOPs, such as 1e21 or 1ZFLOP."
+        ),
     ] = None,
-    reach: Annotated[float | None, typer.Option(help="Or: the loss to reach.")] = None,
+    reach: Annotated[
+        float | None, typer.Option(help="Loss to reach, instead of --compute.")
+    ] = None,
     size: Annotated[
-        float | None, typer.Option(parser=option_types.size, help="Fix the parameters, as 7B.")
+        float | None,
+        typer.Option(parser=option_types.size, help="Fix the number of parameters, such as 7B."),
     ] = None,
     tokens: Annotated[
         float | None,
-        typer.Option(parser=option_types.data, help="Fix the training tokens, as 300B."),
+        typer.Option(
+            parser=option_types.data, help="Fix the number of training tokens, such as 300B."
+        ),
     ] = None,
     unique_tokens: Annotated[
         float | None,
         typer.Option(
-            parser=option_types.data, help="Unique tokens there are; more means repeating them."
+            parser=option_types.data,
+            help="Number of unique tokens available; a larger plan repeats them.",
         ),
     ] = None,
     inference_tokens: Annotated[
         float | None,
         typer.Option(
-            parser=option_types.data, help="Tokens to generate, paid from the same budget."
+            parser=option_types.data,
+            help="Number of tokens to generate after training, within the same budget.",
         ),
     ] = None,
-    form: Annotated[str, typer.Option(help="Which law; see `allometry list forms`.")] = "auto",
+    form: Form = "auto",
     n: NColumn = None,
     d: DColumn = None,
     c: CColumn = None,
     loss: LossColumn = None,
-    family: Annotated[str | None, typer.Option(help="Only the runs of this family.")] = None,
+    family: Family = None,
     where: Where = None,
-    drop_highest: Annotated[int, typer.Option(help="Leave out the K highest losses.")] = 0,
-    seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
+    drop_highest: DropHighest = 0,
+    seed: Seed = 0,
     report: Report = None,
-    json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    json: Json = False,
 ) -> None:
-    """What to do with a budget: size, data, and the loss to expect."""
+    """Plan the compute-optimal allocation of a budget: size, data and expected loss."""
     from allometry import InputError, laws
     from allometry.report import claims
     from allometry.report.formatting import estimated, flops
@@ -67,11 +89,11 @@ def plan(
         raise InputError("plan must be given --size or --tokens, not both: the other follows.")
     if reach is not None and not reach > 0:
         raise InputError(f"--reach must be a positive loss; got {reach:g}.")
-    made = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
-    law = laws.fit(made.columns, form, drop_highest=drop_highest, seed=seed)
+    imported = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
+    law = laws.fit(imported.columns, form, drop_highest=drop_highest, seed=seed)
     needed = laws.budget(law, compute, reach)
     budget = needed.value
-    unit, token, unique = _told(runs)
+    unit, token, unique = _study_facts(runs)
     unique = unique if unique_tokens is None else unique_tokens
     both = {"N", "D"} <= set(law.variables)
     planned = law.plan(
@@ -87,15 +109,15 @@ def plan(
     claim = claims.planned(law, planned, unique, unit, token)
     if claim is not None and not claim.supported:
         planned.warnings.insert(0, claim.text)
-    said = made.words()  # told after all is done: a failure is one line
+    messages = imported.words()  # printed at the end, so that a failure is one line
     if report is not None:
         from allometry.report.law_charts import write
 
-        said.append(f"Charts: {write(report, law, planned)}")
+        messages.append(f"Charts: {write(report, law, planned)}")
     others = {}
     if {"N", "D"} <= set(law.variables) and size is None and tokens is None:
-        others = laws.allocations(made.columns, budget, drop_highest=drop_highest)
-    for sentence in said:
+        others = laws.allocations(imported.columns, budget, drop_highest=drop_highest)
+    for sentence in messages:
         say(sentence)
     if json:
         approaches = {
@@ -111,12 +133,12 @@ def plan(
         out.print(plan_table(planned, unit, token))
         for name, a in others.items():
             say(approach(name, a))
-        if others and law.split.drifts:
-            say(OWN_SPLIT)
+        if others and law.allocation.backtested:
+            say(OWN_ALLOCATION)
 
 
-def _told(runs: Path) -> tuple[str, str, float | None]:
-    """What a study's folder says of its loss and data: unit, token, how much distinct data."""
+def _study_facts(runs: Path) -> tuple[str, str, float | None]:
+    """Unit of the loss, name of a token and number of unique tokens, from a study's folder."""
     from allometry.report.analysis import measured_in
     from allometry.study import Runs as Study
 

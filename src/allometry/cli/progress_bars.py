@@ -1,4 +1,4 @@
-"""A line per worker and one for the whole study, with the time that is left."""
+"""Progress bars: one for each worker and one for the whole study."""
 
 import time
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from allometry.study import Event, Task
 
 @final
 class StudyProgress:
-    """Watches a study's events; draws on a terminal, is silent elsewhere.
+    """Shows a study's events as progress bars if standard error is a terminal.
 
-    The time left is the expected work of what is not done, divided among the workers and corrected
-    by how fast the work has gone so far.
+    The remaining time is the expected work of unfinished runs divided by the number of workers,
+    corrected by the pace so far.
     """
 
     def __init__(self, tasks: list[Task], workers: int) -> None:
@@ -55,15 +55,15 @@ class StudyProgress:
         todo = sum(self.remaining.values())
         finished = self.whole - todo
         elapsed = time.monotonic() - self.started
-        # Until a tenth is done the guess beforehand is the better one.
+        # Until a tenth is done, the estimate made beforehand is more accurate.
         pace = elapsed / finished if finished > 0.1 * self.whole else 1.0 / self.workers
         return todo * pace
 
     def __call__(self, event: Event) -> None:
-        """Take in one event."""
+        """Show one event."""
         key = event.task.key
         if event.kind == "started":
-            # A request knows its own words; building it costs nothing but the target's cache.
+            # Building the request is cheap: its target is cached.
             columns = event.task.spec().columns
             name = f"{columns['family']} {columns['shape']}, seed {columns['seed']}"
             if event.worker in self.bars:
@@ -84,7 +84,7 @@ class StudyProgress:
 
 
 def both(*watchers: Callable[[Event], None]) -> Callable[[Event], None]:
-    """All of them told, one after another."""
+    """A watcher that passes each event to all of them in turn."""
 
     def watch(event: Event) -> None:
         for watcher in watchers:

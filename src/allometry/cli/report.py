@@ -16,18 +16,18 @@ def report(
         typer.Option(
             "--output",
             "-o",
-            help="The file; FOLDER/report.html, or ./NAME-report.html where FOLDER is read-only.",
+            help="The HTML file. Default: FOLDER/report.html, or ./NAME-report.html if FOLDER is "
+            "read-only.",
         ),
     ] = None,
 ) -> None:
-    """Write the report of a study, finished or not, as one HTML file."""
-    from allometry import report as room
-    from allometry.study import Runs
+    """Write the report of a finished or unfinished study as one HTML file."""
+    from allometry.report import write
+    from allometry.runs import Runs
 
     runs = Runs(folder)
-    place = output or folder / "report.html"
+    path = output or folder / "report.html"
     if output is None and not os.access(folder, os.W_OK):
-        place = Path(f"{folder.resolve().name}-report.html")
-        say(f"{folder} can't be written to, so the report goes to the working folder.")
-    path = room.write(place, runs)
-    say(f"Report: {path}")
+        path = Path(f"{folder.resolve().name}-report.html")
+        say(f"{folder} is read-only, so the report goes to the working folder.")
+    say(f"Report: {write(path, runs)}")

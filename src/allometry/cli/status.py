@@ -11,20 +11,20 @@ from allometry._core.errors import require
 from allometry.cli.console import duration, out, say, write_json
 
 if TYPE_CHECKING:
-    from allometry.study import Runs
+    from allometry.runs import Runs
 
 
 def status(
     folder: Annotated[Path, typer.Argument(help="A study's folder.")],
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on showing it until nobody is at work.")
+        bool, typer.Option("--watch", help="Refresh until no process is running the study.")
     ] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 2.0,
-    json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between refreshes.")] = 2.0,
+    json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
-    """How far a study is: what is done, what failed, who is at work."""
+    """Show a study's progress: finished, failed and waiting runs, and the running process."""
     from allometry.report import terminal
-    from allometry.study import Runs
+    from allometry.runs import Runs
 
     require(0 < every < math.inf, "every", "be seconds above 0 and finite", every)
     require(not (watch and json), "json", "be asked for without --watch", "both")
@@ -37,7 +37,7 @@ def status(
         write_json(state)
         return
     out.print(terminal.runs_table(runs))
-    say(_words(state))
+    say(_sentence(state))
 
 
 def _watch(runs: "Runs", every: float) -> None:
@@ -50,7 +50,7 @@ def _watch(runs: "Runs", every: float) -> None:
     with Live(console=out, auto_refresh=False) as live:
         while True:
             state = _state(runs)
-            live.update(Group(rungs(runs.journal.latest()), Text(_words(state))), refresh=True)
+            live.update(Group(rungs(runs.journal.latest()), Text(_sentence(state))), refresh=True)
             if state["at_work"] is None:
                 return
             time.sleep(every)
@@ -64,8 +64,8 @@ def _state(runs: "Runs") -> dict[str, Any]:
     return runs.state() | {"at_work": at_work, "seconds_left": runs.left(available_cores())}
 
 
-def _words(state: dict[str, Any]) -> str:
+def _sentence(state: dict[str, Any]) -> str:
     counts = (f"{state[name]} {name}" for name in ("done", "failed", "diverged", "waiting"))
-    left = state["seconds_left"]
-    soon = f"; about {duration(left)} of work left" if left else ""
-    return f"{', '.join(counts)}; {state['at_work'] or 'nobody'} is at work{soon}."
+    seconds = state["seconds_left"]
+    left = f"; about {duration(seconds)} of work left" if seconds else ""
+    return f"{', '.join(counts)}; {state['at_work'] or 'no process'} is running{left}."

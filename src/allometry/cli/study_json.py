@@ -1,4 +1,4 @@
-"""A study's answer as plain values, for `--json`."""
+"""A study's answer as JSON values, for `--json`."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ def plain(story: "Analysis") -> dict[str, Any]:
 
 
 def _units(story: "Analysis") -> dict[str, Any]:
-    """The loss of the best in other units."""
+    """The best loss in other units."""
     from allometry.report.likelihood_units import others
 
     if story.best is None:

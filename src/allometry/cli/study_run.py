@@ -1,0 +1,283 @@
+"""Carry out a study for `allometry run` and `allometry demo`: budget, progress, report."""
+
+import contextlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import typer
+from rich.table import Table
+
+from allometry._core.errors import require, require_extra
+from allometry._core.files import make_folder, path_inside
+from allometry.cli.console import counted, duration, err, out, say, write_json
+
+if TYPE_CHECKING:
+    from allometry.study import Bundle, Event, Executor, Runs, Schedule, Study, Task
+    from allometry.study.time_budget import TimeBudget
+
+REPORT_SECONDS = 5.0
+"""Time for scaling laws, their intervals and the page after the last run."""
+
+
+@final
+@dataclass
+class StudyRun:
+    """A study with the folder, executor, budget and output of one command.
+
+    Args:
+        study: What to run.
+        folder: Where journal, weights and report go.
+        executor: Carries the runs out.
+        dry_run: Only print the runs and their estimated cost.
+        json: Print JSON instead of text.
+        tensorboard: Write TensorBoard events as well.
+        time_budget: Set by `limit_time`.
+    """
+
+    study: "Study"
+    folder: Path
+    executor: "Executor"
+    dry_run: bool = False
+    json: bool = False
+    tensorboard: bool = False
+    time_budget: "TimeBudget | None" = None
+
+    def limit(self, budget: str | None, flops: float | None, *, deterministic: bool) -> None:
+        """Restrict the study to a budget of time (`"10min"`) or of FLOPs, if one is given."""
+        from allometry.report import formatting as fmt
+        from allometry.study.schedule.budget import seconds_of, within
+        from allometry.study.time_budget import budgeted
+
+        if budget is None and flops is None:
+            return
+        if budget is not None:
+            require(flops is None, "budget", "be given either as time or as FLOPs", "both")
+            constraint = "be given as --flops with --deterministic"
+            fix = "How much fits into a time depends on the machine."
+            require(not deterministic, "budget", constraint, budget, fix)
+            seconds = seconds_of(budget)
+            self.time_budget = budgeted(self.study, self.folder, seconds, self.executor)
+            self.study = self.time_budget.study
+        if flops is not None:
+            self.study = within(self.study, operations=flops)
+        token = str(self.study.target.describe().get("token") or "token")
+        tokens = fmt.many(self.study.tokens[-1], token)
+        say(f"The budget allows {_size_range(self.study)}, {tokens} at most.")
+
+    def execute(self, rates: Sequence[float] = ()) -> None:
+        """Run the study with progress, write its report and print its answer.
+
+        Args:
+            rates: Learning rates to compare at the smallest size first; the best is used.
+        """
+        with lock_folder(self.folder, dry_run=self.dry_run):
+            if self.dry_run:
+                self._print_grid()
+                return
+            if rates:
+                self._choose_rate(rates)
+            if self.tensorboard:
+                require_extra("tensorboard", "tensorboard")
+            self.study.tasks(self.folder)  # refuses an invalid study before its folder exists
+            make_folder(self.folder)
+            self._report(self._train())
+
+    def _choose_rate(self, rates: Sequence[float]) -> None:
+        from allometry.report import formatting as fmt
+        from allometry.study import recipes
+
+        smallest = fmt.count(self.study.ladder[0])
+        say(f"Trying {len(rates)} learning rates at {smallest} parameters ...")
+        folder = path_inside(self.folder, "rates")
+        self.study = recipes.carried(self.study, folder, rates, executor=self.executor)
+
+    def _train(self) -> "Runs":
+        from allometry.cli.progress_bars import StudyProgress, both
+        from allometry.study import Runs, TensorBoardLogger
+
+        logger = (
+            TensorBoardLogger(path_inside(self.folder, "tensorboard"))
+            if self.tensorboard
+            else None
+        )
+        budget = self.time_budget
+        if budget is not None:
+            budget.study = self.study
+            if budget.spent:
+                say(f"The budget is spent: {duration(budget.before)}. Give a larger one to go on.")
+                return Runs(self.folder)
+        schedule, tasks, seconds = self._schedule()
+        if tasks:
+            runs, workers = counted(len(tasks), "run"), counted(self.executor.workers, "worker")
+            estimate = "" if seconds is None else f": about {duration(seconds)} with the report"
+            say(
+                f"{runs} on {self.study.target.name} with {workers}{estimate}. "
+                f"Results go to {self.folder}."
+            )
+        try:
+            # Standard output is for the answer alone, also if a library prints meanwhile.
+            with (
+                contextlib.redirect_stdout(sys.stderr),
+                StudyProgress(tasks, self.executor.workers) as progress,
+            ):
+                watchers: list[Callable[[Event], None]] = [progress]
+                watchers += [] if logger is None else [logger]
+                watchers += [] if budget is None else [budget.watch(self.folder)]
+                return self.study.run(
+                    self.folder,
+                    self.executor,
+                    watch=both(*watchers),
+                    schedule=schedule,
+                    held=True,
+                    allot=None if budget is None else budget.allot,
+                )
+        except KeyboardInterrupt:
+            say("Stopped. The same command resumes from here.")
+            raise typer.Exit(130) from None
+        finally:
+            if budget is not None:
+                budget.save(self.folder)
+                if budget.queue is not None and budget.queue.dropped:
+                    say(left_out(budget.queue.dropped))
+
+    def _schedule(self) -> "tuple[Schedule | None, list[Task], float | None]":
+        """The schedule, its tasks, and the estimated seconds until the report is written."""
+        budget, executor = self.time_budget, self.executor
+        if budget is not None:
+            schedule = budget.schedule(self.folder)
+            seconds = budget.expected(self.folder)
+            assert budget.queue is not None
+            tasks = [task for bundle in budget.queue for task in bundle.tasks]
+            budget.save(self.folder)
+            return schedule, tasks, seconds
+        if not executor.packs:
+            return None, self.study.tasks(self.folder), None
+        # Profiling takes up to a minute: show what happens, on a terminal only.
+        with err.status("Profiling step times on this machine ...") as status:
+            schedule = self.study.schedule(
+                self.folder,
+                workers=executor.workers,
+                threads=executor.threads,
+                precision=executor.on.packed,
+                deterministic=executor.on.deterministic,
+                tell=status.update,
+            )
+        return schedule, list(schedule.tasks), schedule.seconds + REPORT_SECONDS
+
+    def _report(self, runs: "Runs") -> None:
+        from allometry import report
+        from allometry.cli.study_json import plain
+        from allometry.report.terminal import closing
+
+        started = time.process_time()
+        analysis = report.tell(runs)
+        path = report.write(self.folder / "report.html", runs, story=analysis)
+        if self.json:
+            write_json(plain(analysis))
+        else:
+            out.print(closing(analysis))
+        say(f"Report: {path}")
+        frame = runs.frame()
+        budget = self.time_budget
+        if budget is not None:
+            budget.costs.learn_report(len(budget.study.specs()), time.process_time() - started)
+            budget.costs.save(self.executor.workers, self.executor.threads)
+            budget.save(self.folder)
+        failed = int((frame["status"] != "done").sum())
+        if failed:
+            say(f"{counted(failed, 'run')} failed or diverged; see the report for the reasons.")
+            raise typer.Exit(1)
+
+    def _print_grid(self) -> None:
+        """Print the runs with their estimated cost."""
+        from allometry.study.schedule import measured_costs
+        from allometry.study.schedule.budget import START, span
+        from allometry.study.tasks import Task, alone
+
+        budget, workers = self.time_budget, self.executor.workers
+        costs = (
+            budget.costs
+            if budget is not None
+            else measured_costs.load(workers, self.executor.threads)
+        )
+        rows = self.study.rows()
+        specs = {spec.key: spec for spec in self.study.specs()}
+        for row in rows:
+            row["seconds"] = costs.seconds(alone(Task(specs[row["key"]], row["seconds"])))
+        if self.json:
+            write_json(rows)
+            return
+        out.print(grid(rows))
+        seconds = span(self.study, costs, workers, packs=self.executor.packs)
+        seconds += START + costs.report(len(rows))
+        if budget is not None:
+            seconds = min(seconds, max(budget.seconds - budget.before, 0.0))
+        runs, processes = counted(len(rows), "run"), counted(workers, "worker")
+        say(f"{runs}, about {duration(seconds)} with {processes} and the report.")
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path, *, dry_run: bool) -> Iterator[None]:
+    """Hold the folder's lock, so that no other process profiles or runs anything there.
+
+    A dry run takes no lock. If the block fails before it has written anything, the folder is
+    removed again.
+    """
+    from allometry.runs.lock import locked
+
+    if dry_run:
+        yield
+        return
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    make_folder(folder)
+    with locked(folder):
+        try:
+            yield
+        finally:
+            if created and [path.name for path in folder.iterdir()] == ["lock"]:
+                with contextlib.suppress(OSError):
+                    (folder / "lock").unlink()
+                    for path in created:
+                        path.rmdir()
+
+
+def grid(rows: list[dict[str, Any]]) -> Table:
+    """A table with one row per configuration; seeds of one configuration cost the same."""
+    from allometry.report import formatting as fmt
+
+    names = ("family", "shape", "N", "D", "C", "seconds")
+    configurations = Counter(tuple(row[name] for name in names) for row in rows)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in ("family", "shape"):
+        table.add_column(head)
+    for head in ("N", "D", "C", "runs", "time of one"):
+        table.add_column(head, justify="right")
+    for (family, shape, N, D, C, seconds), number in configurations.items():
+        cells = (fmt.count(N), fmt.count(D), fmt.flops(C) if C else "none")
+        table.add_row(family, shape, *cells, str(number), fmt.duration(seconds))
+    return table
+
+
+def left_out(bundles: "Sequence[Bundle]") -> str:
+    """A sentence on the runs that were left out to keep to a budget."""
+    requests = [task.spec() for bundle in bundles for task in bundle.tasks]
+    names = Counter(f"{r.columns['family']} {r.columns['shape']}" for r in requests)
+    most = [f"{name} ({number})" for name, number in names.most_common(4)]
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    runs = counted(len(requests), "run")
+    return f"Left out to keep to the budget: {runs}, {', '.join(most)}{more}."
+
+
+def _size_range(study: "Study") -> str:
+    from allometry.report import formatting as fmt
+
+    sizes = len(dict.fromkeys(study.ladder))
+    low, high = fmt.count(study.ladder[0]), fmt.count(study.ladder[-1])
+    if sizes == 1:
+        return f"1 size of {fmt.many(study.ladder[0], 'parameter')}"
+    return f"{sizes} sizes from {low} to {high} parameters"
