@@ -134,7 +134,7 @@ def main():
             for k, v in evaluate(baseline(small, large, options.draws, rng), truth).items()
         }
         row["form"] = "+".join(m.form.name for m in law.members)
-        row["tau"] = law.drift.typical
+        row["tau"] = law.extrapolation_error.typical
         rows.append(row)
     frame = pd.DataFrame(rows)
     if options.json:

@@ -88,7 +88,7 @@ def bootstrap(goes):
 def point(goes):
     runs = chinchilla_points()
     from allometry.laws import forms
-    from allometry.laws.component import fit_member
+    from allometry.laws.component import fit_component
     from allometry.laws.objective import PLAIN
     from allometry.laws.runs_table import read
 
@@ -97,14 +97,14 @@ def point(goes):
     seconds, agree = [], []
     for _ in range(5 * goes):
         clock, member = timed(
-            lambda: fit_member(forms.chinchilla(), table, PLAIN, starts=32, rng=rng)
+            lambda: fit_component(forms.chinchilla(), table, PLAIN, starts=32, rng=rng)
         )
         seconds.append(clock)
         agree.append(member.agree)
     whole = [
         timed(lambda: al.laws.fit(runs, "chinchilla", bootstrap=0))[0] for _ in range(5 * goes)
     ]
-    many = fit_member(forms.chinchilla(), table, PLAIN, starts=1000, rng=rng)
+    many = fit_component(forms.chinchilla(), table, PLAIN, starts=1000, rng=rng)
     print(
         f"point: 32 starts {statistics.median(seconds):.3f} s, with backtests "
         f"{statistics.median(whole):.3f} s; {many.agree} of 1,000 random starts reach the optimum"

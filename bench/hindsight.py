@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 import allometry as al
-from allometry.laws.component import fit_member
+from allometry.laws.component import fit_component
 from allometry.laws.objective import FORECAST, PLAIN, SPREAD
 from allometry.laws.runs_table import read
 from allometry.laws.selection import candidates
@@ -34,7 +34,7 @@ def errors(small, large):
             if table.configurations < form.p:
                 continue
             rng = np.random.default_rng(0)
-            member = fit_member(form, table, objective, starts=24, rng=rng)
+            member = fit_component(form, table, objective, starts=24, rng=rng)
             with np.errstate(over="ignore"):
                 predicted = np.exp(form.value(member.theta[None], member.at(logs))[0])
             found[form.name, mode] = float(np.abs(predicted / truth - 1).mean())

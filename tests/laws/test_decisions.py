@@ -1,14 +1,14 @@
-"""Plans, designs, comparisons and what can't be told: against closed forms."""
+"""Plans, designs, comparisons and identifiability: against closed forms."""
 
 import numpy as np
 import pytest
 
 import allometry as al
 from allometry.laws import kaplan
-from allometry.laws.backtests import usual
+from allometry.laws.backtests import error_prior
 from allometry.laws.objective import FORECAST
 from allometry.laws.runs_table import read
-from allometry.laws.solver import minimise
+from allometry.laws.solver import Problem, minimise
 
 E, A, alpha, B, beta = 1.69, 406.4, 0.34, 410.7, 0.28
 
@@ -41,16 +41,16 @@ def test_optimum_is_the_closed_form(exact):
         assert exact.plan(C).N.value == pytest.approx(optimum(C), rel=2e-3)
 
 
-def test_compute_alone_is_answered_on_the_frontier(exact):
+def test_compute_alone_is_evaluated_on_the_frontier(exact):
     C = np.array([1e19, 1e21, 1e24])
     N = optimum(C)
     least = E + A / N**alpha + B / (C / 6 / N) ** beta
     assert exact(C=C) == pytest.approx(least, rel=1e-5)
-    assert "compute-optimal split" in exact.predict(C=1e21).method
-    assert "split" not in exact.predict(N=1e9, D=1e10).method
+    assert "compute-optimal allocation" in exact.predict(C=1e21).method
+    assert "allocation" not in exact.predict(N=1e9, D=1e10).method
 
 
-def test_an_average_over_forms_in_compute_and_in_size_answers_for_compute_alone():
+def test_an_average_of_forms_in_compute_and_in_size_is_evaluated_at_compute_alone():
     law = al.laws.fit(grid(noise=0.004), bootstrap=50)
     assert {"N", "D"} <= set(law.variables)
     N = optimum(1e21)
@@ -91,7 +91,7 @@ def test_flops_lost_are_small_and_positive(law):
     assert plan.N.lo < optimum(1e22) < plan.N.hi
 
 
-def test_far_budgets_are_doubted(law):
+def test_far_budgets_warn(law):
     assert any("backtests don't reach" in w for w in law.plan(1e30).warnings)
     assert not any("backtests don't reach" in w for w in law.plan(1e21).warnings)
 
@@ -111,7 +111,7 @@ def test_three_approaches_agree():
         assert answer.exponent.value == pytest.approx(beta / (alpha + beta), abs=0.06), name
 
 
-def test_an_approach_that_the_runs_do_not_allow_says_so():
+def test_an_approach_without_enough_runs_gives_its_error():
     N = np.geomspace(1e6, 1e9, 9)
     loss = 1.5 + 40 / N**0.3
     found = al.laws.allocations({"N": N, "D": 20 * N, "loss": loss}, 1e22, bootstrap=20)
@@ -119,7 +119,7 @@ def test_an_approach_that_the_runs_do_not_allow_says_so():
 
 
 def test_crossing_of_two_families():
-    # A cheap family that levels off early against one that starts worse and goes further.
+    # A family with a high irreducible loss against one that is worse when small.
     N = np.geomspace(1e4, 1e7, 9)
     first = al.laws.fit({"N": N, "loss": 2.0 + 20 / N**0.4}, "floor", bootstrap=50)
     second = al.laws.fit({"N": N, "loss": 1.5 + 60 / N**0.35}, "floor", bootstrap=50)
@@ -129,23 +129,23 @@ def test_crossing_of_two_families():
     assert back.value <= N.min() * 1.01  # a law is never worse than itself
 
 
-def test_a_crossing_is_held_where_both_laws_are_known_with_noise():
+def test_the_interval_covers_the_crossover_of_two_noisy_laws():
     N = np.geomspace(1e4, 1e7, 9)
     truth = 10 ** np.linspace(3, 9, 100_001)
     gap = (1.5 + 60 / truth**0.35) - (2.0 + 20 / truth**0.4)
-    there = float(truth[int((gap <= 0).argmax())])
-    held = []
+    crossover = float(truth[int((gap <= 0).argmax())])
+    covered = []
     for seed in range(5):
         rng = np.random.default_rng(seed)
         noise = np.exp(0.004 * rng.standard_normal((2, 9)))
         first = al.laws.fit({"N": N, "loss": (2.0 + 20 / N**0.4) * noise[0]}, bootstrap=40)
         second = al.laws.fit({"N": N, "loss": (1.5 + 60 / N**0.35) * noise[1]}, bootstrap=40)
         at = al.laws.crossing_of(first, second, "N")
-        held.append(at.lo < there < at.hi)
+        covered.append(at.lo < crossover < at.hi)
         edge = np.log(first.band(N=[at.lo])), np.log(second.band(N=[at.lo]))
         (_, a, a_hi), (b_lo, b, _) = (e[:, 0] for e in edge)
         assert b - a == pytest.approx(np.hypot(b - b_lo, a_hi - a), abs=1e-3)
-    assert all(held)
+    assert all(covered)
 
 
 def test_next_runs_narrow_the_interval(law):
@@ -158,8 +158,8 @@ def test_next_runs_narrow_the_interval(law):
     assert sum(run.compute for run in design.runs) == pytest.approx(design.spent)
 
 
-def test_next_runs_keep_their_promise(law):
-    """Runs done as advised narrow the interval about as far as was said."""
+def test_next_runs_narrow_the_interval_as_predicted(law):
+    """The proposed runs narrow the interval about as far as predicted."""
     design = al.laws.next_runs(law, 3e21, compute=1e23, most=6)
     new = {"N": [r.N for r in design.runs], "D": [r.D for r in design.runs]}
     rng = np.random.default_rng(5)
@@ -171,7 +171,7 @@ def test_next_runs_keep_their_promise(law):
     at = {"N": [target.N.value], "D": [target.D.value]}
     (now,), (then,) = law.predict(**at), after.predict(**at)
     assert (then.hi - then.lo) < (now.hi - now.lo)
-    # Promised for normal noise and the drift as known now; both are learnt anew.
+    # The prediction assumes the current noise and extrapolation error; both are re-estimated.
     assert (then.hi - then.lo) / then.value == pytest.approx(design.after, rel=0.8)
 
 
@@ -201,7 +201,7 @@ def test_profile_agrees_with_the_bootstrap(law):
     assert profile.rise.min() == 0
 
 
-def test_profile_of_an_unknown_floor_is_open():
+def test_profile_of_an_unidentified_irreducible_loss_is_open():
     N = np.geomspace(1e3, 1e4, 8)
     rng = np.random.default_rng(0)
     loss = 30 / N**0.2 * np.exp(0.02 * rng.standard_normal(8))
@@ -210,7 +210,7 @@ def test_profile_of_an_unknown_floor_is_open():
     assert lo == -np.inf
 
 
-def test_auto_says_why_and_lists_its_members():
+def test_auto_gives_its_reason_and_members():
     law = al.laws.fit(grid(), bootstrap=50)
     assert "backtests" in law.why
     assert sum(m.weight for m in law.members) == pytest.approx(1)
@@ -218,8 +218,8 @@ def test_auto_says_why_and_lists_its_members():
     assert law.backtest.folds > 0
 
 
-def test_auto_meets_a_law_that_has_no_floor():
-    """Runs as Eq. 1.5 of Kaplan et al. has them, with their constants, and far larger ones."""
+def test_auto_finds_a_law_without_irreducible_loss():
+    """Runs from Eq. 1.5 of Kaplan et al. with their constants, and a far larger run."""
     rng = np.random.default_rng(2)
     N, D = (
         a.reshape(-1) for a in np.meshgrid(np.geomspace(1e6, 1e8, 6), np.geomspace(1e8, 1e10, 5))
@@ -227,19 +227,19 @@ def test_auto_meets_a_law_that_has_no_floor():
     noise = 0.003 * rng.standard_normal(len(N))
     law = al.laws.fit({"N": N, "D": D, "loss": kaplan.loss(N, D) * np.exp(noise)}, bootstrap=50)
     assert law.form == "kaplan"
-    assert any("No floor shows" in w for w in law.warnings)
-    # Thirty runs of .3 % noise know the line to .1 %; the other forms, with floors, pull upwards.
+    assert any("the law has no irreducible term" in w for w in law.warnings)
+    # Thirty runs of 0.3 % noise give 0.1 %; the other forms have an irreducible loss: a bias up.
     assert float(law(N=4e8, D=4e10)) == pytest.approx(float(kaplan.loss(4e8, 4e10)), rel=0.01)
 
 
-def test_four_sizes_count_a_floor_twice():
+def test_four_sizes_weight_the_form_with_irreducible_loss_twice():
     N = np.geomspace(1e6, 1e8, 4)
     law = al.laws.fit({"N": N, "loss": 1.5 + 40 / N**0.3}, bootstrap=0)
     assert {m.form.name: m.weight for m in law.members} == pytest.approx(
         {"floor": 2 / 3, "power": 1 / 3}
     )
-    # The form without a floor has its full share of what it counts, but not of the average.
-    assert not any("falls for ever" in w for w in law.warnings)
+    # The power law has less than an equal share of the average.
+    assert not any("no irreducible term" in w for w in law.warnings)
 
 
 @pytest.mark.parametrize("n", [5, 30, 300])
@@ -262,14 +262,15 @@ def test_delta_method_gives_the_spread_over_data_sets(delta):
     member = law.members[0]
     X = member.at(law.table.logs)
     starts = np.repeat(member.theta[None], 200, 0)
-    many = minimise(member.form, X, np.log(clean) + noise, starts, delta=delta).theta
+    problem = Problem(member.form, X, np.log(clean) + noise, delta=delta)
+    many = minimise(problem, starts).theta
     for name, spread in member.form.public(many, member.centre).items():
         # The spread over 200 data sets is known to 5 %, the density of residuals at zero, on
         # which a robust fit's error rests, to some 5 % with 400 runs.
         assert law.params[name].se == pytest.approx(spread.std(ddof=1), rel=0.25), name
 
 
-def test_thousands_of_runs_are_searched_by_a_sample_and_fitted_whole():
+def test_thousands_of_runs_are_searched_on_a_sample_and_fitted_in_full():
     rng = np.random.default_rng(1)
     N, D = 10 ** rng.uniform(6, 9, 8000), 10 ** rng.uniform(8, 11, 8000)
     loss = (E + A / N**alpha + B / D**beta) * np.exp(0.01 * rng.standard_normal(8000))
@@ -299,7 +300,7 @@ def test_weights_by_measured_error():
     runs["loss_se"] = np.full(35, 0.01)
     even = al.laws.fit(runs, "chinchilla", bootstrap=0, weighted=True)
     plain = al.laws.fit(grid(), "chinchilla", bootstrap=0)
-    # Equal relative errors weigh alike; here they are equal in absolute terms, so nearly.
+    # Equal relative errors give equal weights; here the absolute errors are equal.
     assert even.params["E"].value == pytest.approx(plain.params["E"].value, rel=0.05)
     with pytest.raises(al.InputError, match="loss_se"):
         al.laws.fit(grid(), "chinchilla", weighted=True)
@@ -316,12 +317,12 @@ def test_task_curve_follows_the_law(law):
     assert e.covers(0.85 - 2.0 * float(np.exp(-0.9 * truth)))
 
 
-def test_less_drift_is_expected_along_a_line_than_across_a_grid():
+def test_the_prior_extrapolation_error_is_smaller_along_a_line_than_across_a_grid():
     runs = grid()
     N, D = runs["N"], runs["D"]
     along, line, across = (
-        usual(read({"loss": runs["loss"]} | columns))[0]
+        error_prior(read({"loss": runs["loss"]} | columns))[0]
         for columns in ({"D": D}, {"N": N, "D": 20 * N}, {"N": N, "D": D})
     )
     assert line < across < along
-    assert usual(read({"loss": runs["loss"], "N": N}))[0] == line
+    assert error_prior(read({"loss": runs["loss"], "N": N}))[0] == line

@@ -1,11 +1,11 @@
-"""First things a fit must get right: known optimum, known truths, plain words for bad input."""
+"""Fits: known optima, known truths, error messages for bad input."""
 
 import numpy as np
 import pytest
 
 import allometry as al
 from allometry.laws import forms, solver
-from allometry.laws.component import fit_member, fit_parts
+from allometry.laws.component import fit_component, fit_subsets
 from allometry.laws.form_names import named
 from allometry.laws.objective import FORECAST
 from allometry.laws.runs_table import read
@@ -42,12 +42,13 @@ def test_exponents_ignore_units(unit):
         assert b.params[name].value == pytest.approx(a.params[name].value, rel=1e-4)
 
 
-def test_solver_never_calls_a_start_an_optimum():
+def test_one_iteration_from_a_start_is_not_converged():
     rng = np.random.default_rng(0)
     X = np.linspace(-1, 1, 20)[None]
     form = forms.floor()
     theta = form.starts(X, np.linspace(1, 0.5, 20), 4, rng)
-    found = solver.minimise(form, X, np.linspace(1, 0.5, 20), theta, iterations=1)
+    problem = solver.Problem(form, X, np.linspace(1, 0.5, 20))
+    found = solver.minimise(problem, theta, iterations=1)
     assert not found.converged.any()
 
 
@@ -67,7 +68,7 @@ def test_least_squares_agrees_with_scipy():
     assert [e.value for e in law.params.values()] == pytest.approx(truth.x, rel=1e-3)
 
 
-def test_intervals_of_small_ladders_hold_the_larger_runs():
+def test_intervals_of_small_ladders_cover_the_larger_runs():
     inside, wide = [], []
     for seed in range(12):
         N, D, loss = ladder(seed, ratios=(20.0,) if seed % 2 else (20.0, 80.0))
@@ -99,7 +100,7 @@ def test_plan_uses_the_counted_flops():
     assert plan.N.value * plan.D.value == pytest.approx(1e12 / 9, rel=1e-6)
 
 
-def test_plan_along_one_path_says_so():
+def test_plan_along_one_path_warns():
     N, D, loss = ladder(1, ratios=(20.0,))
     law = al.laws.fit({"N": N, "D": D, "loss": loss}, bootstrap=100)
     plan = law.plan(compute=6 * 1e6 * 2e7)
@@ -160,7 +161,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_input_is_told(case):
+def test_wrong_input_raises(case):
     data, words = WRONG[case]
     with pytest.raises(al.InputError, match=words):
         al.laws.fit(data)
@@ -180,7 +181,7 @@ def test_rising_loss_warns_whatever_form_fits_it():
     assert not any("rises" in w for w in falling.warnings)
 
 
-def test_size_and_data_that_grow_together_are_not_told_apart():
+def test_size_and_data_that_grow_together_are_not_identified():
     N, D, loss = ladder(0, ratios=(20.0,))
     law = al.laws.fit({"N": N, "D": D, "loss": loss}, "chinchilla", bootstrap=20)
     assert any("N and D grow together" in w for w in law.warnings)
@@ -189,20 +190,20 @@ def test_size_and_data_that_grow_together_are_not_told_apart():
     assert not any("grow together" in w for w in law.warnings)
 
 
-def test_unreached_floor_warns():
+def test_unidentified_irreducible_loss_warns():
     rng = np.random.default_rng(0)
     N = np.geomspace(1e3, 1e5, 8)
     loss = (1.0 + 50 / N**0.2) * np.exp(0.01 * rng.standard_normal(8))
     law = al.laws.fit({"N": N, "loss": loss}, "floor", bootstrap=200)
-    assert any("floor E is not identified" in w for w in law.warnings)
+    assert any("irreducible loss E is not identified" in w for w in law.warnings)
 
 
-def test_a_law_without_a_floor_says_so():
+def test_a_law_without_an_irreducible_loss_warns():
     rng = np.random.default_rng(0)
     N = np.geomspace(1e6, 1e8, 10)
     loss = (1 + 30 / N**0.15) * np.exp(0.01 * rng.standard_normal(10))
     law = al.laws.fit({"N": N, "loss": loss}, bootstrap=50)
-    assert any("floor" in w and "identified" in w for w in law.warnings)
+    assert any("irreducible loss" in w and "identif" in w for w in law.warnings)
 
 
 def test_bad_rows_are_named():
@@ -215,40 +216,40 @@ def test_bad_rows_are_named():
 
 
 @pytest.mark.parametrize("name", ["power", "floor", "m3", "m4", "logistic", "broken"])
-def test_parts_searched_together_are_fitted_as_each_alone(name):
-    """Folds share one search; a fold's fit is that of a table which never had the other runs."""
+def test_subsets_in_one_search_are_fitted_as_each_alone(name):
+    """Folds share one search; the fit of a fold equals the fit of a table without other runs."""
     rng = np.random.default_rng(3)
     D = np.geomspace(1e3, 1e6, 24)
     loss = (0.3 + 40 / D**0.5) / (1 + (D / 3e5) ** 0.2) * np.exp(0.004 * rng.standard_normal(24))
     table = read({"D": D, "loss": loss})
     form = named(name)("D")
     masks = [np.arange(24) < k for k in (10, 16, 24)]
-    together = fit_parts(
+    together = fit_subsets(
         form, table, masks, FORECAST, starts=24, rng=np.random.default_rng(0), tolerance=1e-9
     )
     at = {"D": np.log(np.array([1e5, 3e6]))}
     for mask, part in zip(masks, together, strict=True):
-        alone = fit_member(
+        alone = fit_component(
             form, table.take(mask), FORECAST, starts=24, rng=np.random.default_rng(1)
         )
-        # Searches of other starts, one of them with a third of the steps.
+        # The searches have different starts, and one has a third of the steps.
         assert part.objective == pytest.approx(alone.objective, rel=1e-3)
         value, expected = (form.value(m.theta[None], m.at(at)) for m in (part, alone))
         assert value == pytest.approx(expected, abs=2e-3)
 
 
-def test_a_run_far_from_the_efficient_ones_is_not_felt_where_those_are_asked_for():
+def test_with_efficient_a_run_far_from_the_frontier_has_no_effect():
     N, D, loss = ladder(0)
     wasted = {"N": [*N, N.max()], "D": [*D, D.max()], "loss": [*loss, 3 * loss.max()]}
     plain = {"N": N, "D": D, "loss": loss}
     options = {"form": "chinchilla", "bootstrap": 0, "delta": np.inf}
     at = {"N": 3e6, "D": 1e8}
-    felt = {}
+    effect = {}
     for efficient in (False, True):
         without, with_it = (
             float(al.laws.fit(runs, efficient=efficient, **options)(**at))
             for runs in (plain, wasted)
         )
-        felt[efficient] = abs(with_it / without - 1)
-    assert felt[True] < 1e-6
-    assert felt[False] > 0.05
+        effect[efficient] = abs(with_it / without - 1)
+    assert effect[True] < 1e-6
+    assert effect[False] > 0.05

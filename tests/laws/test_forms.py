@@ -18,13 +18,13 @@ TRUTHS = {
 }
 
 
-def made(name):
+def construct(name):
     return MAKERS[name]("D" if name in ("m3", "m4", "logistic", "broken", "broken2") else "N")
 
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
 def test_jacobian_is_the_derivative(name):
-    form = made(name)
+    form = construct(name)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((len(form.variables), 11)) + (0 if form.centred else 15)
     theta = form.starts(X, rng.standard_normal(11) * 0.1 + 1, 5, rng)
@@ -38,10 +38,10 @@ def test_jacobian_is_the_derivative(name):
 
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
-def test_habits_and_letters_have_one_entry_per_parameter(name):
-    form = made(name)
+def test_prior_and_letters_have_one_entry_per_parameter(name):
+    form = construct(name)
     X = np.linspace(-1, 1, 9)[None].repeat(len(form.variables), 0)
-    mean, sd = form.habits(X, np.linspace(1, 0.5, 9))
+    mean, sd = form.prior(X, np.linspace(1, 0.5, 9))
     assert mean.shape == sd.shape == (form.p,)
     assert (sd > 0).all()
     assert tuple(form.public(mean[None], np.zeros(len(form.variables)))) == form.letters
@@ -49,8 +49,8 @@ def test_habits_and_letters_have_one_entry_per_parameter(name):
 
 def grid(name):
     rng = np.random.default_rng(1)
-    if len(made(name).variables) == 1:
-        return {made(name).variables[0]: np.geomspace(1e3, 1e9, 40)}
+    if len(construct(name).variables) == 1:
+        return {construct(name).variables[0]: np.geomspace(1e3, 1e9, 40)}
     return {"N": 10 ** rng.uniform(6, 9, 60), "D": 10 ** rng.uniform(8, 11, 60)}
 
 
@@ -85,17 +85,17 @@ def test_a_form_recovers_its_own_curve(name):
     at = grid(name)
     law = al.laws.fit(at | {"loss": truth(name, at)}, name, bootstrap=0, delta=float("inf"))
     for letter, value in TRUTHS[name].items():
-        # Noiseless: what is left is how flat the optimum is, a thousandth in the flattest letter.
+        # Without noise the error is due to the flatness of the optimum: 1e-3 in the worst letter.
         assert law.params[letter].value == pytest.approx(value, rel=2e-3), letter
 
 
-def test_every_form_is_listed_and_makes_itself():
+def test_every_form_is_listed_and_can_be_constructed():
     assert FORMS[0] == "auto"
     for name in FORMS[1:]:
-        assert made(name).equation.startswith(("L = ", "(L - "))
+        assert construct(name).equation.startswith(("L = ", "(L - "))
 
 
-def test_repeated_data_are_worth_less():
+def test_repeated_data_contribute_less():
     form = MAKERS["repeated"]("N")
     # Muennighoff et al.'s fit to C4; the additive law holds where nothing is repeated.
     theta = np.log([[1.87, 521.0, 0.353, 1488.0, 0.353, 15.39, 5.31]])
@@ -106,9 +106,9 @@ def test_repeated_data_are_worth_less():
     plain = 1.87 + 521 / 1e9**0.353 + 1488 / 2e10**0.353
     assert loss(1e9, 2e10, 2e10) == pytest.approx(plain, rel=1e-12)
     assert loss(1e9, 2e10, 1e10) > plain
-    worth = 1e10 + 1e10 * 15.39 * (1 - np.exp(-1 / 15.39))
+    effective = 1e10 + 1e10 * 15.39 * (1 - np.exp(-1 / 15.39))
     own = 521 / 3e8**0.353 + 1.87  # below the size that is optimal for the unique data
-    assert loss(3e8, 2e10, 1e10) == pytest.approx(own + 1488 / worth**0.353, rel=1e-9)
+    assert loss(3e8, 2e10, 1e10) == pytest.approx(own + 1488 / effective**0.353, rel=1e-9)
 
 
 def test_a_users_formula_fits():
@@ -144,7 +144,7 @@ def test_steps_recover_the_published_constants():
 
 
 def test_transfer_is_recovered_from_losses():
-    """Fine-tuned losses made by the published law give its constants back."""
+    """Fine-tuned losses of the published law give its constants back."""
     rng = np.random.default_rng(3)
     N, D = 10 ** rng.uniform(6, 9, 80), 10 ** rng.uniform(6, 10, 80)
 
@@ -154,22 +154,22 @@ def test_transfer_is_recovered_from_losses():
     scratch = al.laws.fit(
         {"N": N, "D": D, "loss": loss(N, D)}, "chinchilla", bootstrap=50, delta=float("inf")
     )
-    worth = al.laws.kaplan.effective_data_transferred(D[:40], N[:40])
+    transferred = al.laws.kaplan.effective_data_transferred(D[:40], N[:40])
     law = al.laws.transfer(
-        scratch, N=N[:40], D=D[:40], loss=loss(N[:40], D[:40] + worth), bootstrap=50
+        scratch, N=N[:40], D=D[:40], loss=loss(N[:40], D[:40] + transferred), bootstrap=50
     )
     for name, value in {"k": 1.9e4, "alpha": 0.18, "beta": 0.38}.items():
         # The scratch law is inverted on a grid of 0.04 e-folds, linear between.
         assert law.params[name].value == pytest.approx(value, rel=0.02), name
     assert not law.warnings
-    worse = loss(N[:40], D[:40] + worth)
+    worse = loss(N[:40], D[:40] + transferred)
     worse[3] = loss(N[3], D[3] / 2)
     law = al.laws.transfer(scratch, N=N[:40], D=D[:40], loss=worse, bootstrap=0)
     assert any("1 runs were left out (rows 3)" in w for w in law.warnings)
 
 
-def test_a_law_refuses_variables_it_does_not_know():
+def test_a_law_refuses_unknown_variables():
     N = np.geomspace(1e3, 1e6, 9)
     law = al.laws.fit({"N": N, "loss": 1 + 30 / N**0.5}, "floor", bootstrap=0)
-    with pytest.raises(al.InputError, match="asked at N"):
+    with pytest.raises(al.InputError, match="evaluated at N"):
         law(M=3.0)

@@ -238,8 +238,8 @@ def test_multi_power_law_predicts_other_schedules(shared_data, size):
 
     assert huber(law) == pytest.approx(law.objective, rel=1e-9)
     assert huber(law) < huber(theirs)
-    # Intervals for schedules that were not fitted: six curves, so that 90 % of the points is
-    # within what six autocorrelated curves allow of 95 %, and narrow enough to tell them apart.
+    # Intervals for schedules that were not fitted: six curves, so 90 % of the points is
+    # consistent with 95 % for six autocorrelated curves, and narrow enough to be useful.
     inside, width = [], []
     for name in AHEAD:
         curve = load(name)

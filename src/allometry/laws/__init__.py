@@ -1,6 +1,6 @@
-"""Laws: fit loss against size, data and compute; predict with honest intervals; plan.
+"""Scaling laws: fit loss against size, data and compute, predict with intervals, plan budgets.
 
-Needs numpy and scipy only, and data that anyone has: a table of runs.
+Needs numpy, scipy and a table of runs.
 """
 
 from allometry.laws import kaplan

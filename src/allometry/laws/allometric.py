@@ -1,4 +1,4 @@
-r"""Allometric statistics: $y = k x^a$ by four lines through the logs, with tests of its exponent.
+r"""Allometric statistics: $y = k x^a$ by four line fits of the logs, with tests of the exponent.
 
 Letters: n points, g groups.
 """
@@ -22,10 +22,9 @@ Method = Literal["ols", "sma", "deming", "theil-sen"]
 @final
 @dataclass(frozen=True)
 class Allometry:
-    """A line through logs: `exponent` a, `coefficient` k, and how well they are known.
+    """A line fitted to logs: `exponent` a and `coefficient` k with their intervals.
 
-    `r2` is the squared correlation of the logs and `p` the probability of as steep a line if y did
-    not depend on x.
+    `r2` is the squared correlation of the logs and `p` the p-value of no correlation.
     """
 
     exponent: Estimate
@@ -40,21 +39,16 @@ class Allometry:
         return np.asarray(self.coefficient.value * np.asarray(x, float) ** self.exponent.value)
 
     def words(self, isometry: float = 1.0) -> str:
-        """A plain sentence on how y grows with x."""
+        """A sentence on how y grows with x."""
         lo, hi = self.exponent.interval
         if lo <= isometry <= hi:
-            how = (
-                "can't be told from in proportion" if isometry == 1 else "agrees with the expected"
-            )
+            linear, other = "consistent with linear", "consistent with the expected exponent"
         elif self.exponent.value > isometry:
-            how = (
-                "superlinear: y grows faster than x" if isometry == 1 else "steeper than expected"
-            )
+            linear, other = "superlinear: y grows faster than x", "steeper than expected"
         else:
-            how = (
-                "sublinear: y grows slower than x" if isometry == 1 else "shallower than expected"
-            )
-        return f"exponent {self.exponent.value:.3f} ({lo:.3f} to {hi:.3f}): {how}"
+            linear, other = "sublinear: y grows slower than x", "shallower than expected"
+        kind = linear if isometry == 1 else other
+        return f"exponent {self.exponent.value:.3f} ({lo:.3f} to {hi:.3f}): {kind}"
 
 
 def t_quantile(dof: float, level: float = 0.95) -> float:
@@ -74,8 +68,8 @@ def allometry(x: Any, y: Any, *, method: Method = "ols", ratio: float = 1.0) -> 
     Args:
         x: Positive sizes.
         y: Positive values.
-        method: Which line.
-        ratio: For `deming`.
+        method: Kind of line fit.
+        ratio: Variance ratio for `deming`.
 
     References:
         `warton2006` Tables 3 and 4; `sen1968`.
@@ -121,7 +115,7 @@ def allometry(x: Any, y: Any, *, method: Method = "ols", ratio: float = 1.0) -> 
 def _coefficient(
     u: Float[ndarray, " n"], v: Float[ndarray, " n"], a: Estimate, level: float, q: float
 ) -> Estimate:
-    """K with its interval: that of the line's height at log x = 0."""
+    """The coefficient with its interval: that of the intercept at log x = 0."""
     n = len(u)
     rest = v - a.value * u - level
     s2 = float((rest**2).sum()) / (n - 2)
@@ -164,10 +158,10 @@ def _theil_sen(u: Float[ndarray, " n"], v: Float[ndarray, " n"]) -> Estimate:
 
 
 def isometry(x: Any, y: Any, *, exponent: float = 1.0, method: Method = "ols") -> float:
-    """Probability of data as far from `exponent` as these if that were the true one.
+    """The p-value of the hypothesis that the true exponent is `exponent`.
 
-    For `sma` the test is that of no correlation between the residual and the fitted axis; for the
-    others Student's t on the slope.
+    For `sma` the test is for zero correlation between the residual and the fitted axis; for the
+    others it is Student's t of the slope.
     """
     u, v = _logs(x, y)
     n = len(u)
@@ -184,7 +178,7 @@ def isometry(x: Any, y: Any, *, exponent: float = 1.0, method: Method = "ols") -
 
 
 def common_exponent(groups: Mapping[str, tuple[Any, Any]]) -> tuple[Estimate, float]:
-    """One exponent for several groups (each with its own k), and how probable it is that they do.
+    """One exponent for several groups (each with its own k), and the p-value of equal exponents.
 
     Analysis of covariance: the F test of parallel lines on logs.
     """
@@ -194,17 +188,17 @@ def common_exponent(groups: Mapping[str, tuple[Any, Any]]) -> tuple[Estimate, fl
     sxy = sum(float(((u - u.mean()) * (v - v.mean())).sum()) for u, v in logs)
     a = sxy / sxx
     n, g = sum(len(u) for u, _ in logs), len(logs)
-    apart = together = 0.0
+    separate = pooled = 0.0
     for u, v in logs:
         du, dv = u - u.mean(), v - v.mean()
         own = float(du @ dv) / float(du @ du)
-        apart += float(((dv - own * du) ** 2).sum())
-        together += float(((dv - a * du) ** 2).sum())
+        separate += float(((dv - own * du) ** 2).sum())
+        pooled += float(((dv - a * du) ** 2).sum())
     dof = n - 2 * g
     require(dof > 0, "common_exponent.groups", "have more than 2 points each on average", n)
-    F = ((together - apart) / (g - 1)) / max(apart / dof, 1e-300)
+    F = ((pooled - separate) / (g - 1)) / max(separate / dof, 1e-300)
     p = float(special.fdtrc(g - 1, dof, F))
-    se = math.sqrt(together / (n - g - 1) / sxx)
+    se = math.sqrt(pooled / (n - g - 1) / sxx)
     q = t_quantile(n - g - 1)
     return Estimate(a, se=se, lo=a - q * se, hi=a + q * se, n=n, method="common slope"), p
 
@@ -212,7 +206,7 @@ def common_exponent(groups: Mapping[str, tuple[Any, Any]]) -> tuple[Estimate, fl
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """Two exponents side by side: their ratio, and whether one lies within the other's error."""
+    """Two exponents: their ratio, and whether they agree within their errors."""
 
     name: str
     first: Estimate
@@ -225,25 +219,25 @@ class Comparison:
 def compare(
     first: Mapping[str, Estimate | float], second: Mapping[str, Estimate | float]
 ) -> list[Comparison]:
-    """Two tables of exponents, row by row over the names they share.
+    """Compare two tables of exponents, over the names they share.
 
-    Two agree when the intervals' difference includes zero; a number without error counts as exact.
+    Two exponents agree if the interval of their difference includes zero; a number without error
+    counts as exact.
     """
     shared = [name for name in first if name in second]
     require(bool(shared), "compare", "be given tables that share a name", list(first))
     rows = []
     for name in shared:
         a, b = _estimate(first[name]), _estimate(second[name])
-        half = [0.0, 0.0]
         gap = a.value - b.value
-        # Each side's reach towards the other, added as independent errors.
-        reach_a = (a.interval[0] - a.value) if gap > 0 else (a.interval[1] - a.value)
-        reach_b = (b.interval[1] - b.value) if gap > 0 else (b.interval[0] - b.value)
-        half = math.hypot(reach_a, reach_b)
+        # The half-widths on the sides that face each other, added as independent errors.
+        half_a = (a.interval[0] - a.value) if gap > 0 else (a.interval[1] - a.value)
+        half_b = (b.interval[1] - b.value) if gap > 0 else (b.interval[0] - b.value)
+        half = math.hypot(half_a, half_b)
         agree = abs(gap) <= half
         ratio = a.value / b.value if b.value else math.inf
         kind = "superlinear" if a.value > 1 else "sublinear" if a.value < 1 else "linear"
-        said = "agree" if agree else f"differ by a factor of {ratio:.2f}"
+        verdict = "agree" if agree else f"differ by a factor of {ratio:.2f}"
         rows.append(
             Comparison(
                 name,
@@ -251,7 +245,7 @@ def compare(
                 b,
                 ratio,
                 agree,
-                f"{name}: {a.value:.3f} ({kind}) against {b.value:.3f}: {said}",
+                f"{name}: {a.value:.3f} ({kind}) against {b.value:.3f}: {verdict}",
             )
         )
     return rows
@@ -262,10 +256,10 @@ def _estimate(value: Estimate | float) -> Estimate:
 
 
 def consistent(exponent: float, r2: float, n: int, *, se: float | None = None) -> dict[str, float]:
-    r"""What a published exponent and R2 imply: standard error and 95 % interval.
+    r"""Standard error and 95 % interval implied by a published exponent and R2.
 
-    For least squares $se = a\sqrt{(1/R^2 - 1)/(n - 2)}$, so that a table's columns can be checked
-    against one another; with `se` given, `ratio` says how far the printed one is from it.
+    For least squares $se = a\sqrt{(1/R^2 - 1)/(n - 2)}$, which checks the columns of a table
+    against one another. With `se` given, `ratio` is the published over the implied one.
     """
     require(0 < r2 <= 1, "consistent.r2", "lie in (0, 1]", r2)
     require(n >= 3, "consistent.n", "be at least 3", n)

@@ -1,4 +1,4 @@
-"""Rolling-origin backtests: fit on the small runs, predict the larger ones, see what happens.
+"""Rolling-origin backtests: fit the small runs, predict the larger ones.
 
 Letters: n runs, k held-out runs.
 """
@@ -10,10 +10,18 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from allometry.laws.component import fit_parts
-from allometry.laws.compute_cost import spread
+from allometry.laws.component import fit_subsets
+from allometry.laws.compute_cost import vary_independently
 from allometry.laws.forms import Form
-from allometry.laws.intervals import ALONG, BETWEEN, LINE, USUAL, ExtrapolationError, drift, within
+from allometry.laws.intervals import (
+    BETWEEN_FORMS,
+    CURVE_PRIOR,
+    GRID_PRIOR,
+    LINE_PRIOR,
+    ExtrapolationError,
+    covered,
+    extrapolation_posterior,
+)
 from allometry.laws.objective import Objective
 from allometry.laws.runs_table import RunsTable
 
@@ -21,7 +29,7 @@ from allometry.laws.runs_table import RunsTable
 @final
 @dataclass(frozen=True)
 class Fold:
-    """One backtest: what was predicted for runs beyond the ones fitted, and what they did."""
+    """One backtest: the log errors of runs beyond the fitted ones, with their variance."""
 
     error: Float[ndarray, " k"]
     variance: Float[ndarray, " k"]
@@ -32,26 +40,26 @@ class Fold:
 
     @property
     def size(self) -> float:
-        """Mean absolute log error, which is the relative error."""
+        """Mean absolute log error, approximately the relative error."""
         return float(np.abs(self.error).mean())
 
 
 @final
 @dataclass(frozen=True)
 class Backtest:
-    """Summary of the folds: mean relative error, coverage of the 95 % interval, their number."""
+    """Mean relative error, coverage of the 95 % interval, and number of folds."""
 
     error: float | None
     coverage: float | None
     folds: int
 
     def words(self) -> str:
-        """What the backtests say, in a sentence."""
+        """The backtests in one sentence."""
         if self.error is None or self.coverage is None:
             return "There are too few runs for backtests."
         return (
             f"In {self.folds} backtests on larger runs the mean error was {self.error:.2%}, and "
-            f"95 % intervals held {self.coverage:.0%} of those runs."
+            f"95 % intervals covered {self.coverage:.0%} of those runs."
         )
 
     def to_dict(self) -> dict[str, float | int | None]:
@@ -59,11 +67,11 @@ class Backtest:
         return {"error": self.error, "coverage": self.coverage, "folds": self.folds}
 
 
-def cuts(table: RunsTable, need: int, limit: int = 6) -> list[ndarray]:
+def training_masks(table: RunsTable, need: int, limit: int = 6) -> list[ndarray]:
     """Row masks of the runs to fit on, smallest first, each leaving larger runs to predict.
 
-    The smallest fold must hold two fifths of the configurations: a law is not to be judged by
-    what it would have made of a small part of its runs.
+    The smallest fold has at least two fifths of the configurations: fits of fewer say little
+    about the fit of all runs.
     """
     t = table.order()
     configurations = np.full(table.configurations, -np.inf)
@@ -81,10 +89,10 @@ def cuts(table: RunsTable, need: int, limit: int = 6) -> list[ndarray]:
 def distance(
     form: Form, logs: dict[str, ndarray], seen: dict[str, ndarray]
 ) -> Float[ndarray, " k"]:
-    """How far outside the fitted runs a point lies, in e-folds of the form's variables.
+    """Distance of a point from the range of the fitted runs, in e-folds of the form's variables.
 
-    A corner that no run has, large in both size and data, counts by its compute even where size
-    and data by themselves were seen.
+    A point that is large in both size and data counts by its compute, even if each alone lies in
+    the range of the runs.
     """
     far = np.zeros(len(next(iter(logs.values()))))
     for name in form.variables:
@@ -104,67 +112,75 @@ def run_folds(
     rng: np.random.Generator,
     starts: int = 6,
 ) -> list[Fold]:
-    """Fit the form to each mask's runs and confront it with all runs beyond."""
+    """Fit the form to the runs of each mask and predict all other runs."""
     if not masks:
         return []
     folds = []
-    members = fit_parts(form, table, masks, objective, starts=starts, rng=rng)
+    members = fit_subsets(form, table, masks, objective, starts=starts, rng=rng)
     for mask, member in zip(masks, members, strict=True):
         small, ahead = table.take(mask), table.take(~mask)
-        error = ahead.y - form.value(member.theta[None], member.at(ahead.logs))[0]
+        error = ahead.y - member.value(ahead.logs)
         variance = member.variance(small, objective, ahead.logs)
         far = distance(form, ahead.logs, small.logs)
         folds.append(Fold(error, variance, far, member.noise, member.dof, small.n))
     return folds
 
 
-def blend(parts: list[list[Fold]], weights: list[float]) -> list[Fold]:
-    """The folds of a weighted average of forms; where they differ, that adds variance.
+def average_folds(parts: list[list[Fold]], weights: list[float]) -> list[Fold]:
+    """The folds of a weighted average of forms; differences between forms add variance.
 
-    The noise is that of the form that leaves least: what the others leave more is their misfit.
+    The noise is that of the form with the smallest: the excess of the others is misfit.
     """
     w = np.array(weights)[:, None]
     folds = []
     for same in zip(*parts, strict=True):
         errors = np.stack([fold.error for fold in same])
         mean = (w * errors).sum(0)
-        within = (w * np.stack([fold.variance for fold in same])).sum(0)
-        between = BETWEEN * (w * (errors - mean) ** 2).sum(0)
+        parameters = (w * np.stack([fold.variance for fold in same])).sum(0)
+        between = BETWEEN_FORMS * (w * (errors - mean) ** 2).sum(0)
         far = np.stack([fold.distance for fold in same]).max(0)
         least = min(same, key=lambda fold: fold.noise)
-        folds.append(Fold(mean, within + between, far, least.noise, least.dof, same[0].trained))
+        folds.append(
+            Fold(mean, parameters + between, far, least.noise, least.dof, same[0].trained)
+        )
     return folds
 
 
-def usual(table: RunsTable) -> tuple[float, float]:
-    """What drift is like before any backtest: much along a learning curve, little along sizes."""
+def error_prior(table: RunsTable) -> tuple[float, float]:
+    """Prior of the extrapolation error: large along a learning curve, small along sizes."""
     if set(table.logs) == {"D"}:
-        return ALONG
-    return USUAL if spread(table) else LINE
+        return CURVE_PRIOR
+    return GRID_PRIOR if vary_independently(table) else LINE_PRIOR
 
 
-def drift_of(folds: list[Fold], before: tuple[float, float]) -> ExtrapolationError:
-    """The drift that explains the folds' errors, from what it is like `before` them."""
-    return drift(
+def extrapolation_error(folds: list[Fold], prior: tuple[float, float]) -> ExtrapolationError:
+    """Posterior of the extrapolation error given the errors of the folds."""
+    return extrapolation_posterior(
         [fold.error for fold in folds],
         [fold.variance + fold.noise**2 for fold in folds],
         [fold.distance for fold in folds],
-        before,
+        prior,
     )
 
 
-def summary(folds: list[Fold], before: tuple[float, float]) -> Backtest:
-    """Mean error, and the coverage of intervals that knew only the folds before.
+def summary(folds: list[Fold], prior: tuple[float, float]) -> Backtest:
+    """Mean error, and the coverage of intervals that use only the preceding folds.
 
-    Each fold's interval uses the drift learnt from smaller folds alone, as a user's would have.
+    The interval of each fold uses the extrapolation error learnt from smaller folds alone, as in
+    actual use.
     """
     if not folds:
         return Backtest(None, None, 0)
     inside = []
     for i, fold in enumerate(folds):
-        extra = drift_of(folds[:i], before)
-        held = within(fold.error, fold.variance, fold.noise, fold.dof, fold.distance, extra)
-        inside.append(float(held.mean()))
+        extra = extrapolation_error(folds[:i], prior)
+        inside.append(
+            float(
+                covered(
+                    fold.error, fold.variance, fold.noise, fold.dof, fold.distance, extra
+                ).mean()
+            )
+        )
     return Backtest(
         float(np.mean([fold.size for fold in folds])), float(np.mean(inside)), len(folds)
     )

@@ -1,46 +1,44 @@
-"""Many tables by many forms, on all cores."""
+"""Fit many tables with many forms, on all cores."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, Unpack
 
 from allometry._core.errors import InputError, require
 from allometry._core.process import available_cores
-from allometry.laws.fitting import fit
+from allometry.laws.fitting import FitOptions, fit
 from allometry.laws.forms import Form
 from allometry.laws.law import Law
 
 Fitted = dict[str, Law | InputError]
-"""The law of each form, or why there is none."""
+"""The law of each form, or the error of its fit."""
 
-AlikeForm = str | Form | Callable[..., Any]
+FormLike = str | Form | Callable[..., Any]
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def fit_many(
     tables: Sequence[Mapping[str, Any] | Any],
-    forms: Sequence[AlikeForm] = ("auto",),
+    forms: Sequence[FormLike] = ("auto",),
     *,
     workers: int | None = None,
-    **options: Any,
+    **options: Unpack[FitOptions],
 ) -> list[Fitted]:
-    """`fit` of every table by every form, one process a core.
+    """Fit every table with every form, one process per core.
 
-    The laws are those that `fit` gives for each by itself. A table that a form can't be fitted to
-    (too few points, say) has the error in the law's place, so that one bad curve of a hundred
-    does not cost the others.
+    The laws equal those of separate calls of `fit`. If a form can't be fitted to a table (too few
+    points, for example), the result holds the error in place of the law.
 
-    Called from a script, it must stand under `if __name__ == "__main__":`, as all that starts
-    processes must.
+    A script must call it under `if __name__ == "__main__":`, because it starts processes.
 
     Args:
         tables: Runs or curves, each as for `fit`.
         forms: Forms' names, forms or formulas, as for `fit`.
-        workers: Processes; by default one a core, and 1 for none but this one.
+        workers: Number of processes. Default: one per core; 1 runs in this process.
         **options: As for `fit`.
 
     Example:
@@ -54,7 +52,7 @@ def fit_many(
     """
     require(len(forms) > 0, "fit_many.forms", "name at least one form", list(forms))
     require(workers is None or workers >= 1, "fit_many.workers", "be at least 1", workers)
-    names = [_called(form) for form in forms]
+    names = [_name(form) for form in forms]
     require(len(set(names)) == len(names), "fit_many.forms", "differ from one another", names)
     jobs = [(table, form, options) for table in tables for form in forms]
     count = min(workers or available_cores(), len(jobs))
@@ -62,13 +60,13 @@ def fit_many(
         found = [_one(job) for job in jobs]
     else:
         with _one_thread(), ProcessPoolExecutor(count, get_context("spawn")) as pool:
-            # Small parcels: a form with breaks takes twenty times a power law's time.
+            # Small chunks: a form with breaks takes twenty times as long as a power law.
             found = list(pool.map(_one, jobs, chunksize=max(1, len(jobs) // (16 * count))))
     rows = iter(found)
     return [{name: next(rows) for name in names} for _ in tables]
 
 
-def _one(job: tuple[Any, AlikeForm, dict[str, Any]]) -> Law | InputError:
+def _one(job: tuple[Any, FormLike, FitOptions]) -> Law | InputError:
     table, form, options = job
     try:
         return fit(table, form, **options)
@@ -76,7 +74,7 @@ def _one(job: tuple[Any, AlikeForm, dict[str, Any]]) -> Law | InputError:
         return error
 
 
-def _called(form: AlikeForm) -> str:
+def _name(form: FormLike) -> str:
     if isinstance(form, str):
         return form
     return form.name if isinstance(form, Form) else getattr(form, "__name__", str(form))
@@ -84,7 +82,7 @@ def _called(form: AlikeForm) -> str:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Processes begun here have one thread each: there are as many of them as cores."""
+    """Processes started inside have one thread each: there is one process per core."""
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
     try:

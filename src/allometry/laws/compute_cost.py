@@ -1,4 +1,4 @@
-"""What a run costs: compute as a function of size and data, and the path the runs took.
+"""Compute as a function of size and data, and the path of the runs in size and data.
 
 Letters: n runs.
 """
@@ -18,9 +18,9 @@ from allometry.laws.runs_table import RunsTable
 class ComputeCost:
     r"""$C = \kappa(N)\, N D$ with $\log\kappa = c_0 + c_1 (\log N - \bar n)$.
 
-    $\kappa = 6$ where nothing was counted. Small models' counted FLOPs differ from $6 N D$
-    (embeddings, attention), so where a C column is given $\kappa$ is fitted to it; outside the
-    sizes seen it keeps its value at the nearest one.
+    $\kappa = 6$ by default. The counted FLOPs of small models differ from $6 N D$ (embeddings,
+    attention), so $\kappa$ is fitted to a C column if there is one. Outside the sizes of the runs
+    it keeps its value at the nearest size.
 
     References:
         `kaplan2020` section 2.1 (C = 6 N D).
@@ -41,11 +41,11 @@ class ComputeCost:
         return n + d + self.log_ratio(n)
 
     def data(self, c: Float[ndarray, "..."], n: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
-        """Log data that log compute `c` buys at log size `n`."""
+        """Log data for log compute `c` at log size `n`."""
         return c - n - self.log_ratio(n)
 
     def size(self, c: Float[ndarray, "..."], d: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
-        """Log size that log compute `c` buys with log data `d`."""
+        """Log size for log compute `c` with log data `d`."""
         n = c - d - self.level
         for _ in range(60):  # a contraction: |slope| < 1
             n = c - d - self.log_ratio(n)
@@ -53,7 +53,7 @@ class ComputeCost:
 
 
 def cost_of(table: RunsTable) -> ComputeCost:
-    """The cost relation of the runs; 6ND unless N, D and C were all given."""
+    """The cost relation of the runs: fitted if N, D and C are all given, else 6ND."""
     if not {"N", "D", "C"} <= table.given:
         return ComputeCost()
     n = table.logs["N"]
@@ -70,7 +70,7 @@ def cost_of(table: RunsTable) -> ComputeCost:
 @final
 @dataclass(frozen=True)
 class Path:
-    """The line in (log C, log N, log D) along which the runs lie, where they lie on one.
+    """The line in (log C, log N, log D) on which the runs lie.
 
     `of[name]` is (value at the mean log C, slope against log C); `mean` is the mean log C.
     """
@@ -79,18 +79,18 @@ class Path:
     of: dict[str, tuple[float, float]]
 
     def at(self, name: str, c: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
-        """Log of variable `name` where the path has log compute `c`."""
+        """Log of variable `name` at log compute `c` on the path."""
         level, slope = self.of[name]
         return level + slope * (c - self.mean)
 
     def compute(self, name: str, value: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
-        """Log compute where the path has log `name` equal to `value`."""
+        """Log compute at which log `name` equals `value` on the path."""
         level, slope = self.of[name]
         return self.mean + (value - level) / slope
 
 
 def path_of(table: RunsTable) -> Path | None:
-    """The path of the runs if N and D are tied to one another (or one is constant), else None."""
+    """The path of the runs if N determines D (or one of them is constant), else None."""
     if not {"N", "D", "C"} <= set(table.logs) or not table.varies("C"):
         return None
     c = table.logs["C"]
@@ -101,14 +101,14 @@ def path_of(table: RunsTable) -> Path | None:
         x = table.logs[name]
         slope = float(np.cov(c, x)[0, 1] / c.var(ddof=1))
         away = x - x.mean() - slope * (c - mean)
-        # Tied: what the line leaves over is under 2 % of the spread of log compute. Where only one
-        # of N and D varies, it is tied to C whatever bend the readout's FLOPs give the line.
+        # On the line: residuals below 2 % of the spread of log compute. If only N or D varies, it
+        # determines C, even if the FLOPs of the output layer bend the line.
         if away.std() > 0.02 * max(float(c.std()), 1e-12) and both:
             return None
         of[name] = (float(x.mean()), slope if abs(slope) > 1e-6 else 0.0)
     return Path(mean, of)
 
 
-def spread(table: RunsTable) -> bool:
-    """Whether size and data both vary, each apart from the other."""
+def vary_independently(table: RunsTable) -> bool:
+    """Whether size and data both vary and N does not determine D."""
     return table.varies("N") and table.varies("D") and path_of(table) is None

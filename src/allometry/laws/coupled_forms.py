@@ -1,6 +1,6 @@
-"""Forms in which size and data are coupled: one short of the other costs more than the sum.
+"""Forms in which size and data are coupled: the scarcer of the two limits the loss.
 
-Letters: m parameter vectors at once, p parameters, n runs; within `evaluate`, x and z are the
+Letters: m parameter vectors at once, p parameters, n runs; X holds the
 centred logs of size and data.
 """
 
@@ -30,8 +30,8 @@ class Coupled(Form):
     r"""$L(N, D) = E + (A/N^\alpha + B/D^\beta)^\gamma$.
 
     $\gamma = 1$ is the additive law; $\gamma < 1$ makes the scarcer of size and data matter more.
-    Inside, the two terms are carried as $(A/N^\alpha)^\gamma$ and $(B/D^\beta)^\gamma$, so that
-    $\gamma$ moves only how they combine and can be drawn towards 1 by itself.
+    The parameters describe the terms $(A/N^\alpha)^\gamma$ and $(B/D^\beta)^\gamma$, so that
+    $\gamma$ affects only how they combine and has a prior of its own.
 
     References:
         `rosenfeld2020` (joint forms of size and data), `hoffmann2022` Eq. (2) for $\gamma = 1$.
@@ -74,19 +74,19 @@ class Coupled(Form):
         count: int,
         rng: np.random.Generator,
     ) -> Float[ndarray, "m p"]:
-        """The additive law's starts, with couplings around one."""
+        """Starts of the additive law, with couplings around 1."""
         plain = _PLAIN.starts(X, y, count, rng)
         return np.concatenate([plain, rng.normal(0.0, 0.4, (count, 1))], 1)
 
-    def habits(
+    def prior(
         self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
     ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
-        """The additive law's, and a coupling within a third or so of one."""
-        mean, sd = _PLAIN.habits(X, y)
+        """The prior of the additive law, and a log coupling of 0 with deviation 0.4."""
+        mean, sd = _PLAIN.prior(X, y)
         return np.append(mean, 0.0), np.append(sd, 0.4)
 
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
-        """The parameters under the paper's letters, in the data's own units."""
+        """The parameters by the letters of the paper, in the units of the data."""
         e, a, alpha, b, beta, g = theta.T
         gamma = np.exp(g)
         with np.errstate(over="ignore"):
@@ -102,9 +102,9 @@ class Coupled(Form):
 
 @final
 class Tied(Form):
-    r"""$L(N, D) = E + A/N^\alpha + B/D^\alpha$: size and data fall alike.
+    r"""$L(N, D) = E + A/N^\alpha + B/D^\alpha$: size and data share one exponent.
 
-    One parameter less than the additive law, which few runs are thankful for.
+    One parameter less than the additive law, which suits few runs.
 
     References:
         `gadre2024` Eq. (4) (with $D = M N$).
@@ -116,7 +116,7 @@ class Tied(Form):
     equation = "L = E + A/N^alpha + B/D^alpha"
 
     def _wide(self, theta: Float[ndarray, "m p"]) -> Float[ndarray, "m q"]:
-        """The additive law's parameters."""
+        """The parameters of the additive law."""
         return theta[:, [0, 1, 3, 2, 3]]
 
     def evaluate(
@@ -139,27 +139,27 @@ class Tied(Form):
         count: int,
         rng: np.random.Generator,
     ) -> Float[ndarray, "m p"]:
-        """The additive law's, with the mean of its exponents."""
+        """Starts of the additive law, with the geometric mean of its exponents."""
         wide = _PLAIN.starts(X, y, count, rng)
         both = np.sqrt(wide[:, 2] * wide[:, 4])
         return np.stack([wide[:, 0], wide[:, 1], wide[:, 3], both], 1)
 
-    def habits(
+    def prior(
         self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
     ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
-        """The additive law's."""
-        mean, sd = _PLAIN.habits(X, y)
+        """The prior of the additive law."""
+        mean, sd = _PLAIN.prior(X, y)
         return mean[[0, 1, 3, 2]], sd[[0, 1, 3, 2]]
 
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
-        """The parameters under the paper's letters, in the data's own units."""
-        made = _PLAIN.public(self._wide(theta), centre)
-        return {letter: made[letter] for letter in self.letters}
+        """The parameters by the letters of the paper, in the units of the data."""
+        wide = _PLAIN.public(self._wide(theta), centre)
+        return {letter: wide[letter] for letter in self.letters}
 
 
 @final
 class Kaplan(Form):
-    r"""$L(N, D) = [(N_c/N)^{\alpha_N/\alpha_D} + D_c/D]^{\alpha_D}$, without a floor.
+    r"""$L(N, D) = [(N_c/N)^{\alpha_N/\alpha_D} + D_c/D]^{\alpha_D}$, without irreducible loss.
 
     References:
         `kaplan2020` Eq. (1.5).
@@ -195,20 +195,20 @@ class Kaplan(Form):
         count: int,
         rng: np.random.Generator,
     ) -> Float[ndarray, "m p"]:
-        """Exponents from 0.02 to 0.5, each term a random part of the median loss."""
+        """Exponents from 0.02 to 0.5; each term is a random share of the median loss."""
         slopes = rng.uniform(np.log(0.02), np.log(0.5), (count, 2))
         level = float(np.median(y)) + np.log(rng.uniform(0.2, 0.9, (count, 2)))
         return np.stack([np.exp(slopes[:, 0]), slopes[:, 1], level[:, 0], level[:, 1]], 1)
 
-    def habits(
+    def prior(
         self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
     ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
-        """Exponents around a tenth, as without a floor they are small."""
+        """Exponents around 0.1: without an irreducible loss they are small."""
         level = float(np.median(y))
         return np.array([0.1, np.log(0.1), level, level]), np.array([0.2, 1.0, 5.0, 5.0])
 
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
-        """The parameters under the paper's letters, in the data's own units."""
+        """The parameters by the letters of the paper, in the units of the data."""
         alpha, log_gamma, a, b = theta.T
         gamma = np.exp(log_gamma)
         with np.errstate(over="ignore"):
@@ -220,14 +220,14 @@ class Kaplan(Form):
             }
 
 
-_STEPS = Additive("steps", ("N", "S"), floor=False)
+_STEPS = Additive("steps", ("N", "S"), irreducible=False)
 
 
 @final
 class Steps(Form):
     r"""$L(N, S_{min}) = (N_c/N)^{\alpha_N} + (S_c/S_{min})^{\alpha_S}$.
 
-    S is the number of steps that a huge batch would have needed (`kaplan.least_steps`).
+    S is the number of steps at an unlimited batch size (`kaplan.least_steps`).
 
     References:
         `kaplan2020` Eqs. (1.6) and (5.6).
@@ -260,14 +260,14 @@ class Steps(Form):
         """As for a sum of powers."""
         return _STEPS.starts(X, y, count, rng)
 
-    def habits(
+    def prior(
         self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
     ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
         """As for a sum of powers."""
-        return _STEPS.habits(X, y)
+        return _STEPS.prior(X, y)
 
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
-        """The parameters under the paper's letters, in the data's own units."""
+        """The parameters by the letters of the paper, in the units of the data."""
         a, alpha, b, beta = theta.T
         with np.errstate(over="ignore", divide="ignore"):
             return {

@@ -1,4 +1,4 @@
-"""The next runs: which would narrow an asked-for prediction most for their compute.
+"""Optimal design: the next runs that narrow a prediction most for their compute.
 
 Letters: p parameters, k candidates, n runs.
 """
@@ -13,17 +13,17 @@ from numpy import ndarray
 
 from allometry._core.errors import require
 from allometry.laws.component import covariance
-from allometry.laws.intervals import BETWEEN, half_width, unseen
+from allometry.laws.intervals import BETWEEN_FORMS, few_runs_variance, half_width
 from allometry.laws.law import Law
 
 
 @final
 @dataclass(frozen=True)
 class ProposedRun:
-    """A run to do next, and what the asked-for interval would become after it.
+    """A proposed run, and the expected width of the interval after it.
 
-    `width` is the relative width of the 95 % interval of the asked-for loss after this run and
-    those listed before it.
+    `width` is the relative width of the 95 % interval of the target loss after this run and those
+    listed before it.
     """
 
     N: float | None
@@ -39,9 +39,9 @@ class ProposedRun:
 @final
 @dataclass(frozen=True)
 class Design:
-    """Runs to do within a budget, in order of worth; the interval's width now and afterwards.
+    """Proposed runs within a budget, best first; the width of the interval now and afterwards.
 
-    `why` says in words what the width is made of, and so what would narrow it.
+    `why` states the sources of the width.
     """
 
     runs: list[ProposedRun]
@@ -70,22 +70,21 @@ def next_runs(
     compute: float | None = None,
     most: int = 12,
 ) -> Design:
-    r"""Runs that narrow the prediction at a target most per FLOP, within a budget.
+    r"""Runs within a budget that narrow the prediction at a target most.
 
-    Optimal design for one prediction (c-optimality), greedily: a run at x with Jacobian j turns
-    the parameters' covariance S into $S - S j j^T S / (\sigma^2 + j^T S j)$. A run nearer the
-    target also shortens the extrapolation, and with it the drift. Several ways of spending are
-    tried: always the largest decrease of the squared width per FLOP, and the largest decrease by
-    a run that costs no more than a share of the budget, for several shares. The way that ends
-    narrowest is taken; among ways that end within 3 % of it, the cheapest.
+    Greedy optimal design for one prediction (c-optimality): a run at x with Jacobian j changes the
+    parameter covariance S to $S - S j j^T S / (\sigma^2 + j^T S j)$. A run nearer the target also
+    reduces the extrapolation error. Several strategies are compared: the largest decrease of the
+    squared width per FLOP, and the largest decrease by a run that costs at most a share of the
+    budget, for several shares. The result is the cheapest strategy within 3 % of the narrowest.
 
     Args:
         law: A fitted law.
         budget: FLOPs to spend on new runs.
         N: Size at the target.
         D: Data at the target.
-        compute: Or its compute; the plan's N and D are then the target.
-        most: How many runs at most.
+        compute: Compute at the target, instead of N and D; its planned N and D are used.
+        most: Largest number of runs.
 
     References:
         `pukelsheim2006` (optimal design of experiments).
@@ -98,24 +97,24 @@ def next_runs(
     given = {k: np.log([v]) for k, v in (("N", N), ("D", D), ("C", compute)) if v is not None}
     require(bool(given), "next_runs", "be given a target: N and D, or compute", "none")
     require(most >= 1, "next_runs.most", "be at least 1", most)
-    task = _task(law, given, _candidates(law, budget))
-    now = float(_widths(law, task, task.S, task.seen, nothing=True)[0])
-    ways = [_greedy(law, task, now, budget, most, None)]
+    problem = _problem(law, given, _candidates(law, budget))
+    now = float(_widths(law, problem, problem.S, problem.seen, no_run=True)[0])
+    designs = [_greedy(law, problem, now, budget, most, None)]
     for share in sorted({1, 2, 3, most}):
         if share <= most:
-            ways.append(_greedy(law, task, now, budget, most, budget / share))
-    best = min(way.after for way in ways)
-    fix = "Look for runs whose size or loss lies far from the others'."
+            designs.append(_greedy(law, problem, now, budget, most, budget / share))
+    best = min(design.after for design in designs)
+    fix = "Check for runs whose size or loss lies far from the others."
     finite = math.isfinite(now) and math.isfinite(best)
-    require(finite, "next_runs", "be asked for a run whose interval is finite", now, fix)
-    taken = min((w for w in ways if w.after <= 1.03 * best), key=lambda w: w.spent)
-    return replace(taken, why=_why(law, task))
+    require(finite, "next_runs", "have a target with a finite interval", now, fix)
+    chosen = min((d for d in designs if d.after <= 1.03 * best), key=lambda d: d.spent)
+    return replace(chosen, why=_why(law, problem))
 
 
 @final
 @dataclass(frozen=True)
-class _Task:
-    """The target's gradient, the runs that could be done with theirs, what is known now."""
+class _Problem:
+    """Gradients at the target and at the candidate runs, and the current covariance."""
 
     goal: Float[ndarray, " p"]
     target: dict[str, ndarray]
@@ -127,28 +126,29 @@ class _Task:
     between: float
 
 
-def _why(law: Law, task: _Task) -> str:
-    """What the width at the target is made of."""
-    far = float(_far(task, task.seen, nothing=True)[0])
+def _why(law: Law, problem: _Problem) -> str:
+    """The sources of the width at the target."""
+    far = float(_far(problem, problem.seen, no_run=True)[0])
+    extrapolation, noise = "extrapolation error", "noise between runs"
     parts = {
-        "what the form may get wrong further out": (law.drift.typical * far) ** 2,
-        "doubt about the parameters": float(task.goal @ task.S @ task.goal),
-        "doubt about the form": task.between,
-        "the noise of a run": law.noise**2,
+        extrapolation: (law.extrapolation_error.typical * far) ** 2,
+        "parameter uncertainty": float(problem.goal @ problem.S @ problem.goal),
+        "model uncertainty": problem.between,
+        noise: law.noise**2,
     }
     total = sum(parts.values())
     ranked = sorted(parts.items(), key=lambda item: -item[1])
-    said = [f"{name} {value / total:.0%}" for name, value in ranked if value > 0.05 * total]
-    words = f"Of the interval's squared width: {', '.join(said)}."
-    if ranked[0][0].startswith("what the form"):
-        words += " Only runs nearer the target make that less."
-    elif ranked[0][0].startswith("the noise"):
-        words += " The noise no run makes less."
-    return words
+    shares = [f"{name} {value / total:.0%}" for name, value in ranked if value > 0.05 * total]
+    text = f"Sources of the interval's squared width: {', '.join(shares)}."
+    if ranked[0][0] == extrapolation:
+        text += " Only runs nearer the target reduce the extrapolation error."
+    elif ranked[0][0] == noise:
+        text += " No run reduces the noise."
+    return text
 
 
-def _task(law: Law, given: dict[str, ndarray], options: dict[str, ndarray]) -> _Task:
-    # Of an average of forms, one that knows both N and D can tell their runs apart.
+def _problem(law: Law, given: dict[str, ndarray], options: dict[str, ndarray]) -> _Problem:
+    # In an average of forms, prefer one in both N and D, so that its runs differ in both.
     member = max(law.members, key=lambda m: (len(m.form.variables), m.weight))
     names = dict.fromkeys((*member.form.variables, "C"))
     target = {v: law.coordinate(v, given) for v in names if v in law.table.logs}
@@ -156,9 +156,9 @@ def _task(law: Law, given: dict[str, ndarray], options: dict[str, ndarray]) -> _
     _, g = member.form.evaluate(member.theta[None], member.at(target))
     _, K = member.form.evaluate(member.theta[None], member.at(options))
     every = {v: law.coordinate(v, given) for v in law.variables}
-    values = np.array([m.form.value(m.theta[None], m.at(every))[0, 0] for m in law.members])
+    values = np.array([m.value(every)[0] for m in law.members])
     weights = np.array([m.weight for m in law.members])
-    return _Task(
+    return _Problem(
         g[0][:, 0],
         target,
         options,
@@ -166,41 +166,42 @@ def _task(law: Law, given: dict[str, ndarray], options: dict[str, ndarray]) -> _
         covariance(J[0], member.noise, None, member.prior),
         max(member.noise, 1e-4) ** 2,
         {v: law.table.logs[v] for v in target},
-        BETWEEN * float(weights @ (values - weights @ values) ** 2),
+        BETWEEN_FORMS * float(weights @ (values - weights @ values) ** 2),
     )
 
 
 def _greedy(
-    law: Law, task: _Task, now: float, budget: float, most: int, cap: float | None
+    law: Law, problem: _Problem, now: float, budget: float, most: int, cap: float | None
 ) -> Design:
-    """One run after the other: the best per FLOP, or with `cap` the best that costs no more."""
-    S, seen, left, width = task.S, task.seen, budget, now
-    cost = np.exp(task.options["C"])
+    """Add one run at a time: the best per FLOP, or the best that costs at most `cap`."""
+    S, seen, left, width = problem.S, problem.seen, budget, now
+    cost = np.exp(problem.options["C"])
     runs: list[ProposedRun] = []
     while left > 0 and len(runs) < most:
-        widths = _widths(law, task, S, seen)
+        widths = _widths(law, problem, S, seen)
         widths[cost > left * (1 + 1e-9)] = np.inf
-        worth = width**2 - widths**2
+        decrease = width**2 - widths**2
         if cap is None:
-            worth = worth / cost
+            decrease = decrease / cost
         else:
-            worth[cost > cap * (1 + 1e-9)] = -np.inf
-        i = int(np.argmax(np.where(np.isfinite(worth), worth, -np.inf)))
-        if not np.isfinite(worth[i]) or width - widths[i] < 1e-3 * now:
+            decrease[cost > cap * (1 + 1e-9)] = -np.inf
+        i = int(np.argmax(np.where(np.isfinite(decrease), decrease, -np.inf)))
+        if not np.isfinite(decrease[i]) or width - widths[i] < 1e-3 * now:
             break
-        j = task.slopes[:, i]
-        S = S - np.outer(S @ j, S @ j) / (task.sigma2 + j @ S @ j)
-        seen = {v: np.append(x, task.options[v][i]) for v, x in seen.items()}
+        j = problem.slopes[:, i]
+        S = S - np.outer(S @ j, S @ j) / (problem.sigma2 + j @ S @ j)
+        seen = {v: np.append(x, problem.options[v][i]) for v, x in seen.items()}
         left, width = left - float(cost[i]), float(widths[i])
         at = {
-            k: float(np.exp(task.options[k][i])) if k in task.options else None for k in ("N", "D")
+            k: float(np.exp(problem.options[k][i])) if k in problem.options else None
+            for k in ("N", "D")
         }
         runs.append(ProposedRun(at["N"], at["D"], float(cost[i]), width))
     return Design(runs, now, width, budget - left)
 
 
 def _candidates(law: Law, budget: float) -> dict[str, ndarray]:
-    """Runs that could be done: a grid of sizes and data around and beyond those done."""
+    """Candidate runs: a grid of sizes and data around and beyond the existing runs."""
     logs = law.table.logs
     c_top = math.log(budget)
     if {"N", "D"} <= set(logs):
@@ -210,58 +211,58 @@ def _candidates(law: Law, budget: float) -> dict[str, ndarray]:
             c = np.linspace(logs["C"].min(), logs["C"].max() + 4.0, 60)
             n, d = law.path.at("N", c), law.path.at("D", c)
         else:
-            # Runs no more lopsided than those done, give or take a factor of two.
+            # D/N in the range of the existing runs, up to a factor of two.
             ratio = logs["D"] - logs["N"]
             near = (d - n >= ratio.min() - 0.7) & (d - n <= ratio.max() + 0.7)
             n, d = n[near], d[near]
         c = law.cost.compute(n, d)
         keep = c <= c_top
-        made = {"N": n[keep], "D": d[keep], "C": c[keep]}
+        candidates = {"N": n[keep], "D": d[keep], "C": c[keep]}
     else:
         name = "C" if "C" in logs else next(iter(logs))
         x = np.linspace(logs[name].min(), logs[name].max() + 4.0, 80)
-        # With one variable alone, cost is taken to grow with its square (C ~ N^2 along a path).
+        # With one variable the cost is assumed to grow with its square (C ~ N^2 along a path).
         c = x if name == "C" else 2 * x
-        made = {name: x[c <= c_top], "C": c[c <= c_top]}
+        candidates = {name: x[c <= c_top], "C": c[c <= c_top]}
     require(
-        len(made["C"]) > 0,
+        len(candidates["C"]) > 0,
         "next_runs.budget",
         "pay for at least one run of the smallest size",
         budget,
     )
-    return made
+    return candidates
 
 
 def _widths(
     law: Law,
-    task: _Task,
+    problem: _Problem,
     S: Float[ndarray, "p p"],
     seen: dict[str, ndarray],
     *,
-    nothing: bool = False,
+    no_run: bool = False,
 ) -> Float[ndarray, " k"]:
-    """Relative width of the interval at the target once each option (or nothing) has been run."""
-    variance = np.array([task.goal @ S @ task.goal + task.between])
-    if not nothing:
-        K = task.slopes
-        gain = (task.goal @ S @ K) ** 2 / (task.sigma2 + np.einsum("pk,pq,qk->k", K, S, K))
+    """Relative width of the interval at the target after each candidate run (or no run)."""
+    variance = np.array([problem.goal @ S @ problem.goal + problem.between])
+    if not no_run:
+        K = problem.slopes
+        gain = (problem.goal @ S @ K) ** 2 / (problem.sigma2 + np.einsum("pk,pq,qk->k", K, S, K))
         variance = variance - gain
-    far = _far(task, seen, nothing=nothing)
-    runs = len(next(iter(seen.values()))) + (not nothing)
-    variance = np.maximum(variance, 0.0) + unseen(far, runs, len(law.variables))
-    half = half_width(variance, law.noise, law.dof, far, law.drift)
+    far = _far(problem, seen, no_run=no_run)
+    runs = len(next(iter(seen.values()))) + (not no_run)
+    variance = np.maximum(variance, 0.0) + few_runs_variance(far, runs, len(law.variables))
+    half = half_width(variance, law.noise, law.dof, far, law.extrapolation_error)
     return 2 * np.sinh(half)
 
 
-def _far(task: _Task, seen: dict[str, ndarray], *, nothing: bool) -> Float[ndarray, " k"]:
-    """How far beyond the runs the target lies once each option (or nothing) has been run."""
-    count = 1 if nothing else task.slopes.shape[1]
+def _far(problem: _Problem, seen: dict[str, ndarray], *, no_run: bool) -> Float[ndarray, " k"]:
+    """Distance of the target beyond the runs after each candidate run (or no run)."""
+    count = 1 if no_run else problem.slopes.shape[1]
     far, deep = np.zeros(count), np.zeros(count)
     for v, x in seen.items():
-        at = x[:1] if nothing else task.options[v]
-        above = task.target[v] - np.maximum(x.max(), at)
-        outside = np.maximum(0.0, np.maximum(above, np.minimum(x.min(), at) - task.target[v]))
-        if v == "C" and len(seen) > 2:  # a corner that no run has counts by its compute
+        at = x[:1] if no_run else problem.options[v]
+        above = problem.target[v] - np.maximum(x.max(), at)
+        outside = np.maximum(0.0, np.maximum(above, np.minimum(x.min(), at) - problem.target[v]))
+        if v == "C" and len(seen) > 2:  # a point large in both N and D counts by its compute
             deep = np.maximum(0.0, above) / np.sqrt(2)
         elif v != "C" or len(seen) == 1:
             far += outside**2

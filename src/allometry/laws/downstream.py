@@ -1,4 +1,4 @@
-"""From loss to what people ask about: error or accuracy on tasks, as a curve of the loss.
+"""Downstream error or accuracy as a function of the loss.
 
 Letters: n points, m draws, k points asked for.
 """
@@ -45,7 +45,7 @@ _SHAPES: dict[str, tuple[Callable[..., ndarray], tuple[str, ...]]] = {
 @final
 @dataclass(frozen=True)
 class TaskCurve:
-    """A task's score as a function of loss, with its scatter."""
+    """The score of a task as a function of loss, with its residual standard deviation."""
 
     shape: str
     params: dict[str, float]
@@ -54,13 +54,13 @@ class TaskCurve:
     draws: Float[ndarray, "m p"] = field(repr=False)
 
     def __call__(self, loss: Any) -> ndarray:
-        """The score at some losses."""
+        """The score at given losses."""
         return _SHAPES[self.shape][0](np.asarray(loss, float), *self.params.values())
 
     def after(self, law: Law, **at: Any) -> ndarray:
-        """The score that the law's losses lead to, as an array of `Estimate`.
+        """The score at the predicted losses of a law, as an array of `Estimate`.
 
-        Draws of the law's prediction are pushed through draws of the curve, with its scatter.
+        Draws of the predicted loss pass through draws of the curve, with added residual noise.
         """
         lo, mid, hi = (np.atleast_1d(a) for a in law.band(**at))
         rng = np.random.default_rng(0)
@@ -104,9 +104,9 @@ def task_curve(
         loss: Losses of models or checkpoints.
         score: Their accuracy (`sigmoid`) or error (`decay`).
         shape: Which curve.
-        perfect: For `sigmoid`: the score at a loss of zero, added as a point, as is usual.
-        bootstrap: Draws behind the intervals.
-        seed: Of the draws.
+        perfect: For `sigmoid`: the score at a loss of zero, added as a data point.
+        bootstrap: Number of bootstrap draws for the intervals.
+        seed: Seed of the draws.
     """
     x, y = np.asarray(loss, float).reshape(-1), np.asarray(score, float).reshape(-1)
     require(shape in _SHAPES, "task_curve.shape", "be sigmoid or decay", shape)
@@ -115,22 +115,22 @@ def task_curve(
     require(len(x) >= len(letters), "task_curve.loss", f"have {len(letters)} values", len(x))
     if shape == "sigmoid" and perfect is not None:
         x, y = np.append(x, 0.0), np.append(y, perfect)
-    best = _fitted(function, shape, x, y, None)
+    best = _fit(function, shape, x, y, None)
     scatter = float(np.sqrt(((function(x, *best) - y) ** 2).sum() / max(len(x) - len(best), 1)))
     rng = np.random.default_rng(seed)
     draws = []
     for _ in range(bootstrap):
         rows = rng.integers(0, len(x), len(x))
-        draws.append(_fitted(function, shape, x[rows], y[rows], best))
+        draws.append(_fit(function, shape, x[rows], y[rows], best))
     params = dict(zip(letters, map(float, best), strict=True))
     return TaskCurve(shape, params, scatter, len(x), np.array(draws).reshape(-1, len(best)))
 
 
-def _fitted(
+def _fit(
     function: Callable[..., ndarray], shape: str, x: ndarray, y: ndarray, start: ndarray | None
 ) -> ndarray:
-    """Least squares from several starts (or from one known to be near)."""
-    from scipy import optimize  # slow to import, and few need it
+    """Least squares from several starts, or from one given start."""
+    from scipy import optimize  # imported here because it is slow
 
     if shape == "decay":
         starts = [[y.max() + 0.05, 1.0, g] for g in (0.3, 1.0, 2.0)]
@@ -144,13 +144,13 @@ def _fitted(
         ]
     found = None
     for begin in starts if start is None else [start]:
-        made = optimize.least_squares(
+        result = optimize.least_squares(
             lambda t: function(x, *t) - y,
             np.clip(begin, np.array(bounds[0]) + 1e-9, np.array(bounds[1]) - 1e-9),
             bounds=bounds,
             max_nfev=2000 if start is None else 60,
         )
-        if found is None or made.cost < found.cost:
-            found = made
+        if found is None or result.cost < found.cost:
+            found = result
     assert found is not None
     return found.x

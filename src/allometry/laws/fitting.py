@@ -1,28 +1,52 @@
-"""Fitting: from runs to a law.
+"""Fit a scaling law to runs.
 
 Letters: m draws, p parameters, n runs, v variables.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy import ndarray
 
 from allometry._core.errors import InputError, require, require_seed
 from allometry._core.estimate import Estimate
-from allometry.laws.backtests import cuts, drift_of, run_folds, summary, usual
-from allometry.laws.component import Component, draw, fit_member, thinned
-from allometry.laws.compute_cost import cost_of, path_of, spread
+from allometry.laws.backtests import (
+    error_prior,
+    extrapolation_error,
+    run_folds,
+    summary,
+    training_masks,
+)
+from allometry.laws.bootstrap import Resample, bootstrap_draws
+from allometry.laws.component import Component, fit_component, subsample
+from allometry.laws.compute_cost import cost_of, path_of, vary_independently
 from allometry.laws.form_names import named
 from allometry.laws.forms import Form
-from allometry.laws.identifiability import doubts, floorless
-from allometry.laws.intervals import Resample
+from allometry.laws.identifiability import (
+    identifiability_warnings,
+    irreducible_loss_warning,
+)
 from allometry.laws.law import Law, Starts
 from allometry.laws.objective import EFFICIENT, FORECAST, PLAIN, SPREAD, Objective
 from allometry.laws.runs_table import VARIABLES, RunsTable, read
 from allometry.laws.selection import SPARE, Selection, choose, one_variable
+
+
+class FitOptions(TypedDict, total=False):
+    """Keyword arguments of `fit` that `extrapolate`, `fit_many` and `transfer` pass on."""
+
+    x: str | None
+    bootstrap: int
+    resample: Resample
+    seed: int
+    drop_highest: int
+    delta: float | None
+    weighted: bool
+    raw: bool
+    efficient: bool
+    starts: int
 
 
 def fit(
@@ -40,33 +64,33 @@ def fit(
     efficient: bool = False,
     starts: int = 32,
 ) -> Law:
-    r"""The law of some runs, with intervals and with what the runs can't tell.
+    r"""Fit a scaling law to runs, with intervals and warnings on what is not identified.
 
     A named form minimises $\sum_i \rho_\delta(\log L_i - \log \hat L_i)$, Huber's loss on the log,
     from many starts at once. `auto` is for predicting larger runs: it averages forms by their
-    backtests, weighs large runs more and steadies few runs with habits (see
-    `allometry.laws.objective`); its `params` are those of the form that weighs most.
+    backtests, gives large runs more weight and uses weakly informative priors (see
+    `allometry.laws.objective`); its `params` are those of the form with the largest weight.
 
     Args:
         data: Mapping of columns or a data frame: `loss` and at least one of `N`, `D`, `C`.
         form: `auto`, a form's name (`FORMS`), a form, or your own formula as a function.
-        x: The variable of a one-variable law; by default compute, unless only one thing varies.
-        bootstrap: Draws behind the intervals.
-        resample: Which bootstrap; see `allometry.laws.intervals.resampled`.
-        seed: Of the starts and the draws.
-        drop_highest: Leave out so many of the highest losses.
-        delta: Where Huber's loss turns linear (1e-3; 0.03 for `auto`, half of that where size and
-            data vary apart); 0 for absolute deviations
-            (a Laplace likelihood), infinity for least squares.
-        weighted: Weigh each run by the inverse square of its `loss_se`.
-        raw: Meet the losses themselves rather than their logs.
-        efficient: Weigh runs by how near they lie to the efficient ones, those that no run of less
-            compute beats: better for predicting compute-optimal runs where size and data both
-            vary, worse for runs as far off as the small ones were.
-        starts: Starting points tried.
+        x: The variable of a one-variable law. Default: compute, unless only N or D varies.
+        bootstrap: Number of bootstrap draws for the intervals.
+        resample: Kind of bootstrap; see `allometry.laws.bootstrap.bootstrap_draws`.
+        seed: Seed of the starts and the draws.
+        drop_highest: Number of highest losses to leave out.
+        delta: Threshold of Huber's loss (1e-3; 0.03 for `auto`, half of that if size and data
+            vary independently); 0 for absolute deviations (a Laplace likelihood), infinity for
+            least squares.
+        weighted: Weight each run by the inverse square of its `loss_se`.
+        raw: Residuals of the losses themselves rather than of their logs.
+        efficient: Weight runs by their distance from the compute-optimal frontier: better for
+            predicting compute-optimal runs where size and data both vary, worse for runs far
+            from it.
+        starts: Number of starting points.
 
     Raises:
-        InputError: When the runs can't be fitted at all.
+        InputError: If no law can be fitted to the runs.
 
     Example:
         >>> import numpy as np
@@ -85,17 +109,17 @@ def fit(
     require(starts >= 1, "fit.starts", "be at least 1", starts)
     require(delta is None or delta >= 0, "fit.delta", "be 0 or more", delta)
     require(x is None or x in VARIABLES, "fit.x", "be N, D or C", x)
-    made = None if form == "auto" else named(form)
+    make = None if form == "auto" else named(form)
     table = read(
-        data, drop_highest=drop_highest, extra=() if made is None else made("N").variables
+        data, drop_highest=drop_highest, extra=() if make is None else make("N").variables
     )
     _check(table)
     if x is not None:
         require(x in table.logs, "fit.x", "be a column of the runs", x)
     rng = np.random.default_rng(seed)
     objective = PLAIN
-    if made is None:
-        objective = SPREAD if x is None and spread(table) else FORECAST
+    if make is None:
+        objective = SPREAD if x is None and vary_independently(table) else FORECAST
     if delta is not None:
         objective = replace(objective, delta=delta)
     if raw:
@@ -107,27 +131,34 @@ def fit(
             table.se is not None, "fit.weighted", "have a positive loss_se for every run", None
         )
         objective = replace(objective, measured=True)
-    part = thinned(table, rng)
-    if made is None:
+    part = subsample(table, rng)
+    if make is None:
         chosen = choose(part, x=x, objective=objective, rng=rng)
     else:
-        chosen = _given(part, made(x or one_variable(table)), objective, rng)
+        chosen = _named_form(part, make(x or one_variable(table)), objective, rng)
     if part.n < table.n:
         why = f"{chosen.why} Backtests used {part.n} of the {table.n} runs, drawn at random."
         chosen = replace(chosen, why=why)
     return _law(table, chosen, objective, rng, bootstrap, resample, starts, seed)
 
 
-def extrapolate(x: Any, y: Any, x_new: Any, **options: Any) -> ndarray:
+def extrapolate(
+    x: Any,
+    y: Any,
+    x_new: Any,
+    form: str | Form | Callable[..., Any] = "auto",
+    **options: Unpack[FitOptions],
+) -> ndarray:
     """Predictions of a learning curve at new points, as an array of `Estimate`.
 
     Args:
-        x: What grows: examples, tokens, steps, parameters.
+        x: Examples, tokens, steps or parameters.
         y: The loss or error at each x.
         x_new: Where to predict.
+        form: As for `fit`.
         **options: As for `fit`.
     """
-    return fit({"D": x, "loss": y}, **options).predict(D=x_new)
+    return fit({"D": x, "loss": y}, form, **options).predict(D=x_new)
 
 
 def _check(table: RunsTable) -> None:
@@ -136,20 +167,20 @@ def _check(table: RunsTable) -> None:
         "data",
         "have at least 3 runs",
         table.n,
-        "Two points fit any law: add runs of other sizes.",
+        "Any law fits two points: add runs of other sizes.",
     )
     table.order()
     if float(np.ptp(table.y)) < 1e-12:
         raise InputError(
-            f"loss must vary; got {float(np.exp(table.y[0])):g} in all {table.n} runs. There is "
-            "no law to fit: check that the column holds the final loss."
+            f"loss must vary; got {float(np.exp(table.y[0])):g} in all {table.n} runs. Check that "
+            "the column holds the final loss."
         )
 
 
-def _given(
+def _named_form(
     table: RunsTable, form: Form, objective: Objective, rng: np.random.Generator
 ) -> Selection:
-    """The form asked for, with backtests where the runs allow them."""
+    """The form asked for, with backtests if the runs suffice."""
     for name in form.variables:
         require(
             name in table.logs and (table.varies(name) or name == "D_unique"),
@@ -165,8 +196,7 @@ def _given(
         table.configurations,
         "Choose a simpler form, or add runs.",
     )
-    # Backtests of a named form use its habits: what they judge is the form, not its luck with few.
-    folds = run_folds(form, table, cuts(table, form.p + SPARE), objective, rng)
+    folds = run_folds(form, table, training_masks(table, form.p + SPARE), objective, rng)
     return Selection([form], [1.0], folds, f"{form.name} was asked for.")
 
 
@@ -182,18 +212,19 @@ def _law(
 ) -> Law:
     members = []
     for form, weight in zip(chosen.forms, chosen.weights, strict=True):
-        member = fit_member(form, table, objective, starts=starts, rng=rng)
-        sample, how = np.empty((0, form.p)), "none"
+        member = fit_component(form, table, objective, starts=starts, rng=rng)
+        sample, name = np.empty((0, form.p)), "none"
         if draws:
-            sample, how = draw(
+            sample, name = bootstrap_draws(
                 member, table, objective, draws=draws, resample=resample, rng=rng, seed=seed
             )
-        members.append(replace(member, draws=sample, how=how, weight=weight))
+        members.append(replace(member, draws=sample, resampling=name, weight=weight))
     first = members[0]
     params = estimates(first, table.n)
-    backtest = summary(chosen.folds, usual(table))
-    warnings = [*table.notes, *_trouble(first, starts)]
-    warnings += doubts(first.form, params, table, backtest) + floorless(members)
+    backtest = summary(chosen.folds, error_prior(table))
+    warnings = [*table.notes, *_search_warnings(first, starts)]
+    warnings += identifiability_warnings(first.form, params, table, backtest)
+    warnings += irreducible_loss_warning(members)
     return Law(
         form=first.form.name,
         params=params,
@@ -205,30 +236,30 @@ def _law(
         why=chosen.why,
         members=tuple(members),
         folds=tuple(chosen.folds),
-        drift=drift_of(chosen.folds, usual(table)),
+        extrapolation_error=extrapolation_error(chosen.folds, error_prior(table)),
         table=table,
         cost=cost_of(table),
         path=path_of(table),
-        aim=objective,
+        criterion=objective,
     )
 
 
-def _trouble(member: Component, starts: int) -> list[str]:
-    """Sentences on a search that did not end as it should."""
+def _search_warnings(member: Component, starts: int) -> list[str]:
+    """Sentences on a search that did not converge."""
     best = int(np.argmin(member.solution.objective))
-    said = []
+    messages = []
     if not member.solution.converged[best]:
-        said.append("The fit did not converge: its optimum lies at a bound or at infinity.")
+        messages.append("The fit did not converge: its optimum lies at a bound or at infinity.")
     if member.agree < max(2, starts // 10) and starts > 1:
-        said.append(
+        messages.append(
             f"Only {member.agree} of {starts} starts reached the best fit found: "
-            "there may be better."
+            "a better one may exist."
         )
-    return said
+    return messages
 
 
 def estimates(member: Component, n: int) -> dict[str, Estimate]:
-    """Each parameter's value, with standard error and interval from the draws."""
+    """The value of each parameter, with standard error and interval from the draws."""
     values = member.form.public(member.theta[None], member.centre)
     if len(member.draws) < 20:
         return {
@@ -238,10 +269,10 @@ def estimates(member: Component, n: int) -> dict[str, Estimate]:
     out = {}
     for k, v in values.items():
         finite = spread[k][np.isfinite(spread[k])]
-        # Between infinities there is no interpolating.
-        how = "linear" if len(finite) == len(spread[k]) else "nearest"
-        lo, hi = np.quantile(spread[k], [0.025, 0.975], method=how)
-        with np.errstate(over="ignore"):  # a level that the runs don't determine at all
+        # Infinite draws cannot be interpolated.
+        rule = "linear" if len(finite) == len(spread[k]) else "nearest"
+        lo, hi = np.quantile(spread[k], [0.025, 0.975], method=rule)
+        with np.errstate(over="ignore"):  # a level that is not identified
             se = float(finite.std(ddof=1)) if len(finite) > 1 else None
         out[k] = Estimate(
             float(v[0]),
@@ -249,6 +280,10 @@ def estimates(member: Component, n: int) -> dict[str, Estimate]:
             lo=float(lo),
             hi=float(hi),
             n=n,
-            method="delta method" if member.how == "delta" else f"{member.how} bootstrap",
+            method=(
+                "delta method"
+                if member.resampling == "delta"
+                else f"{member.resampling} bootstrap"
+            ),
         )
     return out

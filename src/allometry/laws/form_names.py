@@ -37,12 +37,12 @@ FORMS = ("auto", *MAKERS)
 
 
 def named(form: str | Form | Callable[..., Any]) -> Maker:
-    """What makes the form of that name in a given variable; a form or formula makes itself."""
+    """The constructor of a named form for a given variable; a form or formula is used as it is."""
     if isinstance(form, Form):
         return lambda x: form
     if callable(form):
-        made = Formula(form)
-        return lambda x: made
+        formula = Formula(form)
+        return lambda x: formula
     if form not in MAKERS:
         raise InputError(f"fit.form must be one of {', '.join(FORMS)}; got {form!r}.")
     return MAKERS[form]

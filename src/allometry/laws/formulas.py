@@ -1,4 +1,4 @@
-"""A user's own formula as a form.
+"""A user-defined formula as a form.
 
 Letters: m parameter vectors at once, p parameters, n runs, v variables.
 """
@@ -19,13 +19,13 @@ _VARIABLES = ("N", "D", "C", "D_unique")
 
 @final
 class Formula(Form):
-    """A law given as a Python function of N, D or C and of parameters with default values.
+    """A Python function of N, D or C and of parameters with default values.
 
-    The defaults say where to start and what is positive: a parameter whose default is above zero
-    stays above zero. Derivatives are central differences.
+    The defaults are the first starting point. A parameter whose default is positive stays
+    positive. Derivatives are central differences.
 
     Args:
-        function: Takes arrays, gives the loss (not its log), by broadcasting.
+        function: Maps arrays to the loss (not its log), by broadcasting.
 
     Example:
         >>> import numpy as np
@@ -65,7 +65,7 @@ class Formula(Form):
     def value(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
-        """Log loss alone; not finite where the formula gives no positive number."""
+        """Log loss alone; not finite where the formula is not positive."""
         at = dict(zip(self.variables, np.exp(X), strict=True))
         columns = self._natural(theta).T[:, :, None]
         with np.errstate(all="ignore"):
@@ -74,15 +74,15 @@ class Formula(Form):
                 whole = np.broadcast_to(np.asarray(loss, float), (len(theta), X.shape[-1]))
             except (TypeError, ValueError):
                 raise InputError(
-                    f"formula must give a loss for each run, by broadcasting; {self.name} gives "
-                    f"{type(loss).__name__} of shape {np.shape(loss)}."
+                    f"formula must return a loss for each run, by broadcasting; got "
+                    f"{type(loss).__name__} of shape {np.shape(loss)} from {self.name}."
                 ) from None
             return np.log(whole)
 
     def evaluate(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
-        """Log loss and its derivative by central differences of a millionth."""
+        """Log loss and its derivative by central differences with step 1e-6."""
         return differences(self, theta, X)
 
     def starts(
@@ -92,21 +92,21 @@ class Formula(Form):
         count: int,
         rng: np.random.Generator,
     ) -> Float[ndarray, "m p"]:
-        """The defaults, and others spread around them."""
-        mean, sd = self.habits(X, y)
+        """The defaults, and random points around them."""
+        mean, sd = self.prior(X, y)
         return mean + sd * np.where(
             np.arange(count)[:, None] == 0, 0, rng.normal(size=(count, self.p))
         )
 
-    def habits(
+    def prior(
         self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
     ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
-        """The defaults, give or take a factor of e (or one)."""
+        """The defaults, with a standard deviation of 1 (of the log, if positive)."""
         mean = np.where(
             self.positive, np.log(np.where(self.positive, self.defaults, 1)), self.defaults
         )
         return mean, np.ones(self.p)
 
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
-        """The parameters under the function's own names."""
+        """The parameters by their names in the function."""
         return dict(zip(self.letters, self._natural(theta).T, strict=True))

@@ -1,9 +1,9 @@
-"""Compute-optimal size by the three approaches of Hoffmann et al., from runs.
+"""Compute-optimal size by the three approaches of Hoffmann et al.
 
 Letters: n runs, m draws, b budgets.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -17,11 +17,14 @@ from allometry.laws.fitting import fit
 from allometry.laws.inverse import from_draws
 from allometry.laws.runs_table import RunsTable, read
 
+Optima = Callable[[RunsTable], tuple[Float[ndarray, " b"], Float[ndarray, " b"]]]
+"""Log compute and log optimal size of each budget."""
+
 
 @final
 @dataclass(frozen=True)
 class ApproachResult:
-    r"""$N_{opt} \propto C^a$, with $N_{opt}$ at the budget asked for and the optima behind it."""
+    r"""$N_{opt} \propto C^a$, with $N_{opt}$ at one budget and the optima of the fit."""
 
     approach: str
     exponent: Estimate
@@ -44,14 +47,14 @@ def allocations(
 ) -> dict[str, ApproachResult | InputError]:
     """Optimal size at a budget by envelope, isoFLOP parabolas and parametric law.
 
-    An approach that the runs don't allow gives the error that says why, in place of its answer.
+    If the runs do not suffice for an approach, its result is the error.
 
     Args:
         data: Runs with N and D (or C).
         compute: The budget in FLOPs.
-        drop_highest: Leave out so many of the highest losses.
-        bootstrap: Draws behind the intervals.
-        seed: Of the draws.
+        drop_highest: Number of highest losses to leave out.
+        bootstrap: Number of bootstrap draws for the intervals.
+        seed: Seed of the draws.
 
     References:
         `hoffmann2022` sections 3.1 to 3.3.
@@ -83,10 +86,10 @@ def allocations(
 
 
 def envelope(table: RunsTable) -> tuple[Float[ndarray, " b"], Float[ndarray, " b"]]:
-    """Approach 1: log compute and log size of the runs that nothing cheaper beats.
+    """Approach 1: log compute and log size of the runs on the lower envelope.
 
-    Among final losses (rather than whole curves) a run is on the envelope when no run with less
-    compute has as low a loss, taken as the best in each of the bins of a third of an e-fold.
+    A run is on the envelope of final losses (rather than whole curves) if no run of less compute
+    has as low a loss; candidates are the best run in each bin of a third of an e-fold.
     """
     c, n = table.logs["C"], table.logs["N"]
     bins = np.floor((c - c.min()) * 3).astype(int)
@@ -117,7 +120,7 @@ def isoflop(table: RunsTable) -> tuple[Float[ndarray, " b"], Float[ndarray, " b"
         if bend <= 0:
             continue
         at = mid - slope / (2 * bend)
-        # A minimum outside the sizes tried is not seen but guessed.
+        # A minimum outside the range of sizes is an extrapolation.
         if n[rows].min() <= at <= n[rows].max():
             budgets.append(c[rows].mean())
             optima.append(at)
@@ -125,21 +128,21 @@ def isoflop(table: RunsTable) -> tuple[Float[ndarray, " b"], Float[ndarray, " b"
 
 
 def _bootstrapped(
-    name: str, table: RunsTable, optima: Any, c: float, draws: int, rng: np.random.Generator
+    name: str, table: RunsTable, optima: Optima, c: float, draws: int, rng: np.random.Generator
 ) -> ApproachResult:
     budgets, best = optima(table)
     if len(budgets) < 3:
         raise InputError(
             f"data must give at least 3 optima for the {name} approach; got {len(budgets)}. "
-            "Add runs of several sizes at one compute, and at three computes or more."
+            "Add runs of several sizes per budget, for three budgets or more."
         )
-    found = [_line(budgets, best, c)]
+    lines = [_line(budgets, best, c)]
     for _ in range(draws):
         sample = table.take(rng.integers(0, table.n, table.n))
         x, z = optima(sample)
         if len(x) >= 3 and np.ptp(x) > 0:
-            found.append(_line(x, z, c))
-    both = np.array(found)
+            lines.append(_line(x, z, c))
+    both = np.array(lines)
     exponent = _exponent(both[:, 0])
     return ApproachResult(name, exponent, from_draws(both[:, 1]), np.exp(budgets), np.exp(best))
 

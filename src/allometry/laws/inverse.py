@@ -1,10 +1,10 @@
-"""Inverse questions: where a law reaches a loss; and the frontier of best splits.
+"""Inverse questions: where a law reaches a loss; and the compute-optimal frontier.
 
 Letters: m draws, g grid points.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -12,14 +12,16 @@ from numpy import ndarray
 
 from allometry._core.errors import UnidentifiedError, require
 from allometry._core.estimate import Estimate
-from allometry.laws.law import Law
+
+if TYPE_CHECKING:
+    from allometry.laws.law import Law
 
 GRID = 240
 FARTHEST = float(np.log(1e40))
 
 
-def reach(law: Law, loss: float, variable: str, fixed: dict[str, float]) -> Estimate:
-    """Where the law reaches `loss` along `variable`; the ends are those of its 95 % band."""
+def solve(law: "Law", loss: float, variable: str, fixed: dict[str, float]) -> Estimate:
+    """Where the law reaches `loss` along `variable`; the interval is that of its 95 % band."""
     require(loss > 0, "solve.loss", "be positive", loss)
     require(variable in ("N", "D", "C"), "solve.variable", "be N, D or C", variable)
     for name, value in fixed.items():
@@ -28,11 +30,11 @@ def reach(law: Law, loss: float, variable: str, fixed: dict[str, float]) -> Esti
         )
 
     def band(x: Float[ndarray, " g"]) -> Float[ndarray, "3 g"]:
-        return law.log_band(along(law, variable, x, fixed))
+        return law.log_band(points_along(law, variable, x, fixed))
 
     found = first_below(band, np.linspace(0.0, FARTHEST, GRID), float(np.log(loss)))
     lo, value, hi = (float(v) for v in np.exp(found))
-    draws = law.curves(along(law, variable, np.array([FARTHEST]), fixed))[1:, 0]
+    draws = law.curves(points_along(law, variable, np.array([FARTHEST]), fixed))[1:, 0]
     never = float((draws > np.log(loss)).mean()) if len(draws) else float(np.isinf(value))
     method = "95 % band" + (f"; {never:.1%} of the fits never reach {loss:g}" if never else "")
     if len(draws) < 20:
@@ -40,10 +42,10 @@ def reach(law: Law, loss: float, variable: str, fixed: dict[str, float]) -> Esti
     return Estimate(value, lo=min(lo, value), hi=max(hi, value), n=law.n, method=method)
 
 
-def along(
-    law: Law, variable: str, x: Float[ndarray, " g"], fixed: Mapping[str, float] | None = None
+def points_along(
+    law: "Law", variable: str, x: Float[ndarray, " g"], fixed: Mapping[str, float] | None = None
 ) -> dict[str, ndarray]:
-    """Logs of the law's variables where log `variable` is x, compute split as is best."""
+    """Logs of the law's variables where log `variable` is x; compute is allocated optimally."""
     at: dict[str, Any] = {variable: np.exp(x), **(fixed or {})}
     if variable == "C" and {"N", "D"} <= set(law.variables) and not fixed:
         at["N"] = np.exp(best_size(law, x))
@@ -55,67 +57,67 @@ def first_below(
     x: Float[ndarray, " g"],
     target: float,
 ) -> Float[ndarray, " k"]:
-    """Where each line first is at or below `target`; infinity where it never is.
+    """The first x at which each line is at or below `target`; infinity if it never is.
 
-    Each is looked for coarsely, then once more where it was found.
+    A coarse search is followed by a fine one around its result.
 
     Args:
-        lines: The lines' values at places in order.
+        lines: The values of the lines at increasing x.
         x: The coarse grid.
-        target: The value to come down to.
+        target: The value to reach.
     """
     rough = crossing(x, lines(x), target)
     step = x[1] - x[0]
-    for k, place in enumerate(rough):
-        if np.isfinite(place):
-            near = np.linspace(max(place - step, x[0]), place + step, 41)
+    for k, at in enumerate(rough):
+        if np.isfinite(at):
+            near = np.linspace(max(at - step, x[0]), at + step, 41)
             rough[k] = crossing(near, lines(near)[k : k + 1], target)[0]
     return rough
 
 
-def frontier(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
-    """The least log loss at each log compute over all splits, for the law and each draw."""
+def frontier(law: "Law", c: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
+    """The lowest log loss at each log compute over all allocations, for the law and each draw."""
     best = None
     for away in np.linspace(-12.0, 12.0, 121):
-        n = _middle(law, c) + away
+        n = central_size(law, c) + away
         curves = law.curves({"N": n, "D": law.cost.data(c, n), "C": c})
         best = curves if best is None else np.minimum(best, curves)
     assert best is not None
     return best
 
 
-def best_size(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, " g"]:
-    """Log of the size that is best at each log compute, the rest going to data.
+def best_size(law: "Law", c: Float[ndarray, " g"]) -> Float[ndarray, " g"]:
+    """Log of the compute-optimal size at each log compute.
 
-    Where the law is better for ever larger or smaller models it is the end of what was searched,
-    twelve e-folds from the runs' own.
+    If the loss is monotone in size, it is the end of the searched range, twelve e-folds from the
+    sizes of the runs.
     """
-    return lowest_size(law.split.law, c) + law.split.shift(c)
+    return lowest_size(law.allocation.law, c) + law.allocation.prior_shift(c)
 
 
-def lowest_size(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, " g"]:
-    """Log of the size where the law itself is lowest at each log compute."""
+def lowest_size(law: "Law", c: Float[ndarray, " g"]) -> Float[ndarray, " g"]:
+    """Log of the size at which the law itself is lowest, at each log compute."""
     n, logs = _sizes(law, c)
-    each = np.stack([m.weight * m.form.value(m.theta[None], m.at(logs))[0] for m in law.members])
+    each = np.stack([m.weight * m.value(logs) for m in law.members])
     return _lowest_of(n, each.sum(0).reshape(1, *n.shape))[0]
 
 
-def lowest_sizes(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
+def lowest_sizes(law: "Law", c: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
     """The same for the law (first row) and each of its draws."""
     n, logs = _sizes(law, c)
     return _lowest_of(n, law.curves(logs).reshape(-1, *n.shape))
 
 
-def _middle(law: Law, c: Float[ndarray, " g"]) -> Float[ndarray, " g"]:
-    """Where the runs' own sizes would lie at each log compute if they grew as its root."""
+def central_size(law: "Law", c: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+    """Log size on the line through the mean of the runs that grows as the root of compute."""
     return float(law.table.logs["N"].mean()) + 0.5 * (c - float(law.table.logs["C"].mean()))
 
 
 def _sizes(
-    law: Law, c: Float[ndarray, " g"]
+    law: "Law", c: Float[ndarray, " g"]
 ) -> tuple[Float[ndarray, "g a"], dict[str, Float[ndarray, " ga"]]]:
-    """Log sizes to be searched at each log compute, and the points they are, in one row."""
-    n = _middle(law, c)[:, None] + np.linspace(-12.0, 12.0, 241)
+    """Log sizes to search at each log compute, and the same points flattened."""
+    n = central_size(law, c)[:, None] + np.linspace(-12.0, 12.0, 241)
     flat, total = n.reshape(-1), np.repeat(c, n.shape[1])
     return n, {"N": flat, "D": law.cost.data(total, flat), "C": total}
 
@@ -128,7 +130,7 @@ def _lowest_of(n: Float[ndarray, "g a"], curves: Float[ndarray, "m g a"]) -> Flo
 def crossing(
     x: Float[ndarray, " g"], curves: Float[ndarray, "m g"], target: float
 ) -> Float[ndarray, " m"]:
-    """First place where each falling curve is at or below `target`; infinity where it never is."""
+    """The first x at which each falling curve is at or below `target`; infinity if none."""
     below = curves <= target
     reached = below.any(1)
     i = np.clip(below.argmax(1), 1, len(x) - 1)
@@ -141,7 +143,7 @@ def crossing(
 def lowest(
     x: Float[ndarray, " g"], curves: Float[ndarray, "m g"]
 ) -> tuple[Float[ndarray, " m"], Bool[ndarray, " m"]]:
-    """Where each curve is lowest (by a parabola through three points), and whether at an edge."""
+    """Minimum of each curve (by a parabola through three points), and whether at an edge."""
     i = curves.argmin(1)
     edge = (i == 0) | (i == len(x) - 1)
     j = np.clip(i, 1, len(x) - 2)
@@ -169,8 +171,8 @@ def from_draws(logs: Float[ndarray, " m"]) -> Estimate:
     )
 
 
-def budget(law: Law, compute: float | None, loss: float | None = None) -> Estimate:
-    """The compute given, or what it takes to reach a loss, with its interval."""
+def budget(law: "Law", compute: float | None, loss: float | None = None) -> Estimate:
+    """The given compute, or the compute that reaches a loss, with its interval."""
     require(
         (compute is None) != (loss is None),
         "plan",
@@ -180,10 +182,11 @@ def budget(law: Law, compute: float | None, loss: float | None = None) -> Estima
     if compute is not None:
         return Estimate(compute, exact=True, method="given")
     assert loss is not None
-    at = reach(law, loss, "C", {})
+    at = solve(law, loss, "C", {})
     if not np.isfinite(at.value):
         raise UnidentifiedError(
-            f"The law never comes down to {loss:g}: its floor lies above. Ask for a higher loss.",
+            f"The loss to reach must lie above the law's irreducible loss; the law never reaches "
+            f"{loss:g}. Choose a higher loss.",
             at,
         )
     return at

@@ -1,4 +1,4 @@
-r"""The laws of Kaplan et al. 2020 with their constants, as functions of N, D, C, S and B.
+r"""The scaling laws of Kaplan et al. 2020 with their constants, in N, D, C, S and B.
 
 Letters: N parameters without embeddings, D tokens, S steps, B batch in tokens, C compute in
 PF-days ($8.64 \times 10^{19}$ FLOPs).
@@ -25,7 +25,7 @@ def _positive(**values: Any) -> list[ndarray]:
 
 
 def loss_of_size(N: Any, alpha_N: float = 0.076, N_c: float = 8.8e13) -> ndarray:
-    r"""$L(N) = (N_c/N)^{\alpha_N}$ with data and time unlimited.
+    r"""$L(N) = (N_c/N)^{\alpha_N}$ with unlimited data and training time.
 
     References:
         `kaplan2020` Eq. (1.1).
@@ -35,7 +35,7 @@ def loss_of_size(N: Any, alpha_N: float = 0.076, N_c: float = 8.8e13) -> ndarray
 
 
 def loss_of_data(D: Any, alpha_D: float = 0.095, D_c: float = 5.4e13) -> ndarray:
-    r"""$L(D) = (D_c/D)^{\alpha_D}$ with size unlimited and early stopping.
+    r"""$L(D) = (D_c/D)^{\alpha_D}$ with unlimited size and early stopping.
 
     References:
         `kaplan2020` Eq. (1.2).
@@ -45,7 +45,7 @@ def loss_of_data(D: Any, alpha_D: float = 0.095, D_c: float = 5.4e13) -> ndarray
 
 
 def loss_of_compute(C_min: Any, alpha_C: float = 0.050, C_c: float = 3.1e8) -> ndarray:
-    r"""$L(C_{min}) = (C_c^{min}/C_{min})^{\alpha_C^{min}}$ in PF-days, spent optimally.
+    r"""$L(C_{min}) = (C_c^{min}/C_{min})^{\alpha_C^{min}}$ in PF-days, optimally allocated.
 
     References:
         `kaplan2020` Eq. (1.3).
@@ -101,7 +101,7 @@ def critical_batch(L: Any, B_star: float = 2.1e8, alpha_B: float = 0.21) -> ndar
 
 
 def least_steps(S: Any, B: Any, L: Any) -> ndarray:
-    r"""$S_{min} = S / (1 + B_{crit}(L)/B)$: steps that a huge batch would have needed.
+    r"""$S_{min} = S / (1 + B_{crit}(L)/B)$: steps at an unlimited batch size.
 
     References:
         `kaplan2020` Eq. (5.4).
@@ -111,7 +111,7 @@ def least_steps(S: Any, B: Any, L: Any) -> ndarray:
 
 
 def least_compute(C: Any, B: Any, L: Any) -> ndarray:
-    r"""$C_{min} = C / (1 + B/B_{crit}(L))$: compute that a tiny batch would have needed.
+    r"""$C_{min} = C / (1 + B/B_{crit}(L))$: compute at a small batch size.
 
     References:
         `kaplan2020` Eq. (5.5).
@@ -121,7 +121,7 @@ def least_compute(C: Any, B: Any, L: Any) -> ndarray:
 
 
 def data_against_overfitting(N: Any, constant: float = 5e3, exponent: float = 0.74) -> ndarray:
-    r"""$D \gtrsim 5 \times 10^3 N^{0.74}$: data that keep overfitting within noise (2 %).
+    r"""$D \gtrsim 5 \times 10^3 N^{0.74}$: data for which overfitting stays within noise (2 %).
 
     References:
         `kaplan2020` Eq. (4.4).
@@ -141,7 +141,7 @@ def overfitting(
 ) -> ndarray:
     r"""$\delta L = (1 + (N/N_c)^{\alpha_N/\alpha_D} D_c/D)^{\alpha_D} - 1$.
 
-    The share by which $L(N, D)$ exceeds $L(N, \infty)$, a function of
+    The relative excess of $L(N, D)$ over $L(N, \infty)$, a function of
     $N^{\alpha_N/\alpha_D}/D = N^{0.74}/D$ alone.
 
     References:
@@ -164,7 +164,7 @@ def compute_exponent(
 
 @final
 class KaplanAllocation:
-    r"""How size, batch, steps and data grow with compute spent optimally.
+    r"""Compute-optimal size, batch, steps and data as functions of compute.
 
     $N = N_e C^{0.73}$, $B = B_e C^{0.24}$, $S = S_e C^{0.03}$, $D = D_e C^{0.27}$, C in PF-days.
 
@@ -179,7 +179,7 @@ class KaplanAllocation:
 
     @classmethod
     def at(cls, C_min: Any) -> dict[str, ndarray]:
-        """Each quantity at so many PF-days."""
+        """Each quantity at `C_min` PF-days."""
         (c,) = _positive(C_min=C_min)
         pairs = {"N": cls.N, "B": cls.B, "S": cls.S, "D": cls.D}
         return {name: np.asarray(level * c**power) for name, (level, power) in pairs.items()}
@@ -188,7 +188,7 @@ class KaplanAllocation:
 def effective_data_transferred(
     D_F: Any, N: Any, *, k: float = 1.9e4, alpha: float = 0.18, beta: float = 0.38
 ) -> ndarray:
-    r"""$D_T = k D_F^\alpha N^\beta$: data that pre-training was worth on the new task.
+    r"""$D_T = k D_F^\alpha N^\beta$: effective data transferred from pre-training.
 
     The defaults are text to Python; pre-training on a mixture of text and code has k = 2.1e5,
     alpha = 0.096, beta = 0.38.

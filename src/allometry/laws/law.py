@@ -1,12 +1,13 @@
-"""A fitted law: a frozen value that predicts with intervals, plans and answers inverse questions.
+"""A fitted scaling law: predictions with intervals, plans and inverse questions.
 
 Letters: m draws, p parameters, n runs, v variables, k points asked for.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, final, overload
+from typing import Any, final, overload
 
 import numpy as np
 from jaxtyping import Float
@@ -14,25 +15,30 @@ from numpy import ndarray
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
+from allometry.laws.allocation import Allocation, allocation_of
 from allometry.laws.backtests import Backtest, Fold, distance
 from allometry.laws.component import Component
 from allometry.laws.compute_cost import ComputeCost, Path
 from allometry.laws.forms import Form
-from allometry.laws.intervals import BETWEEN, ExtrapolationError, half_width, unseen
+from allometry.laws.intervals import (
+    BETWEEN_FORMS,
+    ExtrapolationError,
+    few_runs_variance,
+    half_width,
+)
+from allometry.laws.inverse import best_size, solve
 from allometry.laws.objective import PLAIN, Objective
+from allometry.laws.plan import Plan, plan
 from allometry.laws.runs_table import RunsTable
 
-if TYPE_CHECKING:
-    from allometry.laws.allocation import Allocation
-
 Values = float | int | list[Any] | tuple[Any, ...] | ndarray
-"""What may be asked for: one number or many."""
+"""One number or many."""
 
 
 @final
 @dataclass(frozen=True)
 class Starts:
-    """How many starts were tried and how many of them reached the optimum."""
+    """The number of starts, and how many of them reached the optimum."""
 
     tried: int
     agree: int
@@ -45,19 +51,26 @@ class Starts:
 @final
 @dataclass(frozen=True)
 class Law:
-    """A fitted relation of loss to size, data and compute, with its uncertainty.
+    """A fitted scaling law of loss in size, data and compute, with its uncertainty.
 
     Call it for point values: `law(N=1e9, D=2e10)`. See `predict` for intervals.
 
     Args:
         form: Name of the form.
-        params: Each parameter under its paper's letter, with standard error and 95 % interval.
-        n: Runs fitted.
-        objective: Sum of the loss function at the optimum.
-        starts: Starts tried and how many agree.
-        backtest: What rolling-origin backtests say about extrapolation.
-        warnings: Sentences on what the data can't tell.
-        why: Why this form.
+        params: Parameters by the letters of the paper, with standard error and 95 % interval.
+        n: Number of runs.
+        objective: Value of the objective at the optimum.
+        starts: The number of starts and how many agree.
+        backtest: Summary of rolling-origin backtests of extrapolation.
+        warnings: Sentences on what the runs do not identify.
+        why: Why this form was chosen.
+        members: The fitted forms with their weights, largest weight first.
+        folds: The backtests.
+        extrapolation_error: Error beyond the runs, learnt from the backtests.
+        table: The runs.
+        cost: Compute as a function of size and data.
+        path: The line of N and D on which the runs lie, if any.
+        criterion: What the fit minimises.
     """
 
     form: str
@@ -70,11 +83,11 @@ class Law:
     why: str
     members: tuple[Component, ...] = field(repr=False)
     folds: tuple[Fold, ...] = field(repr=False)
-    drift: ExtrapolationError = field(repr=False)
+    extrapolation_error: ExtrapolationError = field(repr=False)
     table: RunsTable = field(repr=False)
     cost: ComputeCost = field(repr=False)
     path: Path | None = field(repr=False)
-    aim: Objective = field(default=PLAIN, repr=False)
+    criterion: Objective = field(default=PLAIN, repr=False)
 
     @property
     def shape(self) -> Form:
@@ -83,25 +96,29 @@ class Law:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables that some member of the law needs."""
+        """The variables of all members."""
         return tuple(dict.fromkeys(v for m in self.members for v in m.form.variables))
 
     @property
     def noise(self) -> float:
-        """Standard deviation of a run's log loss around the form that leaves least of it."""
+        """Standard deviation of the log loss of a run, by the form with the smallest residuals."""
         return min(m.noise for m in self.members)
 
     @property
     def dof(self) -> int:
-        """Degrees of freedom behind the noise."""
+        """Degrees of freedom of the noise estimate."""
         return min(self.members, key=lambda m: m.noise).dof
 
     @cached_property
-    def split(self) -> "Allocation":
-        """What the best split of a budget into size and data is read from."""
-        from allometry.laws.allocation import split_of
+    def allocation(self) -> Allocation:
+        """The compute-optimal allocation of a budget to size and data."""
+        return allocation_of(self)
 
-        return split_of(self)
+    @property
+    def split(self) -> Allocation:
+        """Deprecated name of `allocation`."""
+        warnings.warn("law.split is now law.allocation.", DeprecationWarning, stacklevel=2)
+        return self.allocation
 
     def curves(self, logs: dict[str, ndarray]) -> Float[ndarray, "m k"]:
         """Log loss of the law (first row) and of each bootstrap draw at points given as logs."""
@@ -111,31 +128,31 @@ class Law:
         return total
 
     def __call__(self, **at: Values) -> Float[ndarray, "..."]:
-        """The law's value at the sizes, data or compute given (two of them, or the path's one).
+        """The predicted loss at given size, data or compute (two of them, or one on a path).
 
-        Compute alone, of a law in size and data whose runs lie on no path, is taken to be split
-        as the law finds best: the value is that of the compute-optimal frontier.
+        If only compute is given for a law in size and data whose runs lie on no path, the value
+        is that of the compute-optimal frontier.
 
         Args:
-            **at: `N`, `D` and `C`, and what else the form takes (`D_unique`, `S`).
+            **at: `N`, `D`, `C`, and other variables of the form (`D_unique`, `S`).
         """
         logs, shape = self.points(at)
         total = np.zeros(len(next(iter(logs.values()))))
         for m in self.members:
-            total += m.weight * m.form.value(m.theta[None], m.at(logs))[0]
+            total += m.weight * m.value(logs)
         return np.exp(total).reshape(shape)
 
     def band(
         self, *, level: float = 0.95, **at: Values
     ) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."], Float[ndarray, "..."]]:
-        """Lower end, value and upper end of the prediction interval, as arrays for charts."""
+        """Lower end, value and upper end of the prediction interval, as arrays."""
         return self._band(at, level)
 
     def _band(
         self, at: dict[str, Values], level: float
     ) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."], Float[ndarray, "..."]]:
         logs, shape = self.points(at)
-        with np.errstate(over="ignore"):  # draws that may go anywhere have no upper end
+        with np.errstate(over="ignore"):  # unbounded draws have an infinite upper end
             lo, mid, hi = np.exp(self.log_band(logs, level))
         return lo.reshape(shape), mid.reshape(shape), hi.reshape(shape)
 
@@ -143,10 +160,11 @@ class Law:
         """Logs of lower end, value and upper end at points given as logs of the variables."""
         far = np.stack([distance(m.form, logs, self.table.logs) for m in self.members]).max(0)
         mid, below, above = self._spread(logs)
-        few = unseen(far, self.table.configurations, len(self.variables))
+        few = few_runs_variance(far, self.table.configurations, len(self.variables))
         below, above = below + few, above + few
-        lo = mid - half_width(below, self.noise, self.dof, far, self.drift, level)
-        hi = mid + half_width(above, self.noise, self.dof, far, self.drift, level)
+        error = self.extrapolation_error
+        lo = mid - half_width(below, self.noise, self.dof, far, error, level)
+        hi = mid + half_width(above, self.noise, self.dof, far, error, level)
         return np.stack([lo, mid, hi])
 
     @overload
@@ -156,16 +174,16 @@ class Law:
     def predict(self, **at: Values) -> "ndarray | Estimate":
         """95 % prediction intervals for the loss of new runs.
 
-        An `Estimate` where all that is given are numbers, an array of them for arrays.
+        Returns one `Estimate` if all arguments are numbers, else an array of them.
 
-        The interval holds what one more run would give: the parameters' uncertainty, the noise
-        from run to run, and what the form gets wrong further out, as its backtests show.
+        The interval is for the loss of one more run. It includes parameter and model uncertainty,
+        the noise between runs, and the extrapolation error of the backtests.
 
         Args:
-            **at: `N`, `D` and `C`, and what else the form takes, each a number or an array.
+            **at: `N`, `D`, `C`, and other variables of the form, each a number or an array.
         """
         lo, mid, hi = self._band(at, 0.95)
-        best = ", at the compute-optimal split" if self.splits(at) else ""
+        best = ", at the compute-optimal allocation" if self.needs_allocation(at) else ""
         out = np.empty(mid.shape, dtype=object)
         for i in np.ndindex(mid.shape):
             out[i] = Estimate(
@@ -173,26 +191,43 @@ class Law:
                 lo=float(lo[i]),
                 hi=float(hi[i]),
                 n=self.n,
-                method=f"bootstrap, noise and backtested drift{best}",
+                method=f"bootstrap, noise and backtested extrapolation error{best}",
             )
         return out if out.shape else out.item()
 
     def solve(self, loss: float, variable: str = "C", **fixed: float) -> Estimate:
-        """Where the law reaches `loss`: the N, D or C needed, the others held at `fixed`.
+        """The N, D or C at which the law reaches `loss`, with the other variables fixed.
 
-        The interval holds every place where the 95 % band of `predict` holds `loss`; `hi` is
-        infinite where the band's upper end never comes down to it. `.method` has the share of
+        The interval covers every point where the 95 % band of `predict` covers `loss`; `hi` is
+        infinite if the upper end of the band never reaches it. `.method` states the share of
         draws that never do.
+
+        Args:
+            loss: The loss to reach.
+            variable: `N`, `D` or `C`.
+            **fixed: Values of the other variables; by default compute is allocated optimally.
         """
-        from allometry.laws.inverse import reach
+        return solve(self, loss, variable, fixed)
 
-        return reach(self, loss, variable, fixed)
+    def plan(
+        self,
+        compute: float,
+        *,
+        N: float | None = None,
+        D: float | None = None,
+        unique: float | None = None,
+        inference_tokens: float = 0.0,
+    ) -> Plan:
+        """How to spend a compute budget; see `allometry.laws.plan.plan`.
 
-    def plan(self, compute: float, **options: Any) -> Any:
-        """What to do with a budget: see `allometry.laws.plan.plan`."""
-        from allometry.laws.plan import plan
-
-        return plan(self, compute, **options)
+        Args:
+            compute: The budget in FLOPs.
+            N: Fix the size.
+            D: Fix the data.
+            unique: Amount of unique data; beyond it data are repeated and lose value.
+            inference_tokens: Tokens to generate, paid from the same budget.
+        """
+        return plan(self, compute, N=N, D=D, unique=unique, inference_tokens=inference_tokens)
 
     def to_dict(self) -> dict[str, Any]:
         """The law as plain values, ready for JSON."""
@@ -220,18 +255,18 @@ class Law:
     ) -> tuple[Float[ndarray, " k"], Float[ndarray, " k"], Float[ndarray, " k"]]:
         """The law's log loss, and its variance below and above.
 
-        The variance is that of the draws, from their outer quantiles so that it may be lopsided,
-        and that between the members, which is how much the choice of form matters there.
+        It is the sum of two variances: that of the draws, from their outer quantiles on either
+        side, and that between the members (model uncertainty).
         """
-        each = np.stack([m.form.value(m.theta[None], m.at(logs))[0] for m in self.members])
+        each = np.stack([m.value(logs) for m in self.members])
         weight = np.array([m.weight for m in self.members])[:, None]
         mid = (weight * each).sum(0)
-        between = BETWEEN * (weight * (each - mid) ** 2).sum(0)
+        between = BETWEEN_FORMS * (weight * (each - mid) ** 2).sum(0)
         if not len(self.members[0].draws):
             return mid, between, between
         low, high = np.quantile(self.curves(logs)[1:], [0.025, 0.975], axis=0)
         below, above = np.maximum(mid - low, 0) / 1.96, np.maximum(high - mid, 0) / 1.96
-        # The bootstrap's bias is not believed: neither side may be less than half the mean width.
+        # The bias of the bootstrap is ignored: each side is at least half the mean width.
         least = (high - low) / (4 * 1.96)
         return (
             mid,
@@ -240,13 +275,13 @@ class Law:
         )
 
     def points(self, at: dict[str, Values]) -> tuple[dict[str, ndarray], tuple[int, ...]]:
-        """Logs of the law's variables at the points asked for, and the shape of the answer."""
+        """Logs of the law's variables at some points, and the shape of the result."""
         given: dict[str, ndarray] = {}
         for name, value in at.items():
             require(
                 name in ("N", "D", "C", *self.variables),
                 "law",
-                f"be asked at {', '.join(dict.fromkeys((*self.variables, 'N', 'D', 'C')))}",
+                f"be evaluated at {', '.join(dict.fromkeys((*self.variables, 'N', 'D', 'C')))}",
                 name,
             )
             array = np.asarray(value, dtype=float)
@@ -261,21 +296,19 @@ class Law:
         given = dict(zip(given, arrays, strict=True))
         shape = arrays[0].shape if given else ()
         given = {name: array.reshape(-1) for name, array in given.items()}
-        if self.splits(given):
-            from allometry.laws.inverse import best_size
-
+        if self.needs_allocation(given):
             given["N"] = best_size(self, given["C"])
         logs = {name: self.coordinate(name, given) for name in self.variables}
         if "C" not in logs and {"N", "D"} <= set(logs):
             logs["C"] = self.cost.compute(logs["N"], logs["D"])
         return logs, shape
 
-    def splits(self, at: Mapping[str, Any]) -> bool:
-        """Whether compute alone is given where the law needs to know how it is split."""
+    def needs_allocation(self, at: Mapping[str, Any]) -> bool:
+        """Whether only compute is given and the law needs its allocation to size and data."""
         return set(at) == {"C"} and {"N", "D"} <= set(self.variables) and self.path is None
 
     def coordinate(self, name: str, given: dict[str, ndarray]) -> ndarray:
-        """Log of a variable from whichever of N, D and C (as logs) are given."""
+        """Log of a variable from the given logs of N, D and C."""
         if name in given:
             return given[name]
         if name == "C" and {"N", "D"} <= set(given):
@@ -285,13 +318,12 @@ class Law:
         if name == "N" and {"D", "C"} <= set(given):
             return self.cost.size(given["C"], given["D"])
         if name == "D_unique":
-            return self.coordinate("D", given)  # nothing repeated unless said
+            return self.coordinate("D", given)  # by default no data are repeated
         if self.path is not None and len(given) == 1:
             other, value = next(iter(given.items()))
             if other != "C" and abs(self.path.of[other][1]) < 1e-6:
                 raise InputError(
-                    f"law must be given {name}; {other} alone says nothing, as it was the same "
-                    "in all runs."
+                    f"law must be given {name}; got {other} alone, which was the same in all runs."
                 )
             c = value if other == "C" else self.path.compute(other, value)
             return c if name == "C" else self.path.at(name, c)

@@ -1,4 +1,4 @@
-"""Forms of learning curves in one variable: levelling off at both ends, and breaks.
+"""Forms of learning curves in one variable: sigmoidal and broken power laws.
 
 Letters: m parameter vectors at once, p parameters, n points, u the centred log of the variable.
 """
@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from allometry.laws.forms import FLOOR, WIDE, Draws, Form
+from allometry.laws.forms import IRREDUCIBLE, WIDE, Draws, Form
 
 
-def soft(x: Float[ndarray, "..."]) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."]]:
-    """`log(1 + exp(x))` without overflow, and its slope: one exponential serves both."""
+def softplus(x: Float[ndarray, "..."]) -> tuple[Float[ndarray, "..."], Float[ndarray, "..."]]:
+    """`log(1 + exp(x))` without overflow, and its slope, from one exponential."""
     slope = np.minimum(x, 700.0)
     np.exp(slope, out=slope)
     above = slope + 1.0
@@ -22,18 +22,18 @@ def soft(x: Float[ndarray, "..."]) -> tuple[Float[ndarray, "..."], Float[ndarray
     return np.maximum(above, x, out=above), slope
 
 
-def with_floor(
+def add_irreducible(
     e: Float[ndarray, "m 1"], z: Float[ndarray, "m n"]
 ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m n"]]:
-    """Log of floor plus rest, and the rest's share of it."""
-    above, share = soft(z - e)
+    """Log of the irreducible loss plus a term with log z, and the share of that term."""
+    above, share = softplus(z - e)
     return e + above, share
 
 
-def spread_floor(
+def irreducible_starts(
     y: Float[ndarray, " n"], count: int, rng: np.random.Generator
 ) -> Float[ndarray, " m"]:
-    """Log floors from 2 % to 98 % of the lowest loss."""
+    """Log irreducible losses from 2 % to 98 % of the lowest loss."""
     return y.min() + np.log(rng.uniform(0.02, 0.98, count))
 
 
@@ -55,11 +55,11 @@ class Shifted(Form):
     def evaluate(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
-        """Log loss and its derivative with respect to (log floor, log beta, c, log gamma)."""
+        """Log loss and its derivative with respect to (log eps_inf, log beta, c, log gamma)."""
         e, b, c, g = (theta[:, i, None] for i in range(4))
-        above, beyond = soft(-X[0] - g)
+        above, beyond = softplus(-X[0] - g)
         t = above + g
-        f, share = with_floor(e, b + c * t)
+        f, share = add_irreducible(e, b + c * t)
         J = np.empty((len(theta), 4, X.shape[-1]))
         np.subtract(1.0, share, out=J[:, 0])
         J[:, 1] = share
@@ -72,7 +72,7 @@ class Shifted(Form):
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
         e, b, c, g = (theta[:, i, None] for i in range(4))
-        return with_floor(e, b + c * (g + soft(-X[0] - g)[0]))[0]
+        return add_irreducible(e, b + c * (g + softplus(-X[0] - g)[0]))[0]
 
     def starts(
         self,
@@ -81,23 +81,23 @@ class Shifted(Form):
         count: int,
         rng: np.random.Generator,
     ) -> Float[ndarray, "m p"]:
-        """Floors and exponents at random, the bend somewhere from the middle of the data on."""
-        e = spread_floor(y, count, rng)
+        """Random irreducible losses and exponents; the bend lies beyond the middle of the data."""
+        e = irreducible_starts(y, count, rng)
         c = np.exp(rng.uniform(np.log(0.05), np.log(2.0), count))
         g = -rng.uniform(X[0].mean(), X[0].max() + 3, count)
         level = np.log(np.exp(np.median(y)) - np.exp(e))
         return np.stack([e, level - c * np.logaddexp(0, g), c, g], 1)
 
-    def habits(
+    def prior(
         self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
     ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
-        """Floor and exponent as for a power law; the bend beyond the data."""
+        """Irreducible loss and exponent as for a power law; the bend lies beyond the data."""
         mid = float(np.median(y))
-        mean = np.array([y.min() + FLOOR[0], mid - 1.0, 0.4, -float(X[0].max())])
-        return mean, np.array([FLOOR[1], WIDE, 0.4, 2.0])
+        mean = np.array([y.min() + IRREDUCIBLE[0], mid - 1.0, 0.4, -float(X[0].max())])
+        return mean, np.array([IRREDUCIBLE[1], WIDE, 0.4, 2.0])
 
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
-        """The parameters under the paper's letters, in the data's own units."""
+        """The parameters by the letters of the paper, in the units of the data."""
         e, b, c, g = theta.T
         shift = centre[0]
         with np.errstate(over="ignore"):
@@ -116,8 +116,8 @@ class Sigmoid(Form):
     $(\varepsilon_x - \varepsilon_\infty) / (\varepsilon_0 - \varepsilon_x)^\alpha = \beta x^c$.
 
     With $s = (\varepsilon_x - \varepsilon_\infty)/(\varepsilon_0 - \varepsilon_\infty)$ this reads
-    $\log s - \alpha \log(1 - s) = q$, linear in $\log x$ on the right; it is solved for the logit
-    of s by Newton's method, and its derivatives are those of the implicit function.
+    $\log s - \alpha \log(1 - s) = q$ with q linear in $\log x$. Newton's method solves it for the
+    logit of s; the derivatives are those of the implicit function.
 
     References:
         `alabdulmohsin2022` Eq. (2) (M4).
@@ -138,20 +138,20 @@ class Sigmoid(Form):
         q = b + c * X[0]
         v = np.where(q < 0, q, q / alpha)
         for _ in range(12):
-            up, s = soft(v)
+            up, s = softplus(v)
             move = (v + (alpha - 1) * up - q) / (1 + (alpha - 1) * s)
             v = v - move
-            # Newton squares the error: what is left after so small a step is rounding.
+            # Newton squares the error: after so small a step only rounding remains.
             if np.abs(move).max(initial=0.0) < 1e-7:
                 break
-        return v, *soft(v)
+        return v, *softplus(v)
 
     def evaluate(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
-        """Log loss and its derivative: by log floor, log gap, log alpha, log beta and c."""
+        """Log loss and its derivative: by log eps_inf, log gap, log alpha, log beta and c."""
         v, up, s = self._share(theta, X)
-        f, share = with_floor(theta[:, 0, None], theta[:, 1, None] + v - up)
+        f, share = add_irreducible(theta[:, 0, None], theta[:, 1, None] + v - up)
         alpha = np.exp(theta[:, 2, None])
         pull = share * (1 - s) / (1 + (alpha - 1) * s)  # d f / d q
         J = np.empty((len(theta), 5, X.shape[-1]))
@@ -167,7 +167,7 @@ class Sigmoid(Form):
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
         v, up, _ = self._share(theta, X)
-        return with_floor(theta[:, 0, None], theta[:, 1, None] + v - up)[0]
+        return add_irreducible(theta[:, 0, None], theta[:, 1, None] + v - up)[0]
 
     def starts(
         self,
@@ -176,8 +176,8 @@ class Sigmoid(Form):
         count: int,
         rng: np.random.Generator,
     ) -> Float[ndarray, "m p"]:
-        """Floors below the data, ceilings above, and a line through the transformed points."""
-        e = spread_floor(y, count, rng)
+        """Irreducible losses below the data, ceilings above, a line through transformed points."""
+        e = irreducible_starts(y, count, rng)
         top = y.max() + rng.exponential(0.3, count) + 0.01
         gap = np.log(np.exp(top) - np.exp(e))
         log_alpha = rng.normal(0.0, 0.5, count)
@@ -188,15 +188,15 @@ class Sigmoid(Form):
         c = (q * u).sum(1) / max(float(u @ u), 1e-12)
         return np.stack([e, gap, log_alpha, q.mean(1) - c * X[0].mean(), c], 1)
 
-    def habits(
+    def prior(
         self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
     ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
-        """A ceiling near the highest loss, a slope of about a half."""
-        mean = np.array([y.min() + FLOOR[0], y.max(), 0.0, 0.0, -0.6])
-        return mean, np.array([FLOOR[1], 0.5, 0.7, WIDE, 0.6])
+        """A ceiling near the highest loss, a slope of about -0.6."""
+        mean = np.array([y.min() + IRREDUCIBLE[0], y.max(), 0.0, 0.0, -0.6])
+        return mean, np.array([IRREDUCIBLE[1], 0.5, 0.7, WIDE, 0.6])
 
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
-        """The parameters under the paper's letters, in the data's own units."""
+        """The parameters by the letters of the paper, in the units of the data."""
         e, gap, log_alpha, b, c = theta.T
         alpha = np.exp(log_alpha)
         with np.errstate(over="ignore"):
@@ -214,7 +214,7 @@ class Sigmoid(Form):
 class Broken(Form):
     r"""$y = a + b x^{-c_0} \prod_i (1 + (x/d_i)^{1/f_i})^{-c_i f_i}$, a power law with breaks.
 
-    With `flat=True` $c_0 = 0$: the curve starts level and bends once, a generalised logistic.
+    With `flat=True`, $c_0 = 0$: the curve starts level and bends once (generalised logistic).
 
     References:
         `caballero2023` Eq. (1).
@@ -233,7 +233,7 @@ class Broken(Form):
     def _rest(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], list[tuple[ndarray, ndarray, ndarray]]]:
-        """Log of what lies above the floor; each break's scaled distance, bend and slope."""
+        """Log of the reducible loss; scaled distance, bend and slope of each break."""
         z, j = theta[:, 1, None], 2
         if not self.flat:
             z, j = z - theta[:, 2, None] * X[0], 3
@@ -241,7 +241,7 @@ class Broken(Form):
         for _ in range(self.breaks):
             c, d, f = theta[:, j, None], theta[:, j + 1, None], np.exp(theta[:, j + 2, None])
             w = (X[0] - d) / f
-            bend, on = soft(w)
+            bend, on = softplus(w)
             z = z - c * f * bend
             bends.append((w, bend, on))
             j += 3
@@ -252,7 +252,7 @@ class Broken(Form):
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative: by log a, log b, c0, then c_i, log d_i, log f_i."""
         z, bends = self._rest(theta, X)
-        f, share = with_floor(theta[:, 0, None], z)
+        f, share = add_irreducible(theta[:, 0, None], z)
         J = np.empty((len(theta), self.p, X.shape[-1]))
         np.subtract(1, share, out=J[:, 0])
         J[:, 1] = share
@@ -272,7 +272,7 @@ class Broken(Form):
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
-        return with_floor(theta[:, 0, None], self._rest(theta, X)[0])[0]
+        return add_irreducible(theta[:, 0, None], self._rest(theta, X)[0])[0]
 
     def starts(
         self,
@@ -281,8 +281,8 @@ class Broken(Form):
         count: int,
         rng: np.random.Generator,
     ) -> Float[ndarray, "m p"]:
-        """Breaks anywhere among the data, with slopes at random."""
-        e = spread_floor(y, count, rng)
+        """Breaks anywhere in the range of the data, random slopes."""
+        e = irreducible_starts(y, count, rng)
         u = X[0]
         columns = [e]
         slopes = []
@@ -300,19 +300,19 @@ class Broken(Form):
         level = np.log(np.maximum(np.exp(np.median(y)) - np.exp(e), 1e-3 * np.exp(np.median(y))))
         columns += [level, *slopes]
         theta = np.stack(columns, 1)
-        # The level is set so that the curve passes near the median loss.
+        # The level makes the curve pass near the median loss.
         rest = self._rest(theta, np.array([[float(np.median(u))]]))[0][:, 0]
         theta[:, 1] += level - rest
         return theta
 
-    def habits(
+    def prior(
         self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
     ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
-        """Slopes of a few tenths and a soft break among the data."""
+        """Slopes of a few tenths and a smooth break in the range of the data."""
         u = X[0]
-        mean, sd = [float(y.min()) + FLOOR[0], float(y.max())], [FLOOR[1], 0.5]
+        mean, sd = [float(y.min()) + IRREDUCIBLE[0], float(y.max())], [IRREDUCIBLE[1], 0.5]
         if not self.flat:
-            mean, sd = [*mean[:1], float(np.median(y)) - 1.0, 0.2], [FLOOR[1], WIDE, 0.3]
+            mean, sd = [*mean[:1], float(np.median(y)) - 1.0, 0.2], [IRREDUCIBLE[1], WIDE, 0.3]
         slope = (0.6, 0.6) if self.flat else (0.3, 0.4)
         for _ in range(self.breaks):
             mean += [slope[0], float(u.mean()), 0.0]
@@ -320,7 +320,7 @@ class Broken(Form):
         return np.array(mean), np.array(sd)
 
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
-        """The parameters under the paper's letters, in the data's own units."""
+        """The parameters by the letters of the paper, in the units of the data."""
         shift = centre[0]
         columns = list(theta.T)
         with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-r"""The multi-power law: a loss curve under any learning-rate schedule.
+r"""The multi-power law: the loss curve of any learning-rate schedule.
 
 Letters: t logged points, k changes of the learning rate, p parameters.
 """
@@ -19,13 +19,13 @@ from allometry.laws.intervals import curvature
 LETTERS = ("L_0", "A", "alpha", "B", "C", "beta", "gamma")
 
 GROUPS = 600
-"""Changes of the learning rate that are followed one by one; more are gathered into so many."""
+"""Largest number of learning-rate changes; more are merged into so many groups."""
 
 BLOCK = 20
-"""Neighbouring points of a curve whose errors may go together."""
+"""Neighbouring points of a curve whose errors may be correlated."""
 
 STARTS = ((0.95, 0.5, 300.0, 1.0, 0.5, 0.5), (0.9, 0.4, 600.0, 0.15, 0.3, 0.8))
-"""Share of the lowest loss for L_0, then alpha, B, C, beta, gamma; A starts at 0.6."""
+"""L_0 as a share of the lowest loss, then alpha, B, C, beta, gamma; A starts at 0.6."""
 
 Sums = tuple[ndarray, ndarray, ndarray, ndarray]
 
@@ -33,7 +33,7 @@ Sums = tuple[ndarray, ndarray, ndarray, ndarray]
 @final
 @dataclass(frozen=True)
 class LossCurve:
-    """One training: steps, the learning rate at each, the loss where it is known."""
+    """One training run: steps, learning rates, and losses if known."""
 
     step: Float[ndarray, " t"]
     lr: Float[ndarray, " t"]
@@ -48,26 +48,26 @@ class MultiPowerLaw:
     $S_1(t) = \sum_{\tau \le t} \eta_\tau$ and
     $LD(t) = B \sum_k (\eta_{k-1} - \eta_k)\, G(\eta_k^{-\gamma} S_k(t))$ with
     $G(x) = 1 - (C x + 1)^{-\beta}$ and $S_k(t) = \sum_{\tau=k}^t \eta_\tau$: a power law in the
-    sum of learning rates, less what each fall of the learning rate has gained since. The rise of
-    the warm-up counts as a fall below zero, as in the paper.
+    sum of learning rates, minus the gain since each decrease of the learning rate. The warm-up
+    counts as a negative decrease, as in the paper.
 
     Differs from the paper: the learning rate between two logged steps is interpolated; more than
-    `GROUPS` changes are gathered.
+    `GROUPS` changes are merged.
 
     Args:
-        L_0: Loss that no training goes below at the peak rate.
+        L_0: Irreducible loss at the peak rate.
         A: Level of the power law.
         alpha: Its exponent.
-        B: Gain per fall of the learning rate.
-        C: How soon the gain comes.
-        beta: Its exponent.
-        gamma: How it depends on the rate.
+        B: Gain per decrease of the learning rate.
+        C: Speed of the gain.
+        beta: Exponent of the gain.
+        gamma: Dependence of the gain on the rate.
         warmup: Steps of linear warm-up from zero.
         error: Root mean square log error on the curves fitted.
         objective: Sum of Huber's loss on them.
-        starts: Searches begun, and how many of them came to this optimum.
+        starts: The number of searches, and how many of them reached this optimum.
         spread: Covariance of the logs of the seven parameters, from blocks of `BLOCK` points.
-        folds: For each curve left out, the root mean square log error of the law of the others.
+        folds: Root mean square log error on each curve of a law fitted to the others.
 
     References:
         `luo2025` Eq. (1).
@@ -89,7 +89,7 @@ class MultiPowerLaw:
 
     @property
     def params(self) -> dict[str, Estimate]:
-        """The parameters with 95 % intervals, symmetric in their logs; none without a fit."""
+        """The parameters with 95 % intervals, symmetric in the logs, if the law was fitted."""
         out = {}
         for i, letter in enumerate(LETTERS):
             value = getattr(self, letter)
@@ -99,7 +99,7 @@ class MultiPowerLaw:
             sd = float(np.sqrt(self.spread[i, i]))
             away = np.exp(min(1.96 * sd, 700.0))
             out[letter] = Estimate(
-                value, se=value * sd, lo=value / away, hi=value * away, method="delta, in blocks"
+                value, se=value * sd, lo=value / away, hi=value * away, method="block delta method"
             )
         return out
 
@@ -108,28 +108,29 @@ class MultiPowerLaw:
     ) -> tuple[Float[ndarray, " t"], Float[ndarray, " t"], Float[ndarray, " t"]]:
         r"""Lower end, value and upper end of the loss along a schedule.
 
-        The log error has the variance of the parameters, that of the residuals, and what the law
-        gets wrong on a schedule it has not seen: the mean square of `folds`, with as many degrees
-        of freedom as there were folds.
+        The variance of the log error is the sum of three terms: parameter variance, residual
+        variance, and the error on a new schedule, the mean square of `folds`, with one degree of
+        freedom per fold.
 
         Raises:
-            InputError: When the law was given rather than fitted, or to one curve alone.
+            InputError: If the law was not fitted, or fitted to one curve only.
         """
-        require(self.spread is not None, "band", "be asked of a fitted law", "given parameters")
+        require(self.spread is not None, "band", "have a fitted law", "given parameters")
         require(
             len(self.folds) >= 2,
             "band",
-            "be asked of a law of at least 2 curves",
+            "have a law fitted to at least 2 curves",
             len(self.folds),
-            "One curve can't tell how the law does on another schedule.",
+            "One curve does not show the error on another schedule.",
         )
         assert self.spread is not None
         curve = LossCurve(np.asarray(step, float), np.asarray(lr, float))
         theta = np.array([getattr(self, letter) for letter in LETTERS])
         value, J = _curve(theta, _sums(curve, self.warmup))
         J = J * theta / value[:, None]
-        drift = float(np.mean(np.square(self.folds)))
-        scale = np.sqrt(np.einsum("tp,pq,tq->t", J, self.spread, J) + self.error**2 + drift)
+        new_schedule = float(np.mean(np.square(self.folds)))
+        variance = np.einsum("tp,pq,tq->t", J, self.spread, J) + self.error**2 + new_schedule
+        scale = np.sqrt(variance)
         half = special.stdtrit(len(self.folds), 0.5 + level / 2) * scale
         return value * np.exp(-half), value, value * np.exp(half)
 
@@ -138,7 +139,10 @@ class MultiPowerLaw:
         out = np.empty(len(np.atleast_1d(step)), dtype=object)
         for i, (lo, mid, hi) in enumerate(zip(*self.band(step, lr), strict=True)):
             out[i] = Estimate(
-                float(mid), lo=float(lo), hi=float(hi), method="delta and schedules left out"
+                float(mid),
+                lo=float(lo),
+                hi=float(hi),
+                method="delta method and held-out schedules",
             )
         return out
 
@@ -152,12 +156,12 @@ class MultiPowerLaw:
 def fit_schedule(
     curves: Sequence[LossCurve], *, warmup: float | None = None, delta: float = 1e-3
 ) -> MultiPowerLaw:
-    """The multi-power law of some training curves, by Huber's loss on the log.
+    """Fit the multi-power law to training curves, by Huber's loss on the log.
 
     Args:
-        curves: Trainings of one model under different schedules.
-        warmup: Steps of linear warm-up; by default up to the first logged step.
-        delta: Where Huber's loss turns linear.
+        curves: Training runs of one model under different schedules.
+        warmup: Steps of linear warm-up. Default: up to the first logged step.
+        delta: Threshold of Huber's loss.
 
     References:
         `luo2025` section 3.
@@ -204,10 +208,10 @@ def _start(y: list[ndarray], share: float, *rest: float) -> Float[ndarray, " p"]
 def _residual(
     t: Float[ndarray, " p"], sums: list[Sums], y: list[ndarray]
 ) -> tuple[Float[ndarray, " t"], Float[ndarray, "t p"]]:
-    """Log errors of all curves at the logs of the parameters, and their derivative."""
+    """Log errors of all curves as a function of the log parameters, and their derivative."""
     theta = np.exp(np.clip(t, -30.0, 30.0))
     parts = [_curve(theta, s) for s in sums]
-    # A trial that overflows counts as far off, so that it is refused.
+    # A trial that overflows counts as a large error, so that it is rejected.
     loss = np.nan_to_num(np.concatenate([f for f, _ in parts]), nan=1e9, posinf=1e9)
     slope = np.nan_to_num(np.concatenate([J for _, J in parts]), posinf=0.0, neginf=0.0)
     loss = np.clip(loss, 1e-3, 1e9)
@@ -217,13 +221,13 @@ def _residual(
 def _search(
     sums: list[Sums], y: list[ndarray], delta: float, starts: list[ndarray]
 ) -> tuple[tuple[ndarray, float, int], ndarray, ndarray]:
-    """The best of some searches: logs of the parameters, objective, how many agree; residuals."""
-    from scipy import optimize  # slow to import, and few need it
+    """The best search: log parameters, objective, number that agree; residuals and slopes."""
+    from scipy import optimize  # imported here because it is slow
 
     found = []
     for start in starts:
         with np.errstate(all="ignore"):
-            made = optimize.least_squares(
+            result = optimize.least_squares(
                 lambda t: _residual(t, sums, y)[0],
                 start,
                 jac=lambda t: _residual(t, sums, y)[1],  # pyright: ignore[reportArgumentType]
@@ -232,16 +236,16 @@ def _search(
                 x_scale="jac",
                 max_nfev=500,
             )
-        found.append(made)
-    best = min(found, key=lambda made: made.cost)
-    agree = sum(made.cost <= best.cost * (1 + 1e-4) for made in found)
+        found.append(result)
+    best = min(found, key=lambda result: result.cost)
+    agree = sum(result.cost <= best.cost * (1 + 1e-4) for result in found)
     return (best.x, float(best.cost), int(agree)), *_residual(best.x, sums, y)
 
 
 def _spread(
     r: Float[ndarray, " t"], J: Float[ndarray, "t p"], delta: float, lengths: list[int]
 ) -> Float[ndarray, "p p"]:
-    """Delta-method covariance in which neighbouring points of a curve may err together."""
+    """Delta-method covariance with correlated errors within blocks of a curve."""
     block = np.concatenate([1000 * k + np.arange(size) // BLOCK for k, size in enumerate(lengths)])
     block = np.unique(block, return_inverse=True)[1]
     scores = np.zeros((block.max() + 1, J.shape[1]))
@@ -251,7 +255,7 @@ def _spread(
 
 
 def _sums(curve: LossCurve, warmup: float) -> Sums:
-    """Sums of learning rates from the start and since each change of it, and the changes.
+    """Sums of learning rates from the start and since each change, and the changes.
 
     Returns S_1(t); S_k(t) for each change k and logged point t; the change's size; the rate after
     it.
@@ -267,7 +271,7 @@ def _sums(curve: LossCurve, warmup: float) -> Sums:
     changes = np.flatnonzero((np.abs(rise) > 1e-12 * eta.max()) & (eta > 0))
     size = rise[changes]
     if len(changes) > GROUPS:
-        # A smooth schedule changes at every step: gather neighbours, each at its group's middle.
+        # A smooth schedule changes at every step: merge neighbours at the middle of each group.
         groups = np.array_split(changes, GROUPS)
         size = np.array([rise[g].sum() for g in groups])
         changes = np.array([g[len(g) // 2] for g in groups])
@@ -280,7 +284,7 @@ def _sums(curve: LossCurve, warmup: float) -> Sums:
 def _curve(
     theta: Float[ndarray, " p"], sums: Sums
 ) -> tuple[Float[ndarray, " t"], Float[ndarray, "t p"]]:
-    """The loss at the logged points, and its derivative by each parameter."""
+    """The loss at the logged points, and its derivative with respect to each parameter."""
     L_0, A, alpha, B, C, beta, gamma = theta
     spent, since, size, rate = sums
     x = rate[:, None] ** -gamma * since

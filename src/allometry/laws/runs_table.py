@@ -1,4 +1,4 @@
-"""The runs a law is fitted to: columns checked, missing ones derived, odd rows named.
+"""The runs of a fit: columns checked, missing ones derived, unusable rows reported.
 
 Letters: n runs.
 """
@@ -28,10 +28,10 @@ _FINISHED = {
 @final
 @dataclass(frozen=True)
 class RunsTable:
-    """Runs fit for fitting: positive, finite, one row per run.
+    """Usable runs: positive, finite, one row per run.
 
-    `logs` holds the log of each variable that is known; `y` the log of the loss; `cluster` numbers
-    the configurations, so that several seeds of one configuration share a number.
+    `logs` holds the log of each known variable; `y` the log of the loss; `cluster` the index of
+    the configuration, shared by its seeds.
     """
 
     logs: dict[str, Float[ndarray, " n"]]
@@ -43,12 +43,12 @@ class RunsTable:
 
     @property
     def n(self) -> int:
-        """How many runs."""
+        """Number of runs."""
         return len(self.y)
 
     @property
     def configurations(self) -> int:
-        """How many runs there are when seeds of one configuration count as one."""
+        """Number of configurations; seeds of one configuration count once."""
         return int(self.cluster.max()) + 1
 
     def varies(self, name: str) -> bool:
@@ -56,12 +56,12 @@ class RunsTable:
         return name in self.logs and float(np.ptp(self.logs[name])) > 1e-9
 
     def order(self) -> Float[ndarray, " n"]:
-        """What runs are ordered by, from small to large: compute where it is known."""
+        """The variable that orders the runs from small to large: compute if it is known."""
         for name in ("C", "N", "D"):
             if self.varies(name):
                 return self.logs[name]
         raise InputError(
-            "The runs must differ in N, D or C; all have the same. "
+            "The runs must differ in N, D or C; got the same in all. "
             "Add runs of at least three sizes."
         )
 
@@ -80,13 +80,13 @@ class RunsTable:
 def read(
     data: Mapping[str, Any] | Any, *, drop_highest: int = 0, extra: tuple[str, ...] = ()
 ) -> RunsTable:
-    """The runs in a mapping of columns or a data frame, with what was left out said in words.
+    """The runs in a mapping of columns or a data frame, with notes on what was left out.
 
     Args:
         data: Columns `loss` and at least one of `N`, `D`, `C`; optionally `loss_se`, `status` and
-            `family`. A column `seed` distinguishes a run that is listed twice from another of the
-            same size. Others are ignored.
-        drop_highest: How many of the highest losses to leave out.
+            `family`. A column `seed` distinguishes a duplicate row from another run of the same
+            size. Other columns are ignored.
+        drop_highest: Number of highest losses to leave out.
         extra: Further columns that a form needs.
     """
     wanted = dict.fromkeys((*VARIABLES, *extra))
@@ -111,11 +111,11 @@ def read(
     size = len(columns["loss"])
     for name, column in columns.items():
         require(len(column) == size, name, f"have {size} rows like loss", len(column))
-    # A column that holds nothing is as good as absent.
+    # An empty column counts as absent.
     present = [name for name in present if np.isfinite(columns[name]).any()]
     require(bool(present), "data", "have numbers in one of N, D, C", "none")
     keep = _usable(data, columns, present, notes)
-    keep = _once(data, columns, keep, notes)
+    keep = _drop_duplicates(data, columns, keep, notes)
     if drop_highest:
         rows = np.flatnonzero(keep)
         worst = rows[np.argsort(columns["loss"][rows], kind="stable")[-drop_highest:]]
@@ -143,14 +143,14 @@ def _numbers(column: Any, name: str) -> Float[ndarray, " n"]:
         return np.array(column, dtype=float).reshape(-1)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{name} must hold numbers only; got {str(error)!r}. Remove or convert what is not."
+            f"{name} must hold numbers only; got {str(error)!r}. Remove or convert other values."
         ) from error
 
 
 def _usable(
     data: Any, columns: dict[str, ndarray], present: list[str], notes: list[str]
 ) -> ndarray:
-    """Which rows can enter a fit; a note for each reason that some can't."""
+    """Which rows can be fitted; adds a note for each reason to leave rows out."""
     keep = np.ones(len(columns["loss"]), bool)
     if "status" in data:
         status = np.array([str(s).strip().casefold() for s in data["status"]], dtype=str)
@@ -160,7 +160,7 @@ def _usable(
         if odd:
             notes.append(
                 f"The status {', '.join(repr(s[:30]) for s in odd[:4])}"
-                f"{', ...' if len(odd) > 4 else ''} is not a known one; such runs are taken as "
+                f"{', ...' if len(odd) > 4 else ''} is not a known one; such runs count as "
                 "finished."
             )
         keep &= ~failed
@@ -175,43 +175,43 @@ def _usable(
             notes.append(
                 f"Runs of {len(families)} families ({', '.join(families[:4])}"
                 f"{', ...' if len(families) > 4 else ''}) are fitted as one law; "
-                "fit each family by itself to compare them."
+                "fit each family separately to compare them."
             )
     require(bool(keep.any()), "data", "have a run with finite, positive columns", "none")
     return keep
 
 
-def _once(
+def _drop_duplicates(
     data: Any, columns: dict[str, ndarray], keep: ndarray, notes: list[str]
 ) -> Bool[ndarray, " n"]:
-    """The rows to keep without those that are another row's run once more.
+    """The rows to keep without duplicates of another row.
 
-    It is the same run if size, data, compute, seed, family and loss agree. Other seeds of a size
-    are runs of their own, whose losses differ. Where no seeds are given a loss of fewer than six
-    digits proves nothing: two runs may well round to it.
+    A row is a duplicate if size, data, compute, seed, family and loss agree. Other seeds of one
+    size are separate runs with other losses. Without a seed column, a loss of fewer than six
+    digits is not compared: two runs may round to it.
     """
     known = [[str(v) for v in data[name]] for name in ("seed", "family") if name in data]
     numbers = [columns[name].tolist() for name in sorted(columns)]
     rounded = "seed" not in data
     seen: set[tuple[Any, ...]] = set()
-    again = np.zeros(len(keep), bool)
+    duplicate = np.zeros(len(keep), bool)
     for i in np.flatnonzero(keep):
         loss = float(columns["loss"][i])
         if rounded and float(f"{loss:.5g}") == loss:
             continue
         row = (*(column[i] for column in numbers), *(column[i] for column in known))
-        again[i] = row in seen
+        duplicate[i] = row in seen
         seen.add(row)
-    _note(notes, again, "are others once more (the same size, data, seed and loss)")
-    return keep & ~again
+    _note(notes, duplicate, "are duplicates (the same size, data, seed and loss)")
+    return keep & ~duplicate
 
 
-def _note(notes: list[str], rows: ndarray, why: str) -> None:
+def _note(notes: list[str], rows: ndarray, reason: str) -> None:
     count = int(rows.sum())
     if count:
         where = ", ".join(str(i) for i in np.flatnonzero(rows)[:5])
         more = ", ..." if count > 5 else ""
-        notes.append(f"{count} runs {why} and were left out (rows {where}{more}).")
+        notes.append(f"{count} runs {reason} and were left out (rows {where}{more}).")
 
 
 def _derive(logs: dict[str, ndarray]) -> None:

@@ -1,4 +1,4 @@
-"""Many fits at once are the fits one by one."""
+"""Fits in parallel equal fits one by one."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_bad_requests_are_refused(options, words):
         laws.fit_many([curve(0)], **options)
 
 
-def test_a_formula_is_called_by_its_name():
+def test_a_formula_has_the_name_of_its_function():
     def mine(D, a, b):
         return a / D**b
 
