@@ -53,7 +53,7 @@ def learnt(teacher, name, seeds, steps):
     begun = time.process_time()
     f, stack = TEACHERS[teacher](), STACKS[name]
     found = learn_function(
-        lambda rng: stack.made(f.inputs, True, rng),
+        lambda rng: stack.network(f.inputs, True, rng),
         *(f, f.inputs),
         seeds=seeds,
         rates=RATES,

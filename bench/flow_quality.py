@@ -20,8 +20,8 @@ from torch import optim
 
 from allometry import laws
 from allometry.models import flows
-from allometry.study.recipes.density import grow, made
-from allometry.study.recipes.judged import gap as divergence
+from allometry.study.recipes.density import build_density, grow
+from allometry.study.recipes.sample_scores import divergence
 from allometry.targets import Images, points
 from allometry.train.lr_schedule import warmup_decay
 from allometry.train.objectives import negative_log_likelihood
@@ -133,8 +133,11 @@ def gap(steps):
     N, found = [], []
     for size in np.geomspace(250, 4_000, 5):
         layers, width = grow("spline_coupling", (2,), None, size)
-        families = lambda rng, w=width, k=layers: made("spline_coupling", (2,), None, k, w, rng)  # noqa: E731
-        for model in trained(families, target, (0.005,), 4, steps, 256, fuse=True):
+
+        def make(rng, layers=layers, width=width):
+            return build_density("spline_coupling", (2,), None, layers, width, rng)
+
+        for model in trained(make, target, (0.005,), 4, steps, 256, fuse=True):
             N.append(sum(p.numel() for p in model.parameters()))
             found.append(divergence(model, target))
         gaps = ", ".join(f"{e.value:.5f} ± {1.96 * e.se:.5f}" for e in found[-4:])

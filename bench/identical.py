@@ -67,7 +67,7 @@ def synthetic(folder):
         for n in np.geomspace(1e6, 1e8, 5):
             for d in np.geomspace(1e8, 3e10, 6):
                 loss = (1.7 + 400 / n**0.34 + 410 / d**0.28) * rng.normal(1, 0.003)
-                file.write(f"{n!r},{d!r},{loss!r}\n")
+                file.write(f"{float(n)!r},{float(d)!r},{float(loss)!r}\n")
     return path
 
 
