@@ -67,7 +67,7 @@ def test_the_diagram_is_svg_with_every_part():
 
 def test_cycles_and_strangers_are_refused():
     node = Node("a", lambda b: Normal(b, 1.0), ("b",))
-    with pytest.raises(InputError, match="hold every parent"):
+    with pytest.raises(InputError, match="include every parent"):
         Directed([node])
     with pytest.raises(InputError, match="no cycle"):
         Directed([node, Node("b", lambda a: Normal(a, 1.0), ("a",))])

@@ -69,7 +69,7 @@ def test_values_and_gradients_of_whole_numbers_are_those_of_torch(
     own, torch_threads = [], torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with packed_mlp.wanted():
+        with packed_mlp.fused_mlp():
             assert packed_mlp.applies(x[0], [p[0] for p in parameters])
             own = both(x, parameters, slope, lambda x, *p: packed_mlp.perceptron(x, p))
     finally:
@@ -137,7 +137,7 @@ def test_it_is_for_whoever_wants_it_in_single_precision_on_a_processor(monkeypat
     x, parameters = drawn(1, 5, [2, 8, 8, 1])
     x, parameters = x[0], [p[0] for p in parameters]
     assert not packed_mlp.applies(x, parameters)
-    with packed_mlp.wanted():
+    with packed_mlp.fused_mlp():
         assert not packed_mlp.applies(x.double(), parameters)
         assert not packed_mlp.applies(x.to("meta"), parameters)
         assert not packed_mlp.applies(x, parameters[:2])

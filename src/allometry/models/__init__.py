@@ -1,5 +1,6 @@
-"""Architectures: plain modules that know nothing of data or training."""
+"""Architectures: plain modules, independent of data and training."""
 
+from allometry._core.deprecation import moved
 from allometry.models import autoencoders, flows, quantisation, sampling
 from allometry.models.convolution import CausalConvolution, FiniteMemory
 from allometry.models.finite_state import DecayingMemory, SaturatingCounter
@@ -41,3 +42,5 @@ __all__ = [
     "quantisation",
     "sampling",
 ]
+
+__getattr__ = moved(__name__, {"quantise": "quantisation"})

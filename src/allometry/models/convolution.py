@@ -1,6 +1,6 @@
-"""Causal convolutions over time, with dilation; a finite-memory network.
+"""Dilated causal convolutions over time; a finite-memory network.
 
-Letters: b batch, n positions, d width, v vocabulary.
+Shapes: b batch, n positions, d width, v vocabulary.
 """
 
 from collections.abc import Iterator
@@ -17,17 +17,17 @@ from allometry.models.convolution_cache import ConvolutionCache, initialise
 
 @final
 class FiniteMemory(nn.Module):
-    r"""A network shared over time that sees the last `memory` tokens and nothing else.
+    r"""A feed-forward network of the last `memory` tokens, shared over time.
 
     $p(x_{t+1}) = \mathrm{softmax}\,(W_2\,\phi(\dots\phi(W_1 [e(x_{t-m+1}), \dots, e(x_t)])))$.
 
     Args:
         vocabulary: v.
-        width: Of the table.
-        hidden: Of the hidden layers.
-        memory: m, tokens seen.
-        depth: Hidden layers.
-        rng: Source of the initial weights; `None` means a generator with seed 0.
+        width: Size of the embedding.
+        hidden: Width of the hidden layers.
+        memory: m, number of input tokens.
+        depth: Number of hidden layers.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `bengio2003`.
     """
@@ -66,11 +66,11 @@ class FiniteMemory(nn.Module):
         return self.readout(x)
 
     def new_cache(self) -> ConvolutionCache:
-        """An empty memory for `model(tokens, cache=cache)`."""
+        """An empty cache for `model(tokens, cache=cache)`."""
         return ConvolutionCache([self.memory - 1])
 
     def embedding_parameters(self) -> Iterator[Tensor]:
-        """Parameters of the way in and out: table and readout."""
+        """Parameters of input and output: table and readout."""
         yield self.table.weight
         yield from self.readout.parameters()
 
@@ -79,17 +79,17 @@ class FiniteMemory(nn.Module):
 class CausalConvolution(nn.Module):
     r"""Gated causal convolutions whose dilation doubles from layer to layer.
 
-    $x \leftarrow x + W\,(\tanh(K_1 * x) \odot \sigma(K_2 * x))$ with dilations 1, 2, 4, ...; after
-    `cycle` of them they begin anew. The papers let output t predict token t and mask the present
-    token in the first layer (type A); here output t predicts token t + 1, which is that shift.
+    $x \leftarrow x + W\,(\tanh(K_1 * x) \odot \sigma(K_2 * x))$ with dilations 1, 2, 4, ..., which
+    restart every `cycle` layers. In the papers output t predicts token t and the first layer masks
+    the current token (type A); here output t predicts token t + 1, which is equivalent.
 
     Args:
         vocabulary: v.
         width: d.
-        depth: Layers.
-        kernel: Taps of every layer.
-        cycle: Layers after which dilations begin anew.
-        rng: Source of the initial weights; `None` means a generator with seed 0.
+        depth: Number of layers.
+        kernel: Kernel size of every layer.
+        cycle: Number of layers after which dilations restart.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `oord2016` Eq. (2).
     """
@@ -119,7 +119,7 @@ class CausalConvolution(nn.Module):
 
     @property
     def reach(self) -> int:
-        """Tokens an output depends on."""
+        """Receptive field: number of tokens that an output depends on."""
         return 1 + (self.kernel - 1) * sum(self.dilations)
 
     def forward(
@@ -138,10 +138,10 @@ class CausalConvolution(nn.Module):
         return self.readout(self.norm(x.mT))
 
     def new_cache(self) -> ConvolutionCache:
-        """An empty memory for `model(tokens, cache=cache)`."""
+        """An empty cache for `model(tokens, cache=cache)`."""
         return ConvolutionCache([(self.kernel - 1) * d for d in self.dilations])
 
     def embedding_parameters(self) -> Iterator[Tensor]:
-        """Parameters of the way in and out: table and readout."""
+        """Parameters of input and output: table and readout."""
         yield self.table.weight
         yield from self.readout.parameters()

@@ -1,6 +1,6 @@
-"""A memory for models that look at a fixed stretch of the past.
+"""The decoding cache of convolutions, and the initialisation of sequence models.
 
-Letters: b batch, n positions, c channels.
+Shapes: b batch, n positions, c channels.
 """
 
 from typing import final
@@ -13,12 +13,12 @@ from torch.nn import functional
 
 @final
 class ConvolutionCache:
-    """What the layers of a convolution have seen last.
+    """The last inputs of each convolution layer.
 
     Made by a model's `new_cache` and filled by `model(tokens, cache=cache)`.
 
     Args:
-        reaches: For each layer, how many past frames it looks at.
+        reaches: For each layer, the number of past frames in its receptive field.
     """
 
     def __init__(self, reaches: list[int]) -> None:
@@ -31,10 +31,9 @@ class ConvolutionCache:
         frames: Float[Tensor, "b c n"],
         padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b c m"]:
-        """The new frames behind the past the layer looks at; zeros before the beginning.
+        """Append the new frames to the past frames of the layer; zeros before the beginning.
 
-        Padding is zeros too, like what precedes the beginning; where it comes last, what is
-        remembered are the frames before it.
+        Padding is zero too. Trailing padding is not cached: the frames before it are.
         """
         reach, old = self.reaches[layer], self.past[layer]
         if old is None:
@@ -55,7 +54,7 @@ class ConvolutionCache:
 
 
 def initialise(module: nn.Module, rng: torch.Generator | None) -> None:
-    """Draw all weights anew from `rng` (seed 0 if `None`).
+    """Redraw all weights from `rng` (default: seed 0).
 
     Matrices and kernels are N(0, 1 / fan-in), tables N(0, 0.3^2), biases 0; gains are left at 1.
     """

@@ -1,6 +1,6 @@
-r"""Universal predictors of a bit with so many states and no more: regret that does not vanish.
+r"""Universal predictors of bits with a fixed number of states: their regret does not vanish.
 
-Letters: K states, n bits, L bits of context.
+Shapes: K states, n bits, L bits of context.
 """
 
 import math
@@ -20,18 +20,18 @@ from allometry.models.ngram_tables import checked
 
 @final
 class SaturatingCounter:
-    r"""A counter of K states that guesses at random, one with probability $i/(K-1)$ in state i.
+    r"""A saturating counter of K states that guesses one with probability $i/(K-1)$ in state i.
 
-    Up for a one, down for a zero, at the ends it stays. Over any n bits it is expected to err at
-    most $\frac{n}{2(K-1)} + \frac K4$ times more often than the better of the two constant
-    guesses, for each way up and down again costs $1/(K-1)$; to first order in $1/K$ no
-    deterministic machine of K states has less.
+    The state rises with a one, falls with a zero and saturates at the ends. On any n bits it makes
+    in expectation at most $\frac{n}{2(K-1)} + \frac K4$ more errors than the better constant
+    guess, since each cycle up and down costs $1/(K-1)$. To first order in $1/K$ no deterministic
+    machine of K states does better.
 
     Args:
         states: K.
 
-    References: `meron2004`, the result on wrong guesses; `feder1992` Sec. II for guessing at
-        random.
+    References: `meron2004`, the result on prediction errors; `feder1992` Sec. II for randomised
+        guesses.
     """
 
     def __init__(self, states: int) -> None:
@@ -41,14 +41,14 @@ class SaturatingCounter:
 
     @property
     def probability(self) -> float:
-        """How likely its next guess is a one."""
+        """Probability that its next guess is a one."""
         return self._at / (self.states - 1)
 
     def update(self, ids: Ids) -> Float[Tensor, " n"]:
-        """Read on: for each bit the probability that it was guessed wrong."""
+        """Read `bits`; returns for each the probability of a wrong guess."""
         wrong = np.empty(len(ids))
         top, at = self.states - 1, self._at
-        # One bit moves the state that guesses the next, hence the loop.
+        # A loop, because each bit changes the state that predicts the next.
         for t, bit in enumerate(checked(ids, 2, "SaturatingCounter.update").tolist()):
             one = at / top
             wrong[t] = 1 - one if bit else one
@@ -59,16 +59,16 @@ class SaturatingCounter:
 
 @final
 class DecayingMemory:
-    r"""Probabilities of a bit from K states: a decaying mean of the past, kept on a grid.
+    r"""Probabilities of a bit from K states: an exponentially decaying mean on a grid.
 
-    $p \leftarrow p + \alpha(x - p)$ with $\alpha = K^{-2/3}$, rounded to the grid. A memory of
-    some $1/\alpha$ bits scatters by $\alpha$ in mean square and the grid shifts it by
-    $(1/K\alpha)^2$; their sum is least at this $\alpha$, and so the code length exceeds that of
-    the best constant in hindsight by the order of $K^{-2/3}$ nats a bit, however long the
-    sequence. No deterministic machine does better than $\Theta(K^{-4/5})$.
+    $p \leftarrow p + \alpha(x - p)$ with $\alpha = K^{-2/3}$, rounded to the grid. A window of
+    about $1/\alpha$ bits has variance of order $\alpha$, and the grid adds a squared bias of
+    $(1/K\alpha)^2$; this $\alpha$ minimises their sum. The code length then exceeds that of the
+    best constant in hindsight by $O(K^{-2/3})$ nats per bit at any length. No deterministic
+    machine does better than $\Theta(K^{-4/5})$.
 
     Differs from the paper: the grid is even in $\log p/(1-p)$, from $-\log K$ to $\log K$, so that
-    rare bits have states of their own, and a move up is rounded to balance the move down.
+    rare bits have their own states, and upward steps are rounded to balance downward steps.
 
     Args:
         states: K, for each context.
@@ -89,11 +89,11 @@ class DecayingMemory:
 
     @property
     def N(self) -> int:
-        """Machines there are: the numbers that are kept."""
+        """Number of machines: one stored number each."""
         return len(self._at)
 
     def update(self, ids: Ids) -> Float[Tensor, " n"]:
-        """Read on: the log-probability of each bit before it was seen."""
+        """Read `bits`; returns the log-probability of each before it was seen."""
         at, mask, context = self._at, len(self._at) - 1, self._context
         moves = (self._down.tolist(), self._up.tolist())
         p = (1 - self._p).tolist(), self._p.tolist()
@@ -113,13 +113,13 @@ class DecayingMemory:
 
 
 def _moves(p: Float[ndarray, " K"], rate: float) -> tuple[Int[ndarray, " K"], Int[ndarray, " K"]]:
-    """Where a one and where a zero lead from each state."""
+    """The next state after a one and after a zero, for each state."""
     K = len(p)
     up, down = np.empty(K, dtype=np.int64), np.empty(K, dtype=np.int64)
     for k in range((K + 1) // 2):
         nearest = int(np.abs(p - (1 - rate) * p[k]).argmin())
         down[k] = max(min(nearest, k - 1), 0)
-        # At rest p (rise) = (1 - p) (fall): what rounding did to the fall, the rise makes good.
+        # In equilibrium p (rise) = (1 - p) (fall): the rise compensates the rounding of the fall.
         fall = p[k] - p[down[k]] if k else rate * p[0]
         rise = fall * (1 - p[k]) / p[k]
         up[k] = min(max(int(np.abs(p - p[k] - rise).argmin()), k + 1), K - 1)

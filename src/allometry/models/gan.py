@@ -1,6 +1,6 @@
-"""Generators and discriminators: the two players of an adversarial game.
+"""Generators and discriminators of GANs.
 
-Letters: b batch, d size of a point, z size of the noise, w width, m points in a pack.
+Shapes: b batch, d size of a point, z size of the noise, w width, m points in a pack (PacGAN).
 """
 
 from collections.abc import Sequence
@@ -16,21 +16,21 @@ from allometry._core.errors import require
 
 @final
 class Generator(nn.Module):
-    """Noise to points through layers of batch norm and rectifier.
+    """Noise to points through layers of batch norm and ReLU.
 
     Args:
-        dim: d, numbers in what it makes.
-        width: Of the hidden layers.
-        depth: How many there are.
+        dim: d, the size of a generated point.
+        width: Width of the hidden layers.
+        depth: Number of hidden layers.
         latent: z, size of its normal noise.
-        norm: Batch norm before each rectifier. Its noise, a batch's own, blurs what is made, which
-            takes long to unlearn.
-        running: Whether norms keep running statistics for use after training; else samples are
-            normalised by those made along with them.
-        init: Standard deviation of the weights; by fan-in (He's) if not given.
-        rng: Of the weights.
+        norm: Batch norm before each ReLU. Its batch noise blurs the samples and is slow to
+            unlearn.
+        running: Whether batch norms keep running statistics for use after training; otherwise
+            samples are normalised by their own batch.
+        init: Standard deviation of the weights; default: He's, by fan-in.
+        rng: Generator of the weights.
 
-    References: `lin2018` section 4.1, with four layers of 400 and init .02.
+    References: `lin2018` section 4.1, with four layers of 400 and init 0.02.
     """
 
     def __init__(
@@ -50,31 +50,31 @@ class Generator(nn.Module):
         self.dim, self.latent = dim, latent
         layers: list[nn.Module] = []
         for i in range(depth):
-            # No bias: batch norm would take it away again.
+            # No bias: batch norm would cancel it.
             layers += [nn.Linear(width if i else latent, width, bias=not norm)]
-            own = [nn.BatchNorm1d(width, track_running_stats=running)] if norm else []
-            layers += [*own, nn.ReLU()]
+            norms = [nn.BatchNorm1d(width, track_running_stats=running)] if norm else []
+            layers += [*norms, nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Linear(width, dim))
         _initialise(self, init, rng)
 
     def forward(self, z: Float[Tensor, "b z"]) -> Float[Tensor, "b d"]:
-        """The points that noise becomes."""
+        """The points generated from noise."""
         return self.layers(z)
 
     @torch.no_grad()
     def sample(self, n: int, rng: torch.Generator | None = None) -> Float[Tensor, "n d"]:
-        """`n` points, with the norms' running statistics if they keep any."""
+        """`n` points, with the running statistics of the norms if they keep any."""
         was, _ = self.training, self.eval()
         weight = next(self.parameters())
         z = torch.randn(n, self.latent, generator=rng, dtype=weight.dtype)
-        made = self(z.to(weight.device))
+        points = self(z.to(weight.device))
         self.train(was)
-        return made
+        return points
 
 
 @final
 class Location(nn.Module):
-    """A Gaussian that can only move (and stretch): the smallest class of generators.
+    """A Gaussian with learnt mean (and scale): the smallest class of generators.
 
     Args:
         dim: d.
@@ -89,25 +89,25 @@ class Location(nn.Module):
         self.log_scale = nn.Parameter(torch.zeros(())) if scaled else None
 
     def forward(self, z: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
-        """The noise, moved."""
+        """The noise, shifted and scaled."""
         return self.shift + (z if self.log_scale is None else z * self.log_scale.exp())
 
 
 @final
 class Discriminator(nn.Module):
-    """The logit that points, or packs of them, are data.
+    """The logit that a point, or a pack of points, is real.
 
     Args:
-        dim: d, numbers in a point.
-        width: Of the hidden layers.
-        depth: How many there are.
-        pieces: Linear pieces of each maxout unit; 1 means leaky rectifiers instead.
-        pack: m, points judged together (PacGAN); a batch must be a multiple of it.
+        dim: d, the size of a point.
+        width: Width of the hidden layers.
+        depth: Number of hidden layers.
+        pieces: Linear pieces of each maxout unit; 1 means leaky ReLU instead.
+        pack: m, points classified together (PacGAN); a batch must be a multiple of it.
         kernels: Kernels of a last layer of minibatch discrimination; 0 for none.
         spectral: Divide each weight by its largest singular value, so that the logit is
-            1-Lipschitz up to the hidden units' own slopes.
-        init: Standard deviation of the weights; by fan-in (He's) if not given.
-        rng: Of the weights.
+            1-Lipschitz up to the slopes of the hidden units.
+        init: Standard deviation of the weights; default: He's, by fan-in.
+        rng: Generator of the weights.
 
     References: `lin2018` sections 3.1 and 4.1; `goodfellow2013` for maxout; `salimans2016` section
         3.2; `miyato2018`.
@@ -138,7 +138,7 @@ class Discriminator(nn.Module):
         _initialise(self, init, rng)
 
     def forward(self, x: Float[Tensor, "b d"]) -> Float[Tensor, " packs"]:
-        """One logit for every m points in a row."""
+        """One logit for every m consecutive points."""
         h = x.reshape(-1, self.pack * self.dim)
         for layer in self.hidden:
             h = self._linear(layer, h)
@@ -159,7 +159,7 @@ class Discriminator(nn.Module):
 
 
 def _maxout(parts: Sequence[Tensor]) -> Tensor:
-    """The largest, entry by entry: rectified differences are thrice as fast as torch's maxima."""
+    """The elementwise maximum; ReLU of differences is three times as fast as torch.maximum."""
     largest = parts[0]
     for part in parts[1:]:
         largest = largest + functional.relu(part - largest)
@@ -168,14 +168,13 @@ def _maxout(parts: Sequence[Tensor]) -> Tensor:
 
 @final
 class MinibatchDiscrimination(nn.Module):
-    r"""How close each row's features are to those of the others in its batch.
+    r"""Similarity of each row's features to the rest of its batch, which exposes mode collapse.
 
-    $o_{ib} = \sum_{j \ne i} \exp(-\|M_{ib} - M_{jb}\|_1)$ with $M_i = f(x_i) T$: a batch that has
-    collapsed gives itself away.
+    $o_{ib} = \sum_{j \ne i} \exp(-\|M_{ib} - M_{jb}\|_1)$ with $M_i = f(x_i) T$.
 
     Args:
         features: Size of f(x).
-        kernels: B, numbers it adds to each row.
+        kernels: B, features added to each row.
         size: C, size of each $M_{ib}$.
 
     References: `salimans2016` section 3.2.
@@ -187,10 +186,10 @@ class MinibatchDiscrimination(nn.Module):
         self.weight = nn.Parameter(torch.randn(features, kernels * size) / features**0.5)
 
     def forward(self, h: Float[Tensor, "b w"]) -> Float[Tensor, "b kernels"]:
-        """Closeness to the rest of the batch, per kernel."""
+        """Similarity to the rest of the batch, per kernel."""
         M = (h @ self.weight).unflatten(1, (self.kernels, self.size))
-        apart = (M[:, None] - M[None]).abs().sum(3)
-        return (-apart).exp().sum(1) - 1
+        distance = (M[:, None] - M[None]).abs().sum(3)
+        return (-distance).exp().sum(1) - 1
 
 
 def _initialise(model: nn.Module, sd: float | None, rng: torch.Generator | None) -> None:

@@ -1,6 +1,6 @@
-"""Small directed models: factors given by functions or networks, drawn as plates.
+"""Small directed graphical models: factors as functions or networks, with plate diagrams.
 
-Letters: n draws.
+Shapes: n draws.
 """
 
 import math
@@ -22,14 +22,15 @@ Factor = Callable[..., Distribution]
 @final
 @dataclass(frozen=True)
 class Node:
-    """One variable: what it depends on and how.
+    """One variable and its conditional distribution.
 
     Args:
-        name: Its letter.
-        factor: From the values of its parents, by name, to its conditional law. Without parents it
-            is called with none, and its law is repeated for every draw.
-        parents: Their names.
-        plate: What it is repeated over (`"N"`); empty where there is one.
+        name: Name of the variable.
+        factor: Maps the values of its parents, by name, to its conditional distribution. Without
+            parents it is called without arguments, and its distribution is repeated for every
+            draw.
+        parents: Names of the parents.
+        plate: Index it is repeated over (`"N"`); empty for a single variable.
         observed: Drawn shaded.
     """
 
@@ -45,8 +46,7 @@ class Directed:
     r"""$p(x_1, \dots, x_m) = \prod_i p(x_i \mid \mathrm{pa}_i)$.
 
     Args:
-        nodes: In any order; a node's parents must be among them, and nobody may be its own
-            ancestor.
+        nodes: In any order; a node's parents must be among them, and there must be no cycle.
 
     Example:
         >>> import torch
@@ -64,7 +64,7 @@ class Directed:
         names = [node.name for node in nodes]
         require(len(set(names)) == len(names), "Directed.nodes", "have distinct names", names)
         missing = {p for node in nodes for p in node.parents} - set(names)
-        require(not missing, "Directed.nodes", "hold every parent", sorted(missing))
+        require(not missing, "Directed.nodes", "include every parent", sorted(missing))
         self.nodes = self._sorted(list(nodes))
 
     @staticmethod
@@ -80,12 +80,12 @@ class Directed:
             nodes = [node for node in nodes if node not in ready]
         return done
 
-    def _law(self, node: Node, values: Mapping[str, Tensor], n: int) -> Distribution:
-        law = node.factor(**{p: values[p] for p in node.parents})
+    def _conditional(self, node: Node, values: Mapping[str, Tensor], n: int) -> Distribution:
+        distribution = node.factor(**{p: values[p] for p in node.parents})
         if not node.parents:
-            shape = law.batch_shape
-            law = law.expand(torch.Size((n, *shape)))
-        return law
+            shape = distribution.batch_shape
+            distribution = distribution.expand(torch.Size((n, *shape)))
+        return distribution
 
     @torch.no_grad()
     def sample(
@@ -94,9 +94,9 @@ class Directed:
         """Ancestral sampling: every variable after its parents.
 
         Args:
-            n: Draws.
-            given: Values set from outside (an intervention), with n rows.
-            seed: Of the draws; torch's global state is left as it was.
+            n: Number of draws.
+            given: Values of an intervention, with n rows.
+            seed: Seed of the draws; torch's global random state is unchanged.
         """
         require(n >= 1, "sample.n", "be at least 1", n)
         values: dict[str, Tensor] = dict(given or {})
@@ -104,7 +104,7 @@ class Directed:
             torch.manual_seed(seed)
             for node in self.nodes:
                 if node.name not in values:
-                    values[node.name] = self._law(node, values, n).sample()
+                    values[node.name] = self._conditional(node, values, n).sample()
         return {node.name: values[node.name] for node in self.nodes}
 
     def log_prob(self, values: Mapping[str, Tensor]) -> Float[Tensor, " n"]:
@@ -112,12 +112,12 @@ class Directed:
         total: Any = 0.0
         for node in self.nodes:
             x = values[node.name]
-            part = self._law(node, values, len(x)).log_prob(x)
+            part = self._conditional(node, values, len(x)).log_prob(x)
             total = total + part.flatten(1).sum(1) if part.ndim > 1 else total + part
         return total
 
     def diagram(self, scale: int = 70) -> str:
-        """The plate diagram as SVG: circles, arrows, shaded where observed, plates around."""
+        """The plate diagram as SVG; observed variables are shaded."""
         level: dict[str, int] = {}
         for node in self.nodes:
             level[node.name] = 1 + max((level[p] for p in node.parents), default=-1)

@@ -40,7 +40,7 @@ class HiddenMarkov(nn.Module):
             require(
                 good,
                 f"HiddenMarkov.{name}",
-                "hold distributions: rows that sum to 1",
+                "contain distributions: rows that sum to 1",
                 rows.tolist(),
             )
         self.register_buffer("log_initial", initial.double().log())
@@ -77,7 +77,7 @@ class HiddenMarkov(nn.Module):
         return total.diff(prepend=total.new_zeros(1))
 
     def viterbi(self, x: Int[Tensor, " T"]) -> tuple[Int[Tensor, " T"], float]:
-        """The likeliest states and the log-probability of them with the symbols."""
+        """The most likely states (Viterbi) and the joint log-probability with the symbols."""
         require(len(x) > 0, "HiddenMarkov x", "have at least one symbol", len(x))
         emitted = self.log_emission[:, x].T
         score = self.log_initial + emitted[0]
@@ -92,7 +92,7 @@ class HiddenMarkov(nn.Module):
         return torch.tensor(path[::-1]), float(score.max())
 
     def sample(self, n: int, rng: torch.Generator) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
-        """Symbols of length n and the states behind them."""
+        """A sequence of n symbols and its hidden states."""
         require(n >= 1, "HiddenMarkov.sample.n", "be at least 1", n)
         u = torch.rand(2, n, generator=rng, dtype=torch.float64)
         steps = self.log_transition.exp().cumsum(-1)
@@ -109,7 +109,7 @@ class HiddenMarkov(nn.Module):
         return x.clamp(max=cdf.shape[1] - 1), z
 
     def stationary(self) -> Float[Tensor, " S"]:
-        """The distribution of states that a step leaves as it is."""
+        """The stationary distribution of the states."""
         A = self.log_transition.exp()
         n = len(A)
         lhs = torch.cat([A.T - torch.eye(n, dtype=A.dtype), torch.ones(1, n, dtype=A.dtype)])

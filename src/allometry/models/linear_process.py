@@ -49,7 +49,7 @@ class Autoregression:
         return minimum_phase(self.polynomial)
 
     def innovations(self, x: Vector) -> Float[ndarray, " m"]:
-        """The part of each value that the p before it do not predict: the whitened series."""
+        """The prediction error of each value from the p before it: the whitened series."""
         return np.convolve(x, self.polynomial, mode="valid")
 
     def predict(self, x: Vector) -> Float[ndarray, " m"]:
@@ -75,7 +75,7 @@ class Autoregression:
     def autocovariance(self, lags: int) -> Float[ndarray, " lags_plus_1"]:
         r"""$r_0, \dots, r_{\text{lags}}$, from the Yule-Walker equations."""
         if not self.stable:
-            raise InputError("phi must be those of a stationary process; a root is outside.")
+            raise InputError("phi must be stationary; a root lies outside the unit circle.")
         p = len(self.phi)
         # r_k - sum_j phi_j r_|k-j| = sigma2 [k = 0], for k = 0..p.
         lhs = np.zeros((p + 1, p + 1))
@@ -87,7 +87,7 @@ class Autoregression:
         return maximum_entropy(np.linalg.solve(lhs, rhs), lags)
 
     def sample(self, n: int, rng: np.random.Generator) -> Float[ndarray, " n"]:
-        """A stretch of the stationary process."""
+        """A sample path of the stationary process."""
         from scipy import signal  # slow to import
 
         require(n >= 1, "Autoregression.sample.n", "be at least 1", n)
@@ -95,7 +95,7 @@ class Autoregression:
         noise = rng.normal(scale=self.sigma2**0.5, size=n)
         if p == 0:
             return noise
-        # Begin with p values of the stationary law, then filter.
+        # Begin with p values of the stationary distribution, then filter.
         first = np.linalg.cholesky(linalg.toeplitz(self.autocovariance(p - 1))) @ rng.normal(
             size=p
         )
@@ -105,7 +105,7 @@ class Autoregression:
 
 
 def autocovariance(x: Vector, lags: int) -> Float[ndarray, " lags_plus_1"]:
-    r"""$\hat r_k = \frac1n \sum_t x_t x_{t+k}$, mean removed: biased, and so positive definite."""
+    r"""$\hat r_k = \frac1n \sum_t x_t x_{t+k}$, mean removed: biased, but positive definite."""
     require(0 <= lags < len(x), "autocovariance.lags", f"be 0 to {len(x) - 1}", lags)
     x = x - x.mean()
     size = 1 << (2 * len(x) - 1).bit_length()
@@ -131,12 +131,12 @@ def levinson(r: Float[ndarray, " lags"]) -> tuple[Autoregression, Float[ndarray,
 
 
 def yule_walker(x: Vector, p: int) -> Autoregression:
-    """The AR(p) that has the series' own (biased) autocovariance; always stable."""
+    """The AR(p) with the (biased) autocovariance of the series; always stable."""
     return levinson(autocovariance(x, p))[0]
 
 
 def burg(x: Vector, p: int) -> Autoregression:
-    """The AR(p) by Burg's method: least forward and backward errors, order by order; stable.
+    """The AR(p) by Burg's method: minimal forward and backward errors at each order; stable.
 
     The variance is the mean square of both errors at the last order.
 
@@ -159,7 +159,7 @@ def burg(x: Vector, p: int) -> Autoregression:
 
 
 def least_squares(x: Vector, p: int) -> Autoregression:
-    """The AR(p) of least squared prediction error on the series; the mean is not removed."""
+    """The AR(p) with the smallest squared prediction error; the mean is not removed."""
     require(0 <= p < len(x) / 2, "least_squares.p", f"be below {len(x) / 2:g}", p)
     if p == 0:
         return Autoregression(np.empty(0), float(np.mean(x**2)))
@@ -169,10 +169,10 @@ def least_squares(x: Vector, p: int) -> Autoregression:
 
 
 def maximum_entropy(r: Float[ndarray, " lags"], lags: int) -> Float[ndarray, " lags_plus_1"]:
-    r"""Burg's extension of $r_0..r_p$ to more lags: of all processes with these, the most random.
+    r"""Burg's maximum entropy extension of $r_0..r_p$ to more lags.
 
-    It is the autocovariance of the AR(p) they determine, for that predicts the next lag by the
-    same recursion, and least mean-square prediction and greatest entropy are one problem.
+    It is the autocovariance of the AR(p) that $r_0..r_p$ determine: among processes with these
+    lags it has the largest prediction error, hence the maximum entropy.
 
     References: `burg1975`.
     """
@@ -196,7 +196,7 @@ def minimum_phase(b: Float[ndarray, " taps"]) -> bool:
 def szego(spectrum: Float[ndarray, " n"]) -> float:
     r"""Innovations variance $\exp \frac1{2\pi}\int \log S\,d\omega$, from S on an even grid.
 
-    Zero where Paley and Wiener's condition $\int \log S > -\infty$ fails: the past tells all.
+    Zero if the Paley-Wiener condition $\int \log S > -\infty$ fails: the process is deterministic.
 
     References: `kolmogorov1941`.
     """
@@ -209,12 +209,12 @@ def szego(spectrum: Float[ndarray, " n"]) -> float:
 def spectral_factor(spectrum: Float[ndarray, " n"]) -> Float[ndarray, " n"]:
     r"""The minimum-phase L with $S(z) = L(z) L(1/z)$, as taps $l_0, l_1, \dots$.
 
-    By the cepstrum: half of log S, its causal part, exponentiated. `spectrum` is S at
+    Computed from the cepstrum: the causal part of half of log S, exponentiated. `spectrum` is S at
     $\omega = 2\pi k/n$ for k = 0..n-1, of a real process; the grid must be fine enough for the
-    cepstrum to have died out.
+    cepstrum to decay.
 
     Raises:
-        InputError: Paley and Wiener's condition fails: S vanishes somewhere.
+        InputError: The Paley-Wiener condition fails: S vanishes somewhere.
 
     References: `oppenheim2010` Sec. 13.5.
     """

@@ -1,4 +1,4 @@
-"""Count models of text: Markov chains smoothed in three ways."""
+"""N-gram models: Markov chains with Kneser-Ney, add-constant and Katz smoothing."""
 
 from typing import final
 
@@ -18,14 +18,14 @@ class KneserNey(NgramModel):
     $$p_n(w \mid h) = \frac{c_n(hw) - D_n(c_n(hw))}{\sum_v c_n(hv)} + \gamma_n(h)\,
     p_{n-1}(w \mid h'),$$
     where $h'$ is $h$ without its oldest symbol and $\gamma_n$ makes the sum one. At the highest
-    order $c$ counts occurrences, below it the different symbols met before $hw$; below the lowest
-    order lies the uniform law $1/V$, so nothing has probability zero. The modified form has three
-    discounts per order, for counts of one, two, and three or more, estimated from how many grams
-    occur one to four times.
+    order $c$ counts occurrences, at lower orders the distinct symbols before $hw$. Below the
+    lowest order is the uniform distribution $1/V$, so nothing has probability zero. The modified
+    form has three discounts per order, for counts of one, two, and three or more, estimated from
+    the number of n-grams that occur one to four times.
 
     Differs from the paper: where those numbers vanish or give a discount outside $(0, c)$, as for
-    single characters, the discounts are 0.5, 1 and 1.5 (as KenLM falls back to); the beginning of
-    the text counts as one more symbol before its first grams.
+    single characters, the discounts are 0.5, 1 and 1.5 (the fallback of KenLM); the beginning of
+    the text counts as a symbol before its first n-grams.
 
     Args:
         order: Length of the longest grams: the order of the chain plus one.
@@ -65,7 +65,7 @@ class KneserNey(NgramModel):
             total = per_context(counts[n], codes[n], self.vocabulary, size)
             left = per_context(taken, codes[n], self.vocabulary, size)
             share = (counts[n] - taken) / total[codes[n] // self.vocabulary]
-            # A context met only at the very end of the text has no followers: it leaves all.
+            # A context seen only at the end of the text has no followers: all its mass backs off.
             left = np.divide(left, total, out=np.ones_like(total), where=total > 0)
             made.append(_Interpolated(codes[n], share, left))
         return made
@@ -75,13 +75,13 @@ class KneserNey(NgramModel):
 class AddConstant(NgramModel):
     r"""Add-constant smoothing: $p(w \mid h) = (c(hw) + \alpha) / (c(h) + \alpha V)$.
 
-    $\alpha = 1$ is Laplace's rule, $1/2$ that of Krichevsky and Trofimov. A context never met
-    predicts uniformly; the first tokens of a text use the grams that fit.
+    $\alpha = 1$ is Laplace's rule, $1/2$ that of Krichevsky and Trofimov. An unseen context
+    predicts uniformly; the first tokens of a text use shorter n-grams.
 
     Args:
         order: Length of the grams: the order of the chain plus one.
         vocabulary: V, the number of symbols.
-        alpha: Positive: maximum likelihood itself would find unseen text impossible.
+        alpha: Positive: with maximum likelihood unseen text would have probability zero.
 
     References: `krichevsky1981`; `chen1999` Sec. 2.1.
     """
@@ -105,20 +105,20 @@ class AddConstant(NgramModel):
 
 @final
 class Katz(NgramModel):
-    r"""Katz's back-off: Good-Turing estimates for grams met, shorter grams for those not met.
+    r"""Katz back-off: Good-Turing estimates for seen n-grams, shorter ones for unseen n-grams.
 
     $$p(w \mid h) = d_{c(hw)}\, c(hw) / c(h) \ \text{ if } c(hw) > 0, \quad
     \alpha(h)\, p(w \mid h') \text{ otherwise},$$
     with $d_r$ from Good and Turing's $r^* = (r+1) n_{r+1} / n_r$ for $r \le k$ and 1 above.
 
     Differs from the paper: where the counts of counts give a $d_r$ outside $(0, 1)$ it is
-    $1 - 1/2r$; where discounting leaves nothing to symbols not met, the context's total is raised
-    by one, so nothing is impossible.
+    $1 - 1/2r$; where discounting leaves no mass for unseen symbols, the total of the context is
+    raised by one, so nothing has probability zero.
 
     Args:
         order: Length of the longest grams: the order of the chain plus one.
         vocabulary: V, the number of symbols.
-        k: Counts above it are trusted as they are.
+        k: Counts above it are not discounted.
 
     References: `katz1987`; `good1953`.
     """
@@ -149,7 +149,7 @@ class Katz(NgramModel):
             unmet = 1 - per_context(below, codes[n], V, size)
             some = (met > 0) & (met < V)
             left[some] = (1 - mass[some]) / unmet[some]
-            # Where every symbol has been met there is nobody to leave anything to.
+            # If every symbol has been seen, no mass is left for unseen symbols.
             share = share / np.where(met == V, mass, 1.0)[codes[n] // V]
             made.append(_BackOff(codes[n], share, left))
             lower = share
@@ -158,7 +158,7 @@ class Katz(NgramModel):
 
 @final
 class _Interpolated:
-    """The gram's own share, and what the context leaves times the order below."""
+    """Probability of the n-gram plus the back-off weight times the lower order."""
 
     def __init__(self, codes: ndarray, share: ndarray, left: ndarray) -> None:
         self.codes = codes
@@ -171,7 +171,7 @@ class _Interpolated:
 
 @final
 class _BackOff:
-    """The gram's own share or, where it was never met, the order below."""
+    """Probability of the n-gram or, if unseen, of the lower order times the back-off weight."""
 
     def __init__(self, codes: ndarray, share: ndarray, left: ndarray) -> None:
         self.codes = codes
@@ -185,7 +185,7 @@ class _BackOff:
 
 @final
 class _Alone:
-    """Counts of one order, without the order below unless the text has only begun."""
+    """Counts of one order; the lower order is used only at the beginning of a text."""
 
     def __init__(
         self, codes: ndarray, counts: ndarray, total: ndarray, alpha: float, V: int

@@ -1,4 +1,4 @@
-"""What all count models share: tables of grams as weights, and three ways of asking.
+"""Base class of n-gram models: tables of counts as buffers, and three ways to query them.
 
 Shapes: B batch, T time, V vocabulary.
 """
@@ -31,9 +31,9 @@ class Order(Protocol):
 
         Args:
             lower: Those at the order below.
-            before: The number of each context; `ABSENT` where it never occurred, `BEGINNING` where
-                the text is not old enough to have one.
-            gram: The number of context and symbol together, `ABSENT` or `BEGINNING` likewise.
+            before: Index of each context; `ABSENT` if it does not occur, `BEGINNING` if it would
+                begin before the text.
+            gram: Index of context and symbol together, `ABSENT` or `BEGINNING` likewise.
         """
         ...
 
@@ -86,14 +86,14 @@ class NgramModel(nn.Module, ABC):
 
     @final
     def embedding_parameters(self) -> Iterator[nn.Parameter]:
-        """None: a count model has no embedding."""
+        """None: an n-gram model has no embedding."""
         return iter(())
 
     @final
     def log_prob(self, ids: Ids) -> Float[Tensor, " tokens"]:
         """The natural log-probability of every token given all before it.
 
-        The first tokens are predicted from the context there is; the very first from none.
+        The first tokens are predicted from shorter contexts; the very first from none.
         """
         text = checked(ids, self.vocabulary, f"{type(self).__name__}.log_prob")
         p = np.full(len(text), 1.0 / self.vocabulary)
@@ -111,7 +111,7 @@ class NgramModel(nn.Module, ABC):
         text = text[..., max(0, text.shape[-1] - self.order + 1) :]
         batch = text.shape[:-1]
         symbols = np.arange(self.vocabulary)
-        # Of each length, the grams that end at the context's last tokens; the last is the context.
+        # For each length, the n-grams that end at the last tokens; the last one is the context.
         grams = np.zeros((*batch, text.shape[-1] + 1), dtype=np.int64)
         p = np.full((*batch, self.vocabulary), 1.0 / self.vocabulary)
         for n, order in enumerate(self.orders()):
@@ -139,9 +139,9 @@ class NgramModel(nn.Module, ABC):
 
     @final
     def orders(self) -> list[Order]:
-        """The smoothed orders, made from the counts when first asked for."""
+        """The smoothed orders, computed from the counts at the first use."""
         name = type(self).__name__
-        require(self.N > 0, name, "be fitted before it is asked", "no counts", "Call fit.")
+        require(self.N > 0, name, "be fitted first", "no counts", "Call fit.")
         if not self._made:
             ns = range(1, self.order + 1)
             codes = [getattr(self, f"codes_{n}").numpy() for n in ns]
@@ -159,7 +159,7 @@ class NgramModel(nn.Module, ABC):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        # The tables have the length of the text's grams, unknown until it is read.
+        # The length of the tables depends on the text, so buffers are resized before loading.
         for name, buffer in list(self.named_buffers()):
             if prefix + name in state_dict:
                 setattr(self, name, buffer.new_empty(state_dict[prefix + name].shape))

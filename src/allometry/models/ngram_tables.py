@@ -1,9 +1,8 @@
-"""Tables of n-grams: sorted codes, found by bisection, without a Python loop over tokens.
+"""Tables of n-grams: sorted codes, looked up by bisection, without a Python loop over tokens.
 
-An n-gram is numbered by its place in the sorted table of its length. Its code is the number of the
-(n-1)-gram it begins with, times V, plus its last symbol: exact for any n and V, where base-V codes
-would overflow. The (n-1)-gram it begins with is the one that ends one token earlier, so a whole
-text is looked up level by level.
+The index of an n-gram is its rank in the sorted table of its length. Its code is the index of its
+(n-1)-gram prefix times V plus its last symbol: exact for any n and V, where base-V codes would
+overflow. The prefix ends one token earlier, so a whole text is looked up level by level.
 """
 
 from typing import NamedTuple, final
@@ -15,9 +14,9 @@ from numpy import ndarray
 from allometry._core.errors import require
 
 ABSENT = -1
-"""A gram that never occurred."""
+"""Index of an n-gram that does not occur."""
 BEGINNING = -2
-"""A gram that would begin before the text does."""
+"""Index of an n-gram that would begin before the text."""
 
 
 @final
@@ -25,15 +24,15 @@ class Level(NamedTuple):
     """The n-grams of one length n."""
 
     codes: Int[ndarray, " grams"]
-    """Sorted; `codes // V` is the number of the (n-1)-gram before, `codes % V` the last symbol."""
+    """Sorted; `codes // V` is the index of the (n-1)-gram prefix, `codes % V` the last symbol."""
     counts: Int[ndarray, " grams"]
     """How often each occurs."""
     distinct: Int[ndarray, " grams"]
-    """How many different symbols precede it (the beginning of the text is one more)."""
+    """Number of distinct symbols before it (the beginning of the text counts as one)."""
 
 
 def checked(ids: object, V: int, name: str) -> Int[ndarray, "*shape"]:
-    """`ids` as int64, all within the vocabulary."""
+    """`ids` as int64, checked against the vocabulary."""
     array = np.asarray(ids, dtype=np.int64)
     low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
     wrong = low if low < 0 else high
@@ -44,7 +43,7 @@ def checked(ids: object, V: int, name: str) -> Int[ndarray, "*shape"]:
 def count(ids: Int[ndarray, " tokens"], order: int, V: int) -> list[Level]:
     """The levels 1..order of a text."""
     levels: list[Level] = []
-    number = np.zeros(len(ids) + 1, dtype=np.int64)  # of the (n-1)-gram before each token
+    number = np.zeros(len(ids) + 1, dtype=np.int64)  # index of the (n-1)-gram before each token
     longer: ndarray | None = None
     for n in range(1, order + 1):
         # Tokens n-1.. end an n-gram; the gram before token t ends at t-1.
@@ -65,7 +64,7 @@ def count(ids: Int[ndarray, " tokens"], order: int, V: int) -> list[Level]:
 
 
 def find(codes: Int[ndarray, " grams"], wanted: Int[ndarray, "*shape"]) -> Int[ndarray, "*shape"]:
-    """The place of each wanted code in the sorted table, `ABSENT` where it is not."""
+    """The index of each requested code in the sorted table, or `ABSENT`."""
     if len(codes) == 0:
         return np.full(wanted.shape, ABSENT)
     place = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
@@ -73,12 +72,12 @@ def find(codes: Int[ndarray, " grams"], wanted: Int[ndarray, "*shape"]) -> Int[n
 
 
 def after(codes: ndarray, before: ndarray, symbol: ndarray, V: int) -> ndarray:
-    """The n-grams made of `before` and `symbol`; none where `before` is none."""
+    """The n-grams of prefix `before` and last symbol `symbol`; `ABSENT` if the prefix is."""
     return np.where(before < 0, before, find(codes, before * V + symbol))
 
 
 def suffixes(codes: list[ndarray], V: int) -> list[ndarray]:
-    """For every gram of every level, the number of the gram without its oldest symbol."""
+    """For every n-gram of every level, the index of the n-gram without its oldest symbol."""
     out = [np.zeros(len(codes[0]), dtype=np.int64)]
     for n in range(1, len(codes)):
         before, symbol = codes[n] // V, codes[n] % V

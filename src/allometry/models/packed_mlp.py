@@ -1,11 +1,10 @@
-"""Rectified networks of packed members on a processor, all layers in one pass over their rows.
+"""ReLU networks vectorised over models on CPU: all layers in one fused pass.
 
-A general product for every layer of every member sends all hidden units to memory and back, and
-kernels for single numbers come between. Here a block of a member's rows goes through all layers
-while it lies in the nearest caches. `perceptron.cpp` has the arithmetic; without a compiler
-`applies` is false.
+Separate matrix products write the hidden units of every layer to memory and read them back. Here a
+block of rows goes through all layers while it is in the CPU caches. `perceptron.cpp` has the
+arithmetic; without a compiler `applies` is false.
 
-Letters: M members, n rows, i inputs, o outputs, P parameters of a member.
+Shapes: M models, n rows, i inputs, o outputs, P parameters of a model.
 """
 
 import contextlib
@@ -23,32 +22,32 @@ from torch.utils.flop_counter import register_flop_formula
 from allometry._core.native import load_library
 
 LANES = 16
-"""Hidden units are kept in rows of whole registers; none has more numbers than this."""
+"""Hidden units are padded to a multiple of this, the widest SIMD register."""
 
 WIDEST = 256
-"""Units of a layer up to which it was found to be quicker than torch's products."""
+"""Largest number of units of a layer for which it measured faster than torch's products."""
 
-_wanted = contextvars.ContextVar("perceptron wanted", default=False)
+_enabled = contextvars.ContextVar("fused perceptron enabled", default=False)
 
 
 @contextlib.contextmanager
-def wanted() -> Iterator[None]:
-    """Within it networks take the pass where they can.
+def fused_mlp() -> Iterator[None]:
+    """Use the fused pass inside this context wherever it applies.
 
-    Not always, since its gradients can't be differentiated again.
+    It is opt-in because its gradients cannot be differentiated again.
     """
-    token = _wanted.set(True)
+    token = _enabled.set(True)
     try:
         yield
     finally:
-        _wanted.reset(token)
+        _enabled.reset(token)
 
 
 @functools.cache
 def _built() -> bool:
-    """Whether torch has got the kernels; a fault in building or loading them is not having them.
+    """Whether the kernels could be built and loaded.
 
-    They are written against torch's stable interface, which it has in C++ from 2.10 on.
+    They use torch's stable C++ interface, available from torch 2.10 on.
     """
     home = Path(torch.__file__).parent
     flags = (f"-I{home / 'include'}", f"-L{home / 'lib'}", "-ltorch_cpu")
@@ -56,19 +55,19 @@ def _built() -> bool:
 
 
 def applies(x: Tensor, parameters: Sequence[Tensor]) -> bool:
-    """Whether `perceptron` is wanted and can take `x` (n, i) through these layers."""
-    if not _wanted.get():
+    """Whether `perceptron` is enabled and supports `x` (n, i) and these layers."""
+    if not _enabled.get():
         return False
-    here = x.device.type == "cpu" and x.dtype == torch.float32 and x.ndim == 2
+    supported = x.device.type == "cpu" and x.dtype == torch.float32 and x.ndim == 2
     reduced = torch.is_autocast_enabled("cpu")
     fits = len(parameters) >= 4 and max(x.shape[1], *(len(p) for p in parameters)) <= WIDEST
-    return here and fits and not reduced and _built()
+    return supported and fits and not reduced and _built()
 
 
 def perceptron(x: Float[Tensor, "n i"], parameters: Sequence[Tensor]) -> Float[Tensor, "n o"]:
     r"""$W_L \max(0, \dots \max(0, W_1 x + b_1) \dots) + b_L$ of every row.
 
-    Under `torch.func.vmap` over members with weights of their own it is one call for all of them.
+    Under `torch.func.vmap` over models with different weights it is one call for all of them.
 
     Args:
         x: The rows.
@@ -85,7 +84,7 @@ def _sizes(x: Tensor, parameters: Sequence[Tensor]) -> list[int]:
 
 
 def _empty(x: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Outputs, and hidden units from the second layer on, which the way back asks for."""
+    """Outputs, and the hidden units from the second layer on, which the backward pass reads."""
     M, n, _ = x.shape
     s = _sizes(x, parameters)
     kept = sum(n * (-(-units // LANES) * LANES) for units in s[2:-1])
@@ -99,9 +98,9 @@ def _empty_back(_: Tensor, x: Tensor, parameters: Sequence[Tensor], *__: Any) ->
 
 @final
 class _Perceptron(torch.autograd.Function):
-    """The rule for gradients.
+    """The gradient rule.
 
-    Here rather than with the operator, which would go through Python wherever it is called then.
+    Registered with the operator instead, it would add Python overhead to every call.
     """
 
     generate_vmap_rule = True
@@ -124,8 +123,8 @@ class _Perceptron(torch.autograd.Function):
         return dx, *(part.view(p.shape) for part, p in zip(parts, parameters, strict=True))
 
 
-def _folded(function: Any) -> Any:
-    """A rule for vmap: members are as many more of the first axis."""
+def _vmap_rule(function: Any) -> Any:
+    """Fold the mapped axis into the first axis."""
 
     def rule(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
         def fold(value: Any, axis: Any) -> Any:
@@ -135,8 +134,8 @@ def _folded(function: Any) -> Any:
             whole = value.expand(size, *value.shape) if axis is None else value.movedim(axis, 0)
             return whole.flatten(0, 1)
 
-        made = function(*(fold(v, a) for v, a in zip(arguments, in_dims, strict=True)))
-        return tuple(part.unflatten(0, (info.batch_size, -1)) for part in made), (0, 0)
+        out = function(*(fold(v, a) for v, a in zip(arguments, in_dims, strict=True)))
+        return tuple(part.unflatten(0, (info.batch_size, -1)) for part in out), (0, 0)
 
     return rule
 
@@ -149,10 +148,10 @@ def _register() -> None:
     )
     torch.library.register_fake(name)(_empty)
     torch.library.register_fake(back)(_empty_back)
-    torch.library.register_vmap(name, _folded(torch.ops.allometry.perceptron))
-    torch.library.register_vmap(back, _folded(torch.ops.allometry.perceptron_backward))
+    torch.library.register_vmap(name, _vmap_rule(torch.ops.allometry.perceptron))
+    torch.library.register_vmap(back, _vmap_rule(torch.ops.allometry.perceptron_backward))
 
-    # As many as the plain form has.
+    # As many as the unfused form.
     @register_flop_formula(torch.ops.allometry.perceptron)
     def _(x: tuple[int, ...], parameters: Any, *_: Any, **__: Any) -> int:
         M, n, _inputs = x

@@ -1,6 +1,6 @@
-"""Convolutions over images that see only what precedes a pixel.
+"""PixelCNN: masked convolutions over images.
 
-Letters: b batch, c colours, d width, v levels, h and w image height and width.
+Shapes: b batch, c colours, d width, v levels, h and w image height and width.
 """
 
 from collections.abc import Iterator
@@ -20,15 +20,15 @@ FIRST = 7
 
 @final
 class PastConvolution(nn.Module):
-    """A square kernel whose cells after the middle are zero, in the order of reading.
+    """A square kernel whose cells after the centre, in raster order, are masked.
 
-    Those cells are no parameters: what is kept is the cells before the middle and, for type B,
-    the middle itself.
+    Masked cells are not parameters: only the cells before the centre and, for type B, the centre
+    are stored.
 
     Args:
-        width: Channels in and out.
+        width: Input and output channels.
         kernel: Side, odd.
-        present: Whether it sees the middle (type B) or only what precedes it (type A).
+        present: Whether the centre is included (type B) or masked (type A).
 
     References: `vandenoord2016` Sec. 3.4.
     """
@@ -41,14 +41,14 @@ class PastConvolution(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Float[Tensor, "b d h w"]) -> Float[Tensor, "b d h w"]:
-        """The sum over the past of every pixel."""
+        """The masked convolution at every pixel."""
         reach, rows = self.kernel // 2, self.kernel // 2 + 1
         weight = F.pad(self.weight, (0, rows * self.kernel - self.cells))
         weight = weight.unflatten(2, (rows, self.kernel))
         return F.conv2d(F.pad(x, (reach, reach, reach, 0)), weight, self.bias)
 
     def at(self, seen: Float[Tensor, "b d y x"], i: int, j: int) -> Float[Tensor, "b d"]:
-        """The sum at one pixel alone, from an image with a margin of half a kernel around it."""
+        """The masked convolution at one pixel of an image padded by half a kernel."""
         rows = self.kernel // 2 + 1
         patch = seen[:, :, i : i + rows, j : j + self.kernel].flatten(2)[:, :, : self.cells]
         return torch.addmm(self.bias, patch.flatten(1), self.weight.flatten(1).T)
@@ -56,20 +56,20 @@ class PastConvolution(nn.Module):
 
 @final
 class PixelCNN(nn.Module):
-    r"""Convolutions over an image read row by row; each value one of `levels` categories.
+    r"""Masked convolutions over an image in raster order; each value is one of `levels` classes.
 
-    $p(x) = \prod_i p(x_i \mid x_{<i})$. The first kernel (type A) sees what precedes a pixel,
-    the others (type B) the pixel as well, so the logits at a pixel depend on pixels before it and
-    on nothing after. The colours of a pixel are read one after another, as pixels beside one
-    another. As in the paper, a wedge to the upper right of a pixel stays unseen.
+    $p(x) = \prod_i p(x_i \mid x_{<i})$. The first kernel (type A) masks the centre, the others
+    (type B) do not, so the logits at a pixel depend only on earlier pixels. The colours of a pixel
+    are separate positions of the row. As in the paper, a wedge to the upper right of a pixel is a
+    blind spot.
 
     Args:
-        levels: Values of a pixel, 0..levels-1, as categories.
+        levels: Number of values of a pixel, 0..levels-1.
         width: Channels.
         depth: Layers after the first.
         kernel: Side of the later kernels, odd; the first is 7.
-        colours: Values of one pixel that stand beside one another; 1 for grey.
-        rng: Source of the initial weights; `None` means a generator with seed 0.
+        colours: Values per pixel, adjacent in a row; 1 for grey.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `vandenoord2016` Sec. 3.4 (masks) and 3.3 (residual blocks, simplified).
     """
@@ -89,7 +89,7 @@ class PixelCNN(nn.Module):
         require(min(sizes) >= 1, "PixelCNN sizes", "be at least 1", sizes)
         self.levels, self.colours = levels, colours
         self.table = nn.Embedding(levels, width)
-        # A convolution is the same everywhere: it must be told which colour comes next.
+        # A convolution is translation invariant, so the colour of a position is an extra input.
         self.colour = nn.Embedding(colours, width) if colours > 1 else None
         self.first = PastConvolution(width, FIRST, present=False)
         self.later = nn.ModuleList(
@@ -99,7 +99,7 @@ class PixelCNN(nn.Module):
         initialise(self, rng)
 
     def forward(self, images: Int[Tensor, "b h w"]) -> Float[Tensor, "b h w v"]:
-        """Logits of every pixel given those before it."""
+        """Logits of every pixel given earlier pixels."""
         x = self.first(self.table(images).permute(0, 3, 1, 2))
         if self.colour is not None:
             which = torch.arange(images.shape[2], device=images.device) % self.colours
@@ -119,8 +119,7 @@ class PixelCNN(nn.Module):
     ) -> Int[Tensor, "{n} {height} {width}"]:
         """Draw n images pixel by pixel.
 
-        What every layer has computed for earlier pixels is kept, so that a pixel costs one column
-        of the network and not an image.
+        Activations of earlier pixels are cached, so a pixel does not cost a pass over an image.
         """
         images = torch.zeros(n, height, width, dtype=torch.int64)
         weight = self.table.weight
@@ -141,7 +140,7 @@ class PixelCNN(nn.Module):
         return images
 
     def embedding_parameters(self) -> Iterator[Tensor]:
-        """Parameters of the way in and out: tables and readout."""
+        """Parameters of input and output: tables and readout."""
         yield self.table.weight
         if self.colour is not None:
             yield self.colour.weight

@@ -1,11 +1,11 @@
-r"""Networks whose layers multiply linear forms: polynomials of a degree that is chosen.
+r"""Networks whose layers multiply linear forms: polynomials of a chosen degree.
 
 A layer of degree d is $P_d(x) = \prod_{k=1}^d (W_k x + b_k)$, entry by entry; L of them make a
 polynomial of degree $d^L$. Linear attention is such a layer across tokens. Without activation and
-norm all of these are polynomials in inputs and weights, so they can be worked exactly modulo a
+norm all of these are polynomials in inputs and weights, so they can be evaluated exactly modulo a
 prime: every module takes `reduce`, which is applied after each product (see `measure.Field`).
 
-Letters: b batch, n tokens, i inputs, w width, d degree, h heads.
+Shapes: b batch, n tokens, i inputs, w width, d degree, h heads.
 """
 
 import math
@@ -31,22 +31,22 @@ from allometry.models.polynomial_layers import (
 
 @final
 class PolynomialNetwork(nn.Module):
-    r"""$T_{d_1 \dots d_L}$: layers of chosen degrees, and a linear readout of the last.
+    r"""$T_{d_1 \dots d_L}$: layers of chosen degrees and a linear output layer.
 
     Args:
         inputs: i.
         width: w, of every layer.
-        degrees: One for each layer; a whole number makes a `Product`, another one a `Mixed` layer,
+        degrees: One for each layer; an integer makes a `Product`, another one a `Mixed` layer,
             or a `Fractional` one if `fractional`.
         outputs: Size of the readout; `None` gives the last layer itself.
         bias: Whether linear forms have one (`Product` only).
-        heads: Products per unit that are summed with weights, as heads of attention are.
-        norm: Divide by the root mean square after each layer but the last: not a polynomial, but
-            what makes deep products learn.
+        heads: Products per unit that are summed with weights, like attention heads.
+        norm: RMS norm after each layer but the last. Not a polynomial, but deep products need it
+            to train.
         activation: After each layer but the last.
         fractional: See `degrees`.
-        tied: Whether the forms of a whole degree share their weights (`Tied`).
-        rng: Source of the weights; seed 0 unless given.
+        tied: Whether the forms of an integer degree share their weights (`Tied`).
+        rng: Generator of the weights; default: seed 0.
 
     Example:
         >>> net = PolynomialNetwork(inputs=4, width=8, degrees=[3, 3])
@@ -74,9 +74,7 @@ class PolynomialNetwork(nn.Module):
         require(min(degrees) >= 1, "degrees", "be at least 1", degrees)
         for name, size in (("inputs", inputs), ("width", width), ("heads", heads)):
             require(size >= 1, f"PolynomialNetwork.{name}", "be at least 1", size)
-        require(
-            bias or not tied, "PolynomialNetwork.bias", "be left on where forms are tied", bias
-        )
+        require(bias or not tied, "PolynomialNetwork.bias", "be True if forms are tied", bias)
         rng = torch.Generator().manual_seed(0) if rng is None else rng
         self.norm, self.activation = norm, activation
         self.inputs, self.width = inputs, width
@@ -101,14 +99,14 @@ class PolynomialNetwork(nn.Module):
 
     @property
     def polynomial(self) -> bool:
-        """Whether it can be worked modulo a prime."""
+        """Whether it can be evaluated modulo a prime."""
         powers = any(isinstance(layer, Fractional) for layer in self.layers)
         return not (powers or self.norm or self.activation is not None)
 
     def forward(self, x: Float[Tensor, "b i"], reduce: Reduce = exactly) -> Float[Tensor, "b _"]:
-        """Outputs, modulo what `reduce` says."""
+        """Outputs, reduced by `reduce`."""
         plain = self.polynomial or reduce is exactly
-        require(plain, "reduce", "be left out: this is no polynomial", "a field")
+        require(plain, "reduce", "be omitted: this is not a polynomial", "a field")
         last = len(self.layers) - 1
         for place, layer in enumerate(self.layers):
             x = layer(x, reduce)
@@ -124,19 +122,19 @@ class PolynomialNetwork(nn.Module):
 
 @final
 class PolynomialAttention(nn.Module):
-    r"""Attention of degree d without softmax, in the two forms that make sense for every d.
+    r"""Attention of degree d without softmax, in two forms that exist for every d.
 
     Hadamard-pooled, $y_i = W_O[(W_1 x_i) \odot \sum_j (W_2 x_j \odot \dots \odot W_d x_j)]$, for
     d = 3 multi-head linear attention with heads of size 1, and multi-pooled,
     $y_i = W_O[(W_1 x_i) \odot (\sum_j W_2 x_j) \odot \dots \odot (\sum_j W_d x_j)]$.
 
     Args:
-        width: w of tokens, kept by every layer.
+        width: w, the size of a token.
         degree: d, at least 2.
-        depth: Layers.
+        depth: Number of layers.
         pooled: `"hadamard"` or `"multi"`.
-        norm: Divide tokens by their root mean square after each layer but the last.
-        rng: Source of the weights; seed 0 unless given.
+        norm: RMS norm of the tokens after each layer but the last.
+        rng: Generator of the weights; default: seed 0.
     """
 
     def __init__(
@@ -162,7 +160,12 @@ class PolynomialAttention(nn.Module):
         self, x: Float[Tensor, "b n w"], reduce: Reduce = exactly
     ) -> Float[Tensor, "b n w"]:
         """Every token after the last layer."""
-        require(not self.norm or reduce is exactly, "reduce", "be left out: no polynomial", "")
+        require(
+            not self.norm or reduce is exactly,
+            "reduce",
+            "be omitted: this is not a polynomial",
+            "",
+        )
         for layer in range(self.depth):
             weight = self.weight[layer]
             pool: Tensor | None = None
@@ -188,8 +191,8 @@ class LinearAttention(nn.Module):
     Args:
         width: w.
         heads: h; divides the width.
-        depth: Layers.
-        rng: Source of the weights; seed 0 unless given.
+        depth: Number of layers.
+        rng: Generator of the weights; default: seed 0.
 
     References: `katharopoulos2020`.
     """
@@ -222,18 +225,18 @@ class LinearAttention(nn.Module):
 class Mixer(nn.Module):
     r"""MLP-Mixer: a two-layer map across tokens, then one across channels.
 
-    $U = W_2\,\phi(W_1 X)$, then $Y = \phi(U W_3) W_4$, biases left out here, with
+    $U = W_2\,\phi(W_1 X)$, then $Y = \phi(U W_3) W_4$, biases omitted here, with
     $\phi(z) = z^{\mathrm{degree}}$; degree 1 is the linear Mixer, whose separation rank is 2 at
     any depth.
 
     Args:
         tokens: n.
         width: w.
-        depth: Layers.
-        degree: Of the activation.
-        activation: Instead of the power, and then it is no polynomial.
-        skip: Add what enters each of the two maps, divided by its root mean square: for training.
-        rng: Source of the weights; seed 0 unless given.
+        depth: Number of layers.
+        degree: Degree of the activation.
+        activation: Replaces the power; the network is then not a polynomial.
+        skip: Skip connections with RMS norm, for training.
+        rng: Generator of the weights; default: seed 0.
 
     References: `tolstikhin2021`.
     """
@@ -262,7 +265,7 @@ class Mixer(nn.Module):
     ) -> Float[Tensor, "b n w"]:
         """Every token after the last layer."""
         plain = self.activation is None and not self.skip
-        require(plain or reduce is exactly, "reduce", "be left out: this is no polynomial", "")
+        require(plain or reduce is exactly, "reduce", "be omitted: this is not a polynomial", "")
         for layer in range(self.depth):
             x = self._map(x.mT, self.across[layer], self.across_bias[layer], reduce).mT
             x = self._map(x, self.channels[layer], self.channels_bias[layer], reduce)

@@ -1,8 +1,8 @@
-r"""What degree d buys: parameters, degree and separation rank of a stack, and the best d.
+r"""The optimal degree of polynomial layers: parameters, degree and separation rank of a stack.
 
 The argument under test: with parameters $B = L\,d\,N$ fixed, the log of the separation rank grows
-as $L \ln d$, so $\ln d / d$ should be as large as possible, which it is at $d = e$ (3 among whole
-numbers). All of that depends on what a layer of degree d costs.
+as $L \ln d$, so $\ln d / d$ should be maximal, which it is at $d = e$ (3 among integers). This
+depends on the cost of a layer of degree d.
 """
 
 import math
@@ -14,7 +14,7 @@ from allometry._core.errors import require
 
 
 def degree(degrees: Sequence[int]) -> int:
-    """The degree of a stack of product layers: the product of theirs.
+    """The degree of a stack of product layers: the product of their degrees.
 
     Example:
         >>> degree([3, 3, 3, 3])
@@ -40,10 +40,10 @@ def parameters(
 
 
 def rank_upper(degree: int, m: int) -> int:
-    r"""Most that a polynomial of degree D can have with m coordinates on each side.
+    r"""Upper bound on the rank of a polynomial of degree D with m coordinates on each side.
 
-    $\sum_{a=0}^{D} \min(N_a, N_{D-a})$ with $N_a = \binom{m+a-1}{a}$: monomials that are of degree
-    a at least on one side pair with at most as many of degree D - a on the other.
+    $\sum_{a=0}^{D} \min(N_a, N_{D-a})$ with $N_a = \binom{m+a-1}{a}$: monomials of degree a or
+    more on one side pair with at most as many of degree D - a on the other.
 
     Example:
         >>> rank_upper(3**4, 2), rank_upper(2**6, 2)
@@ -57,7 +57,7 @@ def rank_upper(degree: int, m: int) -> int:
 
 
 def rank_lower(d: int, L: int, m: int) -> int:
-    r"""What L layers of degree d reach at least, with biases and width m or more.
+    r"""Lower bound on the rank of L layers of degree d, with biases and width m or more.
 
     $\binom{m+q-1}{q}$ with $q = d^{L-1}$.
     """
@@ -71,11 +71,11 @@ def rank_narrow(d: int, L: int) -> int:
 
 
 def rank_bounds(degrees: Sequence[int], m: int) -> tuple[int, int]:
-    r"""What a stack of any degrees reaches at least and at most, m coordinates a side.
+    r"""Bounds on the rank of a stack of any degrees, with m coordinates on each side.
 
     With biases and width m or more, the first layer ($d_1 \ge 2$) can make $a_k b_k$ in unit k and
-    the others the power $q = d_2 \cdots d_L$ of their sum: at least $\binom{m+q-1}{q}$. At most
-    what any polynomial of its degree has, `rank_upper`.
+    the others the power $q = d_2 \cdots d_L$ of their sum: at least $\binom{m+q-1}{q}$. The upper
+    bound is `rank_upper` of its degree.
 
     Example:
         >>> rank_bounds([3, 3, 2, 2, 2], 2)
@@ -103,15 +103,15 @@ def rank_attention(d: int, L: int, pooled: str = "hadamard") -> int:
 
 
 def best_degree(c: float | int = 0.0, whole: bool = False) -> float:
-    r"""The degree that maximises $\ln d / (d + c)$: most log rank for the parameters.
+    r"""The degree that maximises $\ln d / (d + c)$, the log rank per parameter.
 
-    A layer of degree d costs $(d + c) N$: $c = 0$ counts d forms, $c = -1$ the d - 1 matrices that
-    the note's Eq. (2) has, $c = 1$ an output matrix besides, as attention has. The whole number is
-    3 only for $-0.290 < c < 0.819$.
+    A layer of degree d costs $(d + c) N$: $c = 0$ counts d forms, $c = -1$ the d - 1 matrices of
+    the note's Eq. (2), $c = 1$ adds an output matrix, as in attention. The best integer is 3 only
+    for $-0.290 < c < 0.819$.
 
     Args:
-        c: What a layer costs beyond its d forms.
-        whole: Among whole numbers.
+        c: Cost of a layer beyond its d forms.
+        whole: Maximise over integers only.
 
     Example:
         >>> round(best_degree(), 4), best_degree(0, whole=True)
@@ -130,7 +130,7 @@ def best_degree(c: float | int = 0.0, whole: bool = False) -> float:
 
 
 def best_range(d: int) -> tuple[float, float]:
-    r"""The costs c between which the whole degree d is best.
+    r"""The range of costs c for which the integer degree d is best.
 
     Ties with d ± 1 at $c = (d' \ln d - d \ln d') / (\ln d' - \ln d)$.
 
@@ -148,7 +148,7 @@ def best_range(d: int) -> tuple[float, float]:
 
 
 def best_words(*costs: float | int) -> tuple[str, ...]:
-    """Which degree is best at a cost of (d + c) N a layer, for each c, and where 3 is best at all.
+    """Sentences: the best degree at a cost of (d + c) N per layer, and when degree 3 is best.
 
     Example:
         >>> best_words(-1)[0]

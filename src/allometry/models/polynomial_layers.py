@@ -1,9 +1,9 @@
-r"""Layers that multiply linear forms, of whole and of real degree.
+r"""Layers that multiply linear forms, of integer and real degree.
 
-$P_d(x) = \prod_{k=1}^d (W_k x + b_k)$, entry by entry. Those that are polynomials take `reduce`,
-applied after each product, so that they can be worked modulo a prime (see `measure.Field`).
+$P_d(x) = \prod_{k=1}^d (W_k x + b_k)$, entry by entry. Polynomial layers take `reduce`, applied
+after each product, so that they can be evaluated modulo a prime (see `measure.Field`).
 
-Letters: b batch, i inputs, w width, d degree.
+Shapes: b batch, i inputs, w width, d degree.
 """
 
 import math
@@ -21,7 +21,7 @@ Reduce = Callable[[Tensor], Tensor]
 
 
 def exactly(x: Tensor) -> Tensor:
-    """The numbers as they are: ordinary arithmetic."""
+    """The identity: ordinary arithmetic."""
     return x
 
 
@@ -35,14 +35,14 @@ class Product(nn.Module):
     r"""$P_d(x) = \prod_{k=1}^d (W_k x + b_k)$, entry by entry.
 
     Biases start at one and weights small, so that a product of many factors starts near one plus a
-    linear map; with biases of zero deep products vanish or explode.
+    linear map. With zero biases deep products vanish or explode.
 
     Args:
         inputs: i.
         width: w.
         degree: d.
         bias: Whether there are $b_k$.
-        rng: Source of the weights.
+        rng: Generator of the weights.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Product(nn.Module):
 
     def forward(self, x: Float[Tensor, "*b i"], reduce: Reduce = exactly) -> Float[Tensor, "*b w"]:
         """The products."""
-        # All forms in one product of matrices: small layers are bound by the number of calls.
+        # One matrix product for all forms: small layers are bound by the number of calls.
         bias = None if self.bias is None else self.bias.flatten()
         forms = reduce(F.linear(x, self.weight.flatten(0, 1), bias))
         first, *others = forms.unflatten(-1, (self.degree, -1)).unbind(-2)
@@ -73,7 +73,7 @@ class Tied(nn.Module):
         inputs: i.
         width: w.
         degree: d.
-        rng: Source of the weights.
+        rng: Generator of the weights.
     """
 
     def __init__(self, inputs: int, width: int, degree: int, rng: torch.Generator) -> None:
@@ -94,16 +94,16 @@ class Tied(nn.Module):
 class Fractional(nn.Module):
     r"""A layer of real degree $2 < d \le 3$: $(W_1 x + b_1)(W_2 x + b_2)\,s(W_3 x + b_3)$.
 
-    $s(z) = \mathrm{sign}(z)\,|z|^{d-2}$ has no polynomial, so only epsilon-ranks mean anything
-    here. To cost d forms and not 3, each unit's third form reads a share d - 2 of the inputs,
-    those from its own number on, round and round; d = 3 is a `Product`. `Mixed` has the degree d
-    at the cost d and is a polynomial.
+    $s(z) = \mathrm{sign}(z)\,|z|^{d-2}$ is not a polynomial, so only epsilon-ranks are defined. To
+    cost d forms and not 3, the third form of each unit reads a fraction d - 2 of the inputs,
+    starting at the unit's index and wrapping around; d = 3 is a `Product`. `Mixed` has degree d at
+    cost d and is a polynomial.
 
     Args:
         inputs: i.
         width: w.
         degree: d.
-        rng: Source of the weights.
+        rng: Generator of the weights.
     """
 
     def __init__(self, inputs: int, width: int, degree: float, rng: torch.Generator) -> None:
@@ -118,11 +118,11 @@ class Fractional(nn.Module):
 
     def forward(self, x: Float[Tensor, "*b i"], reduce: Reduce = exactly) -> Float[Tensor, "*b w"]:
         """The products."""
-        require(reduce is exactly, "reduce", "be left out: this is no polynomial", "a field")
+        require(reduce is exactly, "reduce", "be omitted: this is not a polynomial", "a field")
         units = torch.arange(len(self.third), device=x.device)[:, None]
         seen = (units + torch.arange(self.read, device=x.device)) % x.shape[-1]
         z = (x[..., seen] * self.third).sum(-1) + self.third_bias
-        # The root has no slope at 0; a hair above it the gradient is finite.
+        # The root has no derivative at 0; the offset keeps the gradient finite.
         return self.forms(x) * z.sign() * (z.abs() + 1e-6) ** (self.degree - 2)
 
 
@@ -130,13 +130,13 @@ class Fractional(nn.Module):
 class Mixed(nn.Module):
     r"""A layer of mean degree d: the first $(d - \lfloor d\rfloor)\,w$ units one degree higher.
 
-    A polynomial at the cost d of every unit's forms.
+    A polynomial at the cost of d forms per unit.
 
     Args:
         inputs: i.
         width: w.
         degree: d, at least 1.
-        rng: Source of the weights.
+        rng: Generator of the weights.
     """
 
     def __init__(self, inputs: int, width: int, degree: float, rng: torch.Generator) -> None:

@@ -1,6 +1,6 @@
 """Recurrent networks: RNN, LSTM, GRU.
 
-Letters: b batch, n positions, d width, v vocabulary.
+Shapes: b batch, n positions, d width, v vocabulary.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _CELLS: dict[str, type[nn.RNN] | type[nn.LSTM] | type[nn.GRU]] = {
 
 @final
 class State:
-    """What a recurrent network remembers; a tuple of tensors (depth, b, d), or nothing yet."""
+    """State of a recurrent network: a tuple of tensors (depth, b, d), or `None` at the start."""
 
     def __init__(self) -> None:
         self.hidden: tuple[Tensor, ...] | None = None
@@ -38,15 +38,15 @@ class State:
 class Recurrent(nn.Module):
     r"""A recurrent language model: table, `depth` layers of one cell, readout.
 
-    `"rnn"` is Elman's $h_t = \tanh(W x_t + U h_{t-1} + b)$; `"lstm"` and `"gru"` gate it. What was
-    read is remembered without limit, so there is no `context`.
+    `"rnn"` is Elman's $h_t = \tanh(W x_t + U h_{t-1} + b)$; `"lstm"` and `"gru"` gate it. The
+    state carries all past tokens, so there is no `context`.
 
     Args:
         vocabulary: v.
-        width: d, of the table and of every layer.
-        depth: Layers.
+        width: d, of the embedding and of every layer.
+        depth: Number of layers.
         cell: `"rnn"`, `"lstm"` or `"gru"`.
-        rng: Source of the initial weights; `None` means a generator with seed 0.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `elman1990`; `hochreiter1997`; `cho2014`.
     """
@@ -71,7 +71,7 @@ class Recurrent(nn.Module):
             with torch.no_grad():
                 for name, bias in self.layers.named_parameters():
                     if name.startswith("bias_ih"):
-                        # Gates in order input, forget, cell, output: remember to begin with.
+                        # Gates are input, forget, cell, output; forget bias 1 keeps the state.
                         bias[width : 2 * width] = 1.0
 
     def forward(
@@ -85,9 +85,9 @@ class Recurrent(nn.Module):
 
         Args:
             tokens: Token ids.
-            cache: From `new_cache`; then only the tokens not yet read need be given.
-            padding: True where `tokens` are padding, on either side: the cell skips them, and a
-                row of nothing else leaves the memory empty; only for the first tokens of a cache.
+            cache: From `new_cache`; `tokens` are then only those not yet read.
+            padding: True where `tokens` are padding, on either side. The cell skips them; a row of
+                padding only leaves the state empty. Only for the first tokens of a cache.
         """
         x = self.table(tokens)
         if padding is not None:
@@ -107,10 +107,10 @@ class Recurrent(nn.Module):
             cache is None or cache.hidden is None, "padding", "come with the first tokens", "later"
         )
         n, lengths = x.shape[1], (~padding).sum(1)
-        # Rows begin at once for the cell, and are put back where they stood for the caller.
+        # Padding moves to the end of its row for the cell, and back afterwards.
         place = padding.long().argsort(dim=1, stable=True)
         moved = x.gather(1, place[:, :, None].expand_as(x))
-        # A row of padding only is given one step, which is forgotten again.
+        # A row of padding only gets one step, which is masked afterwards.
         steps = lengths.clamp(min=1).cpu()
         packed = pack_padded_sequence(moved, steps, batch_first=True, enforce_sorted=False)
         out, hidden = self.layers(packed)
@@ -123,11 +123,11 @@ class Recurrent(nn.Module):
         return self.readout((out * read[:, None]).gather(1, back))
 
     def new_cache(self) -> State:
-        """An empty memory for `model(tokens, cache=cache)`."""
+        """An empty cache for `model(tokens, cache=cache)`."""
         return State()
 
     def embedding_parameters(self) -> Iterator[Tensor]:
-        """Parameters of the way in and out: table and readout."""
+        """Parameters of input and output: table and readout."""
         yield self.table.weight
         yield self.readout.weight
         yield self.readout.bias

@@ -1,4 +1,4 @@
-"""Universal predictors: as good, in the long run, as the best of a large class in hindsight."""
+"""Universal predictors: asymptotically as good as the best of a large class in hindsight."""
 
 from typing import final
 
@@ -18,11 +18,11 @@ from allometry.models.ngram_tables import checked, find
 class LZ78:
     r"""The predictor of Lempel and Ziv's incremental parsing.
 
-    The text is parsed into the shortest phrases not met before; phrases form a tree. A symbol's
-    probability is the share of the tree's leaves that lie beyond it,
-    $p(x \mid \text{node}) = w(\text{child}_x)/w(\text{node})$, a leaf having weight one; reaching
-    a leaf grows its V children. It learns as it goes, without a parameter, and its code length per
-    symbol tends to the entropy rate of any stationary source.
+    The text is parsed into the shortest phrases not seen before, which form a tree. The
+    probability of a symbol is the fraction of the tree's leaves below its child, $p(x \mid
+    \text{node}) = w(\text{child}_x)/w(\text{node})$, where a leaf has weight one. A leaf that is
+    reached gets V children. The predictor is adaptive and has no parameters. Its code length per
+    symbol converges to the entropy rate of any stationary source.
 
     Args:
         vocabulary: V, the number of symbols.
@@ -33,21 +33,21 @@ class LZ78:
     def __init__(self, vocabulary: int) -> None:
         require(vocabulary >= 1, "LZ78.vocabulary", "be at least 1", vocabulary)
         self.vocabulary = vocabulary
-        # A node's children are V consecutive places from `first`; 0 marks a leaf.
+        # The children of a node are V consecutive entries from `first`; 0 marks a leaf.
         self._first = [1] + [0] * vocabulary
         self._weight = [vocabulary] + [1] * vocabulary
         self._path = [0]
 
     @property
     def N(self) -> int:
-        """Nodes of the tree."""
+        """Number of nodes of the tree."""
         return len(self._first)
 
     def update(self, ids: Ids) -> Float[Tensor, " tokens"]:
-        """Read on: the log-probability of each token before it was seen."""
+        """Read `ids`; returns the log-probability of each token before it was seen."""
         V, first, weight, path = self.vocabulary, self._first, self._weight, self._path
         p = np.empty(len(ids))
-        # One symbol changes the tree that predicts the next, hence the loop.
+        # A loop, because each symbol changes the tree that predicts the next.
         for t, symbol in enumerate(checked(ids, V, "LZ78.update").tolist()):
             node = path[-1]
             child = first[node] + symbol
@@ -65,7 +65,7 @@ class LZ78:
         return torch.from_numpy(np.log(p))
 
     def probabilities(self) -> Float[Tensor, " V"]:
-        """The distribution of the symbol that comes next."""
+        """The distribution of the next symbol."""
         node = self._path[-1]
         first = self._first[node]
         children = torch.tensor(self._weight[first : first + self.vocabulary])
@@ -74,17 +74,17 @@ class LZ78:
 
 @final
 class ContextTree:
-    r"""Context-tree weighting: the mixture of all tree-shaped memories up to a depth.
+    r"""Context-tree weighting: the mixture of all context trees up to a depth.
 
     In every node s of the tree of contexts,
     $$P_w^s = \tfrac12 P_e^s + \tfrac12 \prod_v P_w^{vs},$$
-    where $P_e$ is the Dirichlet($\alpha$) mixture of memoryless sources: a tree of few leaves
-    costs few bits to describe. All of it follows from counts, so a text is weighed at once.
+    where $P_e$ is the Dirichlet($\alpha$) mixture of memoryless sources; a tree with few leaves
+    costs few bits. Counts are sufficient, so a text is fitted in one pass.
 
     Args:
-        depth: The longest context.
+        depth: Length of the longest context.
         vocabulary: V, the number of symbols.
-        alpha: The Dirichlet parameter; 1/2 is Krichevsky and Trofimov's, good for few symbols.
+        alpha: Dirichlet parameter; 1/2 is the Krichevsky-Trofimov estimator, good for few symbols.
 
     References: `willems1995` Sec. III and IV; `krichevsky1981`.
     """
@@ -97,7 +97,7 @@ class ContextTree:
         self.vocabulary = vocabulary
         self.alpha = alpha
         self.code_length = float("nan")
-        """Nats that the fitted text takes, its first `depth` symbols at log V each."""
+        """Code length of the fitted text in nats, its first `depth` symbols at log V each."""
         self._contexts: list[ndarray] = []
         self._codes: list[ndarray] = []
         self._counts: list[ndarray] = []
@@ -106,11 +106,11 @@ class ContextTree:
 
     @property
     def N(self) -> int:
-        """How many counts are stored."""
+        """Number of stored counts."""
         return sum(map(len, self._counts))
 
     def fit(self, ids: Ids) -> "ContextTree":
-        """Weigh a text; returns the tree itself."""
+        """Fit to a text; returns the tree itself."""
         V, D = self.vocabulary, self.depth
         text = checked(ids, V, "ContextTree.fit")
         require(len(text) > D, "ContextTree.fit ids", f"be more than {D}", len(text))
@@ -118,19 +118,19 @@ class ContextTree:
         self._contexts, self._codes, self._counts, self._totals = [], [], [], []
         for d in range(D + 1):
             if d > 0:
-                # A child is its parent's number and the symbol one further back.
+                # A child is identified by its parent and the symbol one step further back.
                 keys, node = np.unique(node * V + text[D - d : -d], return_inverse=True)
                 self._contexts.append(keys)
             codes, counts = np.unique(node * V + text[D:], return_counts=True)
             self._codes.append(codes)
             self._counts.append(counts)
             self._totals.append(np.bincount(codes // V, weights=counts))
-        self._weigh()
+        self._set_weights()
         self.code_length += D * np.log(V)
         return self
 
-    def _weigh(self) -> None:
-        """From the leaves up: each node's log P_w, and the weight its own P_e has in it."""
+    def _set_weights(self) -> None:
+        """From the leaves up: log P_w of each node, and the weight of its own P_e in it."""
         V, a = self.vocabulary, self.alpha
         below: ndarray | None = None
         self._stop = []
@@ -153,32 +153,32 @@ class ContextTree:
         self.code_length = -float(below[0])
 
     def log_prob(self, ids: Ids) -> Float[Tensor, " tokens"]:
-        """The log-probability of every token of a new text, the weights left as fitted."""
+        """The log-probability of every token of a new text, with the fitted weights."""
         text = checked(ids, self.vocabulary, "ContextTree.log_prob")
         return torch.from_numpy(np.log(self._predict(text, text[:, None])[:, 0]))
 
     def logits(self, context: Ids) -> Float[Tensor, " V"]:
         """The log-probabilities of the symbol after `context`."""
         text = checked(context, self.vocabulary, "ContextTree.logits")
-        # What stands last is not looked at: it is the symbol asked for.
+        # The last entry is a placeholder for the predicted symbol and is not read.
         text = np.append(text[max(0, len(text) - self.depth) :], 0)
         return torch.from_numpy(np.log(self._predict(text, np.arange(self.vocabulary)[None])[-1]))
 
     def _predict(
         self, text: Int[ndarray, " T"], symbols: Int[ndarray, "_ k"]
     ) -> Float[ndarray, "T k"]:
-        """The probability of `symbols` at each place of a text."""
+        """The probability of `symbols` at each position of a text."""
         V, a = self.vocabulary, self.alpha
-        require(len(self._codes) > 0, "ContextTree", "be fitted before it is asked", "no counts")
+        require(len(self._codes) > 0, "ContextTree", "be fitted first", "no counts", "Call fit.")
         time = np.arange(len(text))
         node = np.zeros(len(text), dtype=np.int64)
         p = np.zeros((len(text), symbols.shape[1]))
-        reach = np.ones(len(text))  # the weight that has not stopped at a shorter context
+        reach = np.ones(len(text))  # weight that did not stop at a shorter context
         for d in range(self.depth + 1):
             if d > 0:
                 child = find(self._contexts[d - 1], node * V + text[np.maximum(time - d, 0)])
                 known = (node >= 0) & (child >= 0) & (time >= d)
-                # Nothing was ever met there: all contexts beyond are uniform.
+                # An unseen context: all longer contexts predict uniformly.
                 p += np.where((node >= 0) & ~known, reach / V, 0.0)[:, None]
                 node = np.where(known, child, -1)
             gram = find(self._codes[d], node[:, None] * V + symbols)

@@ -1,5 +1,6 @@
 """Weights that are learnt: objectives, optimiser, schedule, budget, loop, checkpoint."""
 
+from allometry._core.deprecation import moved
 from allometry.train.budget import (
     Budget,
     Flops,
@@ -53,3 +54,16 @@ __all__ = [
     "train",
     "warmup_decay",
 ]
+
+__getattr__ = moved(
+    __name__,
+    {
+        "Crowd": "BatchedTrainer",
+        "Ended": "TrainingResult",
+        "Judge": "EarlyStopping",
+        "On": "DeviceSettings",
+        "Packed": "StackedModels",
+        "Stepper": "StackedStep",
+        "Traced": "TracedStep",
+    },
+)

@@ -1,6 +1,6 @@
 r"""What the two players of a generative adversarial game minimise.
 
-Letters: D the probability of being data, $a = \sigma^{-1}(D)$ its logit, P the data's law, Q the
+Shapes: D the probability of being data, $a = \sigma^{-1}(D)$ its logit, P the data's law, Q the
 generator's. Each cost is of logits: `real` on data and `fake` on what the generator made.
 """
 

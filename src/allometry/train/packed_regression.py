@@ -4,7 +4,7 @@ Seeds and rates are members of a pack (see `packed`); each member has its own we
 stream of points. What a rate is worth is judged on points kept for that, and what a model is worth
 on points that neither training nor that choice has seen.
 
-Letters: M members, b points of a batch, i inputs, n points of a judgement.
+Shapes: M members, b points of a batch, i inputs, n points of a judgement.
 """
 
 import math

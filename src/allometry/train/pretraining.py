@@ -1,6 +1,6 @@
 r"""Tasks that a transformer may be trained on before it is used: what each minimises.
 
-Letters: b sequences, n positions.
+Shapes: b sequences, n positions.
 """
 
 from typing import NamedTuple, final
@@ -114,7 +114,7 @@ def pair(windows: Int[Tensor, "b n"], first: int, rng: torch.Generator) -> Pairs
 
 
 def _half(b: int, rng: torch.Generator) -> int:
-    """How many of b are parted: half of them, where that is no whole number so in the mean.
+    """How many of b are parted: half of them, where that is no integer so in the mean.
 
     One alone that is to be parted would have nobody to change with, so of two or three it is two
     or none.

@@ -3,7 +3,7 @@ r"""Levenberg-Marquardt from many starts at once, for models of a few hundred pa
 First-order training of small polynomial networks rarely finds what they can represent; a
 second-order fit from several starts says what they can learn rather than what Adam can.
 
-Letters: s starts, p parameters, n residuals.
+Shapes: s starts, p parameters, n residuals.
 """
 
 from collections.abc import Callable

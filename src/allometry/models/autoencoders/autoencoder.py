@@ -1,6 +1,6 @@
-"""Autoencoders: a code in the middle, and the reconstruction from it.
+"""Autoencoders: an encoder, a code, and the reconstruction from it.
 
-Letters: n examples, k size of the code.
+Shapes: n examples, k size of the code.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from allometry.models.autoencoders.encoders import Dense, Down, Up
 
 @final
 class Autoencoder(nn.Module):
-    """An encoder and a decoder; what makes it sparse, denoising or contractive is its objective.
+    """An encoder and a decoder; the objective makes it sparse, denoising or contractive.
 
     Args:
-        encoder: From examples to codes.
-        decoder: From codes to examples.
+        encoder: Maps examples to codes.
+        decoder: Maps codes to examples.
     """
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
@@ -32,7 +32,7 @@ class Autoencoder(nn.Module):
         return self.encoder(x)
 
     def decode(self, z: Float[Tensor, "n *code"]) -> Float[Tensor, "n *event"]:
-        """What the codes stand for."""
+        """The examples of codes."""
         return self.decoder(z)
 
     def forward(self, x: Float[Tensor, "n *event"]) -> Float[Tensor, "n *event"]:
@@ -41,7 +41,7 @@ class Autoencoder(nn.Module):
 
 
 def linear(dim: int, code: int, rng: torch.Generator | None = None) -> Autoencoder:
-    """Linear both ways: with squared error its best code is the principal subspace.
+    """Linear encoder and decoder: with squared error the optimum is the principal subspace.
 
     References: `baldi1989`.
     """
@@ -56,7 +56,7 @@ def deep(
     hidden: Sequence[int] = (128, 64),
     rng: torch.Generator | None = None,
 ) -> Autoencoder:
-    """Hidden layers both ways, in opposite order."""
+    """Dense encoder and decoder with hidden layers in opposite order."""
     rng = torch.Generator().manual_seed(0) if rng is None else rng
     encoder = Dense(shape, (code,), hidden, rng)
     return Autoencoder(encoder, Dense((code,), shape, list(hidden)[::-1], rng))
@@ -69,7 +69,7 @@ def convolutional(
     halvings: int = 1,
     rng: torch.Generator | None = None,
 ) -> Autoencoder:
-    """Images to a grid of `code` channels, halved in height and width, and back."""
+    """Convolutional: images to a grid of `code` channels, halved in height and width, and back."""
     c, h, w = shape
     fine = h % 2**halvings == 0 and w % 2**halvings == 0
     require(fine, "convolutional.shape", f"halve {halvings} times", tuple(shape))

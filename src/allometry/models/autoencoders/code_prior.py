@@ -1,6 +1,6 @@
-"""A vector-quantised autoencoder that generates: a learned prior over its codes.
+"""A generative VQ-VAE: a learned prior over its codes.
 
-Letters: n examples, K code vectors, p places of the code, "h w" its grid.
+Shapes: n examples, K code vectors, "h w" the grid of the code.
 """
 
 import math
@@ -25,18 +25,17 @@ Each = Float[Tensor, " n"]
 class GenerativeVQVAE(nn.Module):
     r"""$\log p(x) \ge \log p(x | D(e_k)) + \log p(k)$ with k the code of x.
 
-    The posterior puts all its mass on one code, so its entropy is 0 and the KL divergence to the
-    prior is $-\log p(k)$. The prior is any autoregressive model of whole numbers: the grid is read
-    row by row, after a token K that stands for the beginning. Its loss is
-    `train.objectives.quantised_bound`.
+    The posterior is deterministic, so its entropy is 0 and the KL divergence to the prior is
+    $-\log p(k)$. The prior is any autoregressive model of integers: the grid is read in raster
+    order after a start token K. Its loss is `train.autoencoder_objectives.quantised_bound`.
 
     Args:
         vqvae: Encoder, codebook and decoder.
-        prior: From tokens (n, t), of which K + 1 are known, to logits (n, t, K).
-        likelihood: p(x | what the decoder gives), one number for each entry.
-        shape: Of an example.
+        prior: Maps tokens (n, t) of K + 1 values to logits (n, t, K).
+        likelihood: p(x | decoder output), with one decoder output per entry.
+        shape: Shape of an example.
         grid: h and w.
-        scale: What the encoder sees is divided by this.
+        scale: Inputs of the encoder are divided by this.
 
     References: `vandenoord2017` sections 3.1, 3.3.
     """
@@ -51,17 +50,19 @@ class GenerativeVQVAE(nn.Module):
         scale: float = 1.0,
     ) -> None:
         super().__init__()
-        require(likelihood.each == 1, "likelihood", "take one number an entry", likelihood.each)
+        require(
+            likelihood.each == 1, "likelihood", "have one parameter per entry", likelihood.each
+        )
         self.vqvae, self.prior, self.likelihood = vqvae, prior, likelihood
         self.shape, self.grid, self.scale = tuple(shape), tuple(grid), scale
 
     @property
     def K(self) -> int:
-        """Code vectors."""
+        """Number of code vectors."""
         return self.vqvae.codebook.K
 
     def seen(self, x: Data) -> Float[Tensor, "n *event"]:
-        """What the encoder sees of examples."""
+        """The scaled input of the encoder."""
         return x.to(self.vqvae.codebook.vectors.dtype) / self.scale
 
     def encode(self, x: Data) -> Codes:
@@ -69,39 +70,39 @@ class GenerativeVQVAE(nn.Module):
         return self.vqvae.encode(self.seen(x))
 
     def decode(self, code: Codes) -> Float[Tensor, "n *event"]:
-        """The expected example of each code."""
+        """The mean example of each code."""
         return self.likelihood.mean(self.vqvae.decode(code))
 
     def log_prior(self, code: Codes) -> Each:
-        """The log probability of whole codes, in nats."""
+        """The log probability of each code grid, in nats."""
         flat = code.flatten(1)
         start = torch.full((len(flat), 1), self.K, device=flat.device)
         logits = self.prior(torch.cat([start, flat[:, :-1]], 1))
         return logits.log_softmax(-1).gather(-1, flat.unsqueeze(-1)).sum((1, 2))
 
     def log_prob(self, x: Data, noise: Tensor | None = None) -> Each:
-        """The bound on the log probability; nothing in it is random.
+        """The lower bound on the log probability, which is deterministic.
 
         Args:
             x: Examples.
-            noise: Not used; other bounds draw it.
+            noise: Not used; other models need it.
         """
         code = self.encode(x)
         return self.likelihood.log_prob(self.vqvae.decode(code), x) + self.log_prior(code)
 
     def draw_noise(self, shape: torch.Size, rng: torch.Generator) -> Tensor:
-        """Standard normal numbers in the shape of examples, which training blurs them with."""
+        """Standard normal noise in the shape of examples, which training adds to them."""
         return torch.randn(shape, generator=rng)
 
     def initialise(self, x: Data) -> None:
-        """Put the code vectors where the encoder sends a first batch."""
+        """Initialise the code vectors at the encoder outputs of a first batch."""
         with torch.no_grad():
             z = self.vqvae.encoder(self.seen(x))
             self.vqvae.codebook.place(z.permute(0, 2, 3, 1).flatten(0, 2))
 
     @torch.no_grad()
     def interpolate(self, x: Data, steps: int = 9) -> Float[Tensor, "v *event"]:
-        """The way from the first example to the second, straight before it is quantised."""
+        """Examples between the first two, linear in the encoder output before quantisation."""
         z = self.vqvae.encoder(self.seen(x[:2]))
         t = torch.linspace(0, 1, steps, dtype=z.dtype).view(-1, 1, 1, 1)
         return self.decode(self.vqvae.quantise((1 - t) * z[:1] + t * z[1:])[1])
@@ -110,7 +111,7 @@ class GenerativeVQVAE(nn.Module):
     def sample_codes(
         self, n: int, *, temperature: float = 1.0, rng: torch.Generator | None = None
     ) -> Codes:
-        """`n` grids of codes from the prior, place after place."""
+        """`n` code grids from the prior, one position at a time."""
         require(n >= 1, "sample.n", "be at least 1", n)
         require(temperature > 0, "sample.temperature", "be positive", temperature)
         rng = torch.Generator().manual_seed(0) if rng is None else rng
@@ -124,7 +125,7 @@ class GenerativeVQVAE(nn.Module):
     def sample(
         self, n: int, *, temperature: float = 1.0, rng: torch.Generator | None = None
     ) -> Data:
-        """`n` examples: codes from the prior, then the likelihood's own noise."""
+        """`n` examples: codes from the prior, then a draw from the likelihood."""
         rng = torch.Generator().manual_seed(0) if rng is None else rng
         code = self.sample_codes(n, temperature=temperature, rng=rng)
         return self.likelihood.sample(self.vqvae.decode(code), rng)
@@ -141,18 +142,18 @@ def generative_vqvae(
     depth: int = 2,
     rng: torch.Generator | None = None,
 ) -> GenerativeVQVAE:
-    """Convolutions, K codes and a decoder transformer over them, for images of whole values.
+    """A convolutional VQ-VAE with a transformer prior, for images of integer values.
 
     Args:
-        shape: Of an image (channels, height, width).
-        levels: Values of a pixel; their law is the discretised logistic.
-        K: Code vectors.
-        size: Of each.
+        shape: Shape of an image (channels, height, width).
+        levels: Number of values of a pixel, with a discretised logistic likelihood.
+        K: Number of code vectors.
+        size: Size of a code vector.
         width: Channels of the convolutions.
-        halvings: How often the grid is half as high and wide as the image.
-        prior_width: Of the transformer.
-        depth: Its blocks.
-        rng: Source of the initial weights; `None` means seed 0.
+        halvings: How often height and width are halved.
+        prior_width: Width of the transformer.
+        depth: Blocks of the transformer.
+        rng: Generator of the initial weights; default: seed 0.
     """
     rng = torch.Generator().manual_seed(0) if rng is None else rng
     body = convolutional_vqvae(shape, K, size, width, halvings, rng=rng)

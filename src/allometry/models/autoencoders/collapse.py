@@ -1,6 +1,6 @@
-"""How much a code says: active units, mutual information; and gradients that learn it.
+"""Posterior collapse: active units, mutual information, and variances of gradient estimators.
 
-Letters: n examples, k size of the code, s draws.
+Shapes: n examples, k size of the code, s draws.
 """
 
 import math
@@ -17,7 +17,7 @@ from allometry.models.autoencoders.vae import VAE
 
 @torch.no_grad()
 def active_units(model: VAE, x: Shaped[Tensor, "n *event"], threshold: float = 0.01) -> Estimate:
-    r"""How many units of the code depend on x: $\mathrm{Var}_x(\mu_i(x)) > $ threshold.
+    r"""Number of latent units that depend on x: $\mathrm{Var}_x(\mu_i(x)) > $ threshold.
 
     References: `burda2016` section 5.2.
     """
@@ -31,42 +31,43 @@ def mutual_information(
 ) -> Estimate:
     r"""$I_q(x; z) = \mathbb E [\log q(z | x) - \log \frac1n \sum_j q(z | x_j)]$ in nats.
 
-    z is drawn once for each x, and the mixture is over all n examples, so the figure can't exceed
+    z is drawn once for each x, and the mixture is over all n examples, so the value cannot exceed
     log n. The standard error is that of the mean over examples.
 
     Args:
-        model: Whose encoder.
-        x: Examples that stand for the data.
-        rng: Source of z; `None` means seed 0.
+        model: VAE whose encoder is evaluated.
+        x: Examples that represent the data.
+        rng: Generator of z; default: seed 0.
 
     References: `hoffman2016`.
     """
-    return _shares(model, x, rng)[0]
+    return _kl_parts(model, x, rng)[0]
 
 
 @torch.no_grad()
 def kl_split(
     model: VAE, x: Shaped[Tensor, "n *event"], rng: torch.Generator | None = None
 ) -> dict[str, Estimate]:
-    r"""The ELBO's second term in two: $\mathbb E\,\mathrm{KL}(q(z|x) \| p(z)) = I_q(x; z) +
+    r"""The KL term of the ELBO in two parts: $\mathbb E\,\mathrm{KL}(q(z|x) \| p(z)) = I_q(x; z) +
     \mathrm{KL}(q(z) \| p(z))$.
 
-    The first part is what the code says of its example; the second is how far codes as a whole
-    are from the prior, which alone hurts samples. Both are means over one draw of z for each x.
+    The first part is the information about the example; the second is the divergence of the
+    aggregate posterior from the prior, which degrades samples. Both are means over one draw of z
+    for each x.
 
     Args:
-        model: Whose encoder.
-        x: Examples that stand for the data.
-        rng: Source of z; `None` means seed 0.
+        model: VAE whose encoder is evaluated.
+        x: Examples that represent the data.
+        rng: Generator of z; default: seed 0.
 
     References: `hoffman2016`.
     """  # noqa: D205
-    information, marginal = _shares(model, x, rng)
+    information, marginal = _kl_parts(model, x, rng)
     return {"mutual_information": information, "marginal_kl": marginal}
 
 
-def _shares(model: VAE, x: Tensor, rng: torch.Generator | None) -> tuple[Estimate, Estimate]:
-    require(len(x) >= 2, "mutual_information.x", "hold at least 2 examples", len(x))
+def _kl_parts(model: VAE, x: Tensor, rng: torch.Generator | None) -> tuple[Estimate, Estimate]:
+    require(len(x) >= 2, "mutual_information.x", "contain at least 2 examples", len(x))
     rng = torch.Generator().manual_seed(0) if rng is None else rng
     mean, log_var = (t.double() for t in model.posterior(x))
     noise = torch.randn(mean.shape, generator=rng, dtype=torch.float64)
@@ -94,17 +95,19 @@ def gradient_variances(
     draws: int,
     rng: torch.Generator,
 ) -> dict[str, tuple[Float[Tensor, " k"], Float[Tensor, " k"]]]:
-    r"""Mean and variance of two unbiased gradients of $\mathbb E_{z \sim q} f(z)$ in q's mean.
+    r"""Mean and variance of two unbiased gradient estimators of $\mathbb E_{z \sim q} f(z)$.
+
+    The gradient is with respect to the mean of q.
 
     Reparameterised: $\nabla_z f(\mu + \sigma \epsilon)$. Score function:
     $f(z)\,\nabla_\mu \log q(z) = f(z)\,\epsilon / \sigma$.
 
     Args:
         f: From (draws, k) to (draws,), differentiable.
-        mean: Of q.
-        log_sd: Logs of its standard deviations.
-        draws: How many.
-        rng: Source of randomness.
+        mean: Mean of q.
+        log_sd: Log standard deviations of q.
+        draws: Number of draws.
+        rng: Random generator.
 
     References: `kingma2014` section 2.4; `williams1992`.
     """

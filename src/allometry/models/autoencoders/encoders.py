@@ -1,6 +1,6 @@
-"""Encoders and decoders: plain and convolutional.
+"""Encoders and decoders: dense and convolutional.
 
-Letters: n examples, i inputs, o outputs, c channels, h height, w width.
+Shapes: n examples, i inputs, o outputs, c channels, h height, w width.
 """
 
 from collections.abc import Sequence
@@ -31,13 +31,13 @@ def draw(module: nn.Module, rng: torch.Generator | None) -> None:
 
 @final
 class Dense(nn.Module):
-    """A stack of linear layers with rectifiers between; without hidden layers it is linear.
+    """A stack of linear layers with ReLU between; without hidden layers it is linear.
 
     Args:
-        inputs: Shape of what comes in.
-        outputs: Shape of what goes out.
-        hidden: Widths between.
-        rng: Source of the initial weights; `None` means seed 0.
+        inputs: Shape of the input.
+        outputs: Shape of the output.
+        hidden: Widths of the hidden layers.
+        rng: Generator of the initial weights; default: seed 0.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class Dense(nn.Module):
         draw(self, rng)
 
     def forward(self, x: Float[Tensor, "n *i"]) -> Float[Tensor, "n *o"]:
-        """The outputs, in their shape."""
+        """The outputs, reshaped."""
         return self.layers(x.flatten(1)).unflatten(1, self.outputs)
 
 
 @final
 class Down(nn.Module):
-    """Images to a grid of vectors: each halving a convolution of stride 2, then a 1 x 1.
+    """Images to a grid of vectors: a stride-2 convolution per halving, then a 1 x 1.
 
     Args:
         channels: c of the images.
-        outputs: Channels that go out.
-        width: Between.
+        outputs: Output channels.
+        width: Hidden channels.
         halvings: How often height and width are halved.
-        rng: Source of the initial weights; `None` means seed 0.
+        rng: Generator of the initial weights; default: seed 0.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class Down(nn.Module):
 
 @final
 class Up(nn.Module):
-    """A grid of vectors to images: `Down` turned round.
+    """A grid of vectors to images: the mirror of `Down`.
 
     Args:
-        inputs: Channels that come in.
-        channels: Of the images.
-        width: Between.
+        inputs: Input channels.
+        channels: Channels of the images.
+        width: Hidden channels.
         doublings: How often height and width are doubled.
-        rng: Source of the initial weights; `None` means seed 0.
+        rng: Generator of the initial weights; default: seed 0.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""How a decoder's numbers become a law of the data: Gaussian, Bernoulli, categorical, logistic.
+"""Likelihoods of decoders: Gaussian, Bernoulli, categorical, discretised logistic.
 
-Letters: n examples, "*event" shape of one; L levels.
+Shapes: n examples, "*event" shape of one; L levels.
 """
 
 import math
@@ -19,10 +19,10 @@ Data = Shaped[Tensor, "n *event"]
 
 
 class Likelihood(nn.Module, ABC):
-    """p(x | numbers of the decoder), independent over the event's entries.
+    """p(x | decoder output), independent over the entries of an example.
 
     Attributes:
-        each: Numbers the decoder gives for each entry.
+        each: Decoder outputs per entry.
     """
 
     each: int = 1
@@ -33,26 +33,26 @@ class Likelihood(nn.Module, ABC):
 
     @abstractmethod
     def law(self, numbers: Float[Tensor, "n *out"]) -> distributions.Distribution:
-        """The same as torch's conditional law, whose event is one example."""
+        """The same as a torch distribution, whose event is one example."""
 
     @abstractmethod
     def mean(self, numbers: Float[Tensor, "n *out"]) -> Event:
-        """The expected example."""
+        """The mean example."""
 
     @abstractmethod
     def sample(self, numbers: Float[Tensor, "n *out"], rng: torch.Generator) -> Data:
-        """An example for each row."""
+        """One draw for each row."""
 
 
 @final
 class Gaussian(Likelihood):
-    r"""$\mathcal N(x; \mu, \sigma^2)$ with one $\sigma$ for all, learnt unless it is fixed.
+    r"""$\mathcal N(x; \mu, \sigma^2)$ with one shared $\sigma$, learnt by default.
 
-    With $\sigma$ fixed at 1 and data on [0, 1] the best posterior is the prior: whoever wonders
-    where the code went should look here first.
+    With $\sigma$ fixed at 1 and data on [0, 1] the optimal posterior is the prior: a common cause
+    of posterior collapse.
 
     Args:
-        sigma: The standard deviation, or where it begins.
+        sigma: The standard deviation, or its initial value.
         learnt: Whether it is a parameter.
 
     References: `rybkin2021`.
@@ -70,23 +70,23 @@ class Gaussian(Likelihood):
         return -0.5 * squares - size * (self.log_sigma + 0.5 * math.log(2 * math.pi))
 
     def law(self, numbers: Float[Tensor, "n *out"]) -> distributions.Distribution:
-        """Independent normal laws."""
+        """Independent normal distributions."""
         sd = self.log_sigma.exp().expand_as(numbers)
         return distributions.Independent(distributions.Normal(numbers, sd), numbers.ndim - 1)
 
     def mean(self, numbers: Float[Tensor, "n *out"]) -> Event:
-        """The numbers themselves."""
+        """The decoder outputs themselves."""
         return numbers
 
     def sample(self, numbers: Float[Tensor, "n *out"], rng: torch.Generator) -> Data:
-        """With noise."""
+        """Means plus Gaussian noise."""
         noise = torch.randn(numbers.shape, generator=rng, dtype=numbers.dtype)
         return numbers + self.log_sigma.exp() * noise
 
 
 @final
 class Bernoulli(Likelihood):
-    """Each entry 1 with the sigmoid of its number; shares of 1 are scored by cross-entropy."""
+    """Each entry is 1 with the sigmoid of its logit; values in [0, 1] get their cross-entropy."""
 
     def log_prob(self, numbers: Float[Tensor, "n *out"], x: Data) -> Float[Tensor, " n"]:
         """The log probability of 0s and 1s."""
@@ -94,7 +94,7 @@ class Bernoulli(Likelihood):
         return -losses.flatten(1).sum(1)
 
     def law(self, numbers: Float[Tensor, "n *out"]) -> distributions.Distribution:
-        """Independent coins."""
+        """Independent Bernoulli distributions."""
         coins = distributions.Bernoulli(logits=numbers)
         return distributions.Independent(coins, numbers.ndim - 1)
 
@@ -109,7 +109,7 @@ class Bernoulli(Likelihood):
 
 @final
 class Categorical(Likelihood):
-    """Each entry one of L values, by the softmax of L numbers on the decoder's last axis.
+    """Each entry is one of L values, with L logits on the last axis of the decoder output.
 
     Args:
         levels: L.
@@ -121,12 +121,12 @@ class Categorical(Likelihood):
         self.each = levels
 
     def log_prob(self, numbers: Float[Tensor, "n *out"], x: Data) -> Float[Tensor, " n"]:
-        """The log probability of whole numbers."""
+        """The log probability of integers."""
         log_p = numbers.log_softmax(-1)
         return log_p.gather(-1, x.long().unsqueeze(-1)).flatten(1).sum(1)
 
     def law(self, numbers: Float[Tensor, "n *out"]) -> distributions.Distribution:
-        """Independent draws of L values."""
+        """Independent categorical distributions."""
         values = distributions.Categorical(logits=numbers)
         return distributions.Independent(values, numbers.ndim - 2)
 
@@ -136,7 +136,7 @@ class Categorical(Likelihood):
         return (numbers.softmax(-1) * values).sum(-1)
 
     def sample(self, numbers: Float[Tensor, "n *out"], rng: torch.Generator) -> Data:
-        """Whole numbers."""
+        """Integers."""
         flat = numbers.softmax(-1).flatten(0, -2)
         drawn = torch.multinomial(flat, 1, generator=rng)
         return drawn.view(numbers.shape[:-1])
@@ -144,10 +144,10 @@ class Categorical(Likelihood):
 
 @final
 class DiscretisedLogistic(Likelihood):
-    r"""Whole values 0 ... L - 1: the mass of a logistic law between x - 1/2 and x + 1/2.
+    r"""Integers 0 ... L - 1: the mass of a logistic distribution between x - 1/2 and x + 1/2.
 
-    The first and the last value have what lies beyond them, so that the masses sum to 1. One scale
-    for all, learnt.
+    The first and the last value include the tails, so that the masses sum to 1. One shared scale
+    is learnt.
 
     Args:
         levels: L.
@@ -162,7 +162,7 @@ class DiscretisedLogistic(Likelihood):
         self.log_scale = nn.Parameter(torch.tensor(math.log(levels / 16)))
 
     def log_prob(self, numbers: Float[Tensor, "n *out"], x: Data) -> Float[Tensor, " n"]:
-        """The log mass; numbers are means in units of (L - 1) / 2 about the middle."""
+        """The log mass; decoder outputs are means in units of (L - 1) / 2 about the centre."""
         return self._each(numbers, x).flatten(1).sum(1)
 
     def _each(self, numbers: Tensor, x: Tensor) -> Tensor:
@@ -183,18 +183,18 @@ class DiscretisedLogistic(Likelihood):
         return (numbers + 1) * (self.levels - 1) / 2
 
     def law(self, numbers: Float[Tensor, "n *out"]) -> distributions.Distribution:
-        """Independent draws of L values, by their masses."""
+        """Independent categorical distributions with these masses."""
         every = torch.arange(self.levels, device=numbers.device, dtype=numbers.dtype)
         masses = self._each(numbers.unsqueeze(-1), every.expand(*numbers.shape, self.levels))
         values = distributions.Categorical(logits=masses)
         return distributions.Independent(values, numbers.ndim - 1)
 
     def mean(self, numbers: Float[Tensor, "n *out"]) -> Event:
-        """The centre, held to the values there are."""
+        """The centre, clamped to the range of values."""
         return self._centre(numbers).clamp(0, self.levels - 1)
 
     def sample(self, numbers: Float[Tensor, "n *out"], rng: torch.Generator) -> Data:
-        """Whole numbers."""
+        """Integers."""
         u = torch.rand(numbers.shape, generator=rng, dtype=numbers.dtype).clamp(1e-6, 1 - 1e-6)
         drawn = self._centre(numbers) + self.log_scale.exp() * torch.logit(u)
         return drawn.round().clamp(0, self.levels - 1)

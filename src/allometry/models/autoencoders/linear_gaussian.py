@@ -1,6 +1,6 @@
-"""The linear-Gaussian model, where everything about a VAE can be known exactly.
+"""The linear-Gaussian model, where posterior and likelihood of a VAE are exact.
 
-Letters: n examples, d dimensions, k size of the code.
+Shapes: n examples, d dimensions, k size of the code.
 """
 
 import math
@@ -49,7 +49,7 @@ class LinearGaussian:
 
 
 def fit_linear_gaussian(x: Float[Tensor, "n d"], k: int) -> LinearGaussian:
-    r"""The maximum of the likelihood, in closed form.
+    r"""The maximum likelihood estimate, in closed form.
 
     $\sigma^2$ is the mean of the d - k smallest eigenvalues of the covariance and
     $W = U_k (\Lambda_k - \sigma^2 I)^{1/2}$.

@@ -1,6 +1,6 @@
 """Variational autoencoders, and bounds on their likelihood.
 
-Letters: n examples, k size of the code, s samples of a code.
+Shapes: n examples, k size of the code, s samples of a code.
 """
 
 import itertools
@@ -28,12 +28,12 @@ class VAE(nn.Module):
     r"""$p(x) = \int p(x | z)\,\mathcal N(z; 0, I)\,dz$ with $q(z|x)$ a Gaussian for each example.
 
     Args:
-        encoder: From examples (as floats) to 2k numbers: means, then logs of variances.
-        decoder: From codes to the numbers of the likelihood.
-        likelihood: p(x | those numbers).
+        encoder: Maps examples (as floats) to 2k numbers: means, then log variances.
+        decoder: Maps codes to the parameters of the likelihood.
+        likelihood: p(x | decoder output).
         code: k.
-        shape: Of an example, where it is asked for.
-        scale: What the encoder sees is divided by this.
+        shape: Shape of an example, if needed.
+        scale: Inputs of the encoder are divided by this.
 
     References: `kingma2014`; `rezende2014`.
     """
@@ -53,22 +53,22 @@ class VAE(nn.Module):
         self.code, self.shape, self.scale = code, tuple(shape), scale
 
     def posterior(self, x: Data) -> tuple[Codes, Codes]:
-        """Means and logs of variances of q(z | x)."""
+        """Means and log variances of q(z | x)."""
         mean, log_var = self.encoder(x.to(self._dtype) / self.scale).chunk(2, 1)
-        # Bounds that no trained encoder meets, so that a bad first step can't overflow.
+        # Bounds that no trained encoder reaches, so that a bad first step cannot overflow.
         return mean, log_var.clamp(-20, 10)
 
     def encoder_law(self, x: Data) -> distributions.Distribution:
-        """q(z | x) as torch's law, for whoever wants more of it than its numbers."""
+        """q(z | x) as a torch distribution."""
         mean, log_var = self.posterior(x)
         return distributions.Independent(distributions.Normal(mean, (0.5 * log_var).exp()), 1)
 
     def decoder_law(self, z: Codes) -> distributions.Distribution:
-        """p(x | z) as torch's law."""
+        """p(x | z) as a torch distribution."""
         return self.likelihood.law(self.decoder(z))
 
     def directed(self) -> Directed:
-        """The generative model as a graph of factors: z, and x that depends on it, N times."""
+        """The generative model as a directed graphical model: z, and x given z, N times."""
         zero = torch.zeros(self.code, dtype=self._dtype)
         prior = distributions.Independent(distributions.Normal(zero, zero + 1), 1)
         z = Node("z", lambda: prior, plate="N")
@@ -88,7 +88,7 @@ class VAE(nn.Module):
 
         Args:
             x: Examples.
-            noise: Standard normal numbers, a row for each.
+            noise: Standard normal noise, one row for each example.
         """  # noqa: D205
         mean, log_var = self.posterior(x)
         z = mean + (0.5 * log_var).exp() * noise
@@ -100,8 +100,8 @@ class VAE(nn.Module):
 
         Args:
             x: Examples.
-            noise: As for `elbo_terms`; of seed 0 if not given, so that the same examples have the
-                same figure.
+            noise: As for `elbo_terms`; by default drawn with seed 0, so that the result is
+                reproducible.
         """
         if noise is None:
             noise = self.draw_noise(x.shape, torch.Generator().manual_seed(0)).to(self._dtype)
@@ -109,11 +109,11 @@ class VAE(nn.Module):
         return fit - kl
 
     def draw_noise(self, shape: torch.Size, rng: torch.Generator) -> Codes:
-        """What `log_prob` takes as `noise`, for examples of this shape (n first)."""
+        """The `noise` of `log_prob`, for examples of this shape (n first)."""
         return torch.randn(shape[0], self.code, generator=rng)
 
     def initialise(self, x: Data) -> None:
-        """Nothing depends on a first batch."""
+        """Does nothing: no parameter depends on a first batch."""
 
     def log_weights(self, x: Data, noise: Float[Tensor, "s n k"]) -> Float[Tensor, "s n"]:
         """The log of p(x, z) / q(z | x) at s draws of z."""
@@ -127,7 +127,7 @@ class VAE(nn.Module):
         return torch.stack(weights)
 
     def iwae(self, x: Data, noise: Float[Tensor, "s n k"]) -> Each:
-        r"""$\log \frac1s \sum_i w_i$: one sample gives the ELBO, infinitely many log p(x).
+        r"""$\log \frac1s \sum_i w_i$: the ELBO for one sample, log p(x) in the limit.
 
         References: `burda2016` Eq. (8).
         """
@@ -143,7 +143,7 @@ class VAE(nn.Module):
 
     @torch.no_grad()
     def traverse(self, x: Data, unit: int, values: Sequence[float]) -> Float[Tensor, "v *event"]:
-        """What the first example becomes as one unit of its code takes other values."""
+        """Latent traversal: the first example decoded as one latent unit varies."""
         mean, _ = self.posterior(x[:1])
         codes = mean.repeat(len(values), 1)
         codes[:, unit] = torch.tensor(list(values), dtype=codes.dtype)
@@ -151,7 +151,7 @@ class VAE(nn.Module):
 
     @torch.no_grad()
     def interpolate(self, x: Data, steps: int = 9) -> Float[Tensor, "v *event"]:
-        """The way from the first example to the second, straight between their codes."""
+        """Examples between the first two, linear in the latent space."""
         mean, _ = self.posterior(x[:2])
         t = torch.linspace(0, 1, steps, dtype=mean.dtype)[:, None]
         return self.likelihood.mean(self.decoder((1 - t) * mean[:1] + t * mean[1:]))
@@ -169,7 +169,7 @@ def dense_vae(
     rng: torch.Generator | None = None,
     scale: float = 1.0,
 ) -> VAE:
-    """A VAE of plain networks; the decoder's layers are the encoder's turned round.
+    """A VAE of dense networks; the decoder mirrors the encoder.
 
     Without hidden layers it is linear: with a Gaussian likelihood, probabilistic PCA.
     """
@@ -191,20 +191,21 @@ def annealed_importance(
     step: float = 0.1,
     rng: torch.Generator | None = None,
 ) -> Each:
-    r"""A lower bound on log p(x) in expectation, tight for many temperatures.
+    r"""Annealed importance sampling: a lower bound on log p(x) in expectation.
 
-    Chains go from the prior to the posterior through $p(z)\,p(x|z)^{\beta_t}$, each temperature a
-    Hamiltonian step whose size follows its acceptance; $\log \frac1s \sum e^{w}$ over the chains
-    with $w = \sum_t (\beta_t - \beta_{t-1}) \log p(x | z_{t-1})$.
+    Chains go from the prior to the posterior through $p(z)\,p(x|z)^{\beta_t}$, with one
+    Hamiltonian step per temperature whose size adapts to its acceptance. Returns
+    $\log \frac1s \sum e^{w}$ over the chains with
+    $w = \sum_t (\beta_t - \beta_{t-1}) \log p(x | z_{t-1})$; tight for many temperatures.
 
     Args:
-        model: Whose likelihood.
+        model: The VAE.
         x: Examples.
-        chains: For each example.
-        temperatures: From 0 to 1, closer together near both ends.
-        leaps: Leapfrog steps of one Hamiltonian step.
-        step: Size of the first leapfrog steps.
-        rng: Source of randomness; `None` means seed 0.
+        chains: Chains per example.
+        temperatures: Number of temperatures from 0 to 1, denser near both ends.
+        leaps: Leapfrog steps per Hamiltonian step.
+        step: Initial leapfrog step size.
+        rng: Random generator; default: seed 0.
 
     References: `neal2001`; `wu2017` section 3.
     """
@@ -243,7 +244,7 @@ def annealed_importance(
         take = torch.rand(len(z), generator=rng, dtype=dtype).log() < change
         z = torch.where(take[:, None], new, z)
         fit = torch.where(take, fit_new, fit)
-        # The size follows the share taken over all chains of all examples, slowly.
+        # The step size adapts slowly to the acceptance rate over all chains and examples.
         share = take.to(dtype).mean().item()
         size = size * (1.02 if share > 0.65 else 0.98)
     return weight.view(chains, n).logsumexp(0) - math.log(chains)

@@ -1,6 +1,6 @@
-"""Vector-quantised autoencoders: a code of whole numbers.
+"""Vector-quantised autoencoders: a code of integers.
 
-Letters: n examples, K code vectors, d their size, p places of the code, "h w" its grid.
+Shapes: n examples, K code vectors, d their size, p positions of the code, "h w" its grid.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,18 @@ from allometry.models.quantisation import nearest
 
 @final
 class Codebook(nn.Module):
-    """K vectors of size d that move with the encoder's outputs, or by gradient.
+    """K code vectors of size d, learnt by running means or by gradient.
 
-    With a decay the codebook is no parameter: each vector is the running mean of what was nearest
-    to it. A vector that hardly anything is nearest to is put where an output of the last batch is.
+    With a decay the codebook is not a parameter: each vector is the exponential moving average of
+    the encoder outputs assigned to it. A rarely used vector is reset to an output of the last
+    batch.
 
     Args:
-        K: Code vectors.
+        K: Number of code vectors.
         size: d.
-        decay: Of the running means; `None` means that the codebook learns by gradient.
-        revive: Share of an even use below which a vector is moved; 0 means never.
-        rng: Source of the initial vectors; `None` means seed 0.
+        decay: Decay of the moving averages; `None` for learning by gradient.
+        revive: Fraction of uniform use below which a vector is reset; 0 means never.
+        rng: Generator of the initial vectors; default: seed 0.
 
     References: `vandenoord2017` section 3.2 and appendix A.1; `dhariwal2020` for revival.
     """
@@ -59,8 +60,8 @@ class Codebook(nn.Module):
 
     @torch.no_grad()
     def place(self, x: Float[Tensor, "m d"]) -> None:
-        """Begin at outputs of the encoder, evenly spread among those given."""
-        require(len(x) >= self.K, "Codebook.place", f"be given at least {self.K} rows", len(x))
+        """Initialise at encoder outputs, evenly spaced among those given."""
+        require(len(x) >= self.K, "Codebook.place", f"have at least {self.K} rows", len(x))
         rows = x[torch.linspace(0, len(x) - 1, self.K).round().long()]
         self.vectors.copy_(rows)
         self.sums.copy_(rows * self.used[:, None])
@@ -69,7 +70,7 @@ class Codebook(nn.Module):
     def follow(
         self, x: Float[Tensor, "m d"], code: Int[Tensor, " m"], rng: torch.Generator
     ) -> None:
-        """Move the vectors after a batch: running means, and revival of those not in use."""
+        """Update after a batch: moving averages, and reset of unused vectors."""
         count = torch.bincount(code, minlength=self.K).to(x.dtype)
         decay = 0.99 if self.decay is None else self.decay
         self.used.mul_(decay).add_((1 - decay) * count)
@@ -87,15 +88,15 @@ class Codebook(nn.Module):
 
 @final
 class VQVAE(nn.Module):
-    r"""An autoencoder whose code is a grid of whole numbers below K.
+    r"""An autoencoder whose code is a grid of integers below K.
 
-    The decoder sees $e = e_{k}$, $k = \arg\min_j |E(x) - e_j|$; gradients go straight through to
-    the encoder. Its loss is `train.objectives.vector_quantised`.
+    The input of the decoder is $e = e_{k}$, $k = \arg\min_j |E(x) - e_j|$, with straight-through
+    gradients to the encoder. Its loss is `train.autoencoder_objectives.vector_quantised`.
 
     Args:
-        encoder: From images to a grid (n, d, h, w).
-        decoder: From such a grid to images.
-        codebook: Of vectors of size d.
+        encoder: Maps images to a grid (n, d, h, w).
+        decoder: Maps such a grid to images.
+        codebook: Code vectors of size d.
 
     References: `vandenoord2017`.
     """
@@ -105,13 +106,13 @@ class VQVAE(nn.Module):
         self.encoder, self.decoder, self.codebook = encoder, decoder, codebook
 
     def encode(self, x: Float[Tensor, "n *event"]) -> Int[Tensor, "n h w"]:
-        """The whole numbers."""
+        """The integers."""
         return self.quantise(self.encoder(x))[1]
 
     def quantise(
         self, z: Float[Tensor, "n d h w"]
     ) -> tuple[Float[Tensor, "n d h w"], Int[Tensor, "n h w"]]:
-        """The nearest code vectors and their numbers."""
+        """The nearest code vectors and their indices."""
         n, d, h, w = z.shape
         flat = z.permute(0, 2, 3, 1).reshape(-1, d)
         code = self.codebook.find(flat)
@@ -119,11 +120,11 @@ class VQVAE(nn.Module):
         return vectors, code.view(n, h, w)
 
     def decode(self, code: Int[Tensor, "n h w"]) -> Float[Tensor, "n *event"]:
-        """What whole numbers stand for."""
+        """The images of code indices."""
         return self.decoder(self.codebook.vectors[code].permute(0, 3, 1, 2))
 
     def forward(self, x: Float[Tensor, "n *event"]) -> Float[Tensor, "n *event"]:
-        """The reconstruction, its gradient straight through the codes."""
+        """The reconstruction, with straight-through gradients."""
         z = self.encoder(x)
         e, _ = self.quantise(z)
         return self.decoder(z + (e - z).detach())
@@ -139,7 +140,7 @@ def convolutional_vqvae(
     revive: float = 0.1,
     rng: torch.Generator | None = None,
 ) -> VQVAE:
-    """A VQ-VAE of images with convolutions."""
+    """A convolutional VQ-VAE of images."""
     c, h, w = shape
     fine = h % 2**halvings == 0 and w % 2**halvings == 0
     require(fine, "convolutional_vqvae.shape", f"halve {halvings} times", tuple(shape))
@@ -149,7 +150,7 @@ def convolutional_vqvae(
 
 
 def perplexity(code: Int[Tensor, "*n"], K: int) -> float:
-    r"""$e^H$ of how often each code is used: between 1 and K."""
+    r"""Perplexity $e^H$ of the code usage: between 1 and K."""
     p = torch.bincount(code.flatten(), minlength=K).double()
     p = p / p.sum()
     return float(torch.special.entr(p).sum().exp())

@@ -1,4 +1,4 @@
-"""Normalizing flows: layers that can be undone, and whole flows by their paper's name."""
+"""Normalizing flows: invertible layers, and complete flows by their published name."""
 
 from allometry.models.flows.autoregressive import InverseAutoregressive, MaskedAutoregressive
 from allometry.models.flows.continuous import Continuous

@@ -1,6 +1,6 @@
-"""Every coordinate moved by those before it: masked and inverse autoregressive layers.
+"""Masked and inverse autoregressive layers.
 
-Letters: n points, d dimensions, c size of the context, o numbers per coordinate.
+Shapes: n points, d dimensions, c size of the context, o numbers per coordinate.
 """
 
 from typing import final
@@ -21,22 +21,22 @@ Points = Float[Tensor, "n d"]
 class MaskedAutoregressive(Transform):
     r"""$z_i = x_i\,e^{s_i(x_{<i})} + t_i(x_{<i})$, or a spline of $x_i$ with such parameters.
 
-    Differs from the paper: $s$ bends towards -1.5 and 3 and the network sees x cut to [-5, 5].
+    Differs from the paper: $s$ saturates at -1.5 and 3 and the input of the network is clamped to
+    [-5, 5].
 
-    One pass gives the density. The inverse is a fixed-point iteration over all coordinates at
-    once: after k rounds the first k coordinates are exact, so d rounds always do, and a trained
-    layer, whose coordinates depend weakly on most others, takes far fewer; it stops when nothing
-    moves any more.
+    The density takes one pass. The inverse is a fixed-point iteration over all coordinates: after
+    k iterations the first k coordinates are exact, so d iterations suffice. A trained layer, whose
+    coordinates depend weakly on most others, takes far fewer; the iteration stops at convergence.
 
     Args:
         dim: d.
-        reverse: Take the coordinates from the last to the first.
-        width: Of the network's hidden layers.
-        depth: How many.
-        bins: Of each spline; 0 means affine.
-        bound: The splines work on [-bound, bound].
+        reverse: Order the coordinates from the last to the first.
+        width: Width of the hidden layers.
+        depth: Number of hidden layers.
+        bins: Bins of each spline; 0 means affine.
+        bound: The splines act on [-bound, bound].
         context: c.
-        rng: Source of the initial weights; `None` means seed 0.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `papamakarios2017` Eqs. (3), (4); `germain2015`; `durkan2019`; `song2021` for the
         inverse.
@@ -84,10 +84,10 @@ class MaskedAutoregressive(Transform):
         return z.flip(1) if self.reverse else z, slopes.sum(1)
 
     def inverse(self, z: Points, context: Context = None) -> Points:
-        """Rounds over all coordinates until nothing moves, d at most."""
+        """Fixed-point iteration until convergence, at most d iterations."""
         z = z.flip(1) if self.reverse else z
         x = z
-        # A coordinate that stands still to a few units in the last place is done.
+        # A coordinate has converged if it changes by at most a few units in the last place.
         still = 4 * torch.finfo(z.dtype).eps
         for _ in range(z.shape[1]):
             last, x = x, self._move_back(z, x, context)[0]
@@ -98,17 +98,17 @@ class MaskedAutoregressive(Transform):
 
 @final
 class InverseAutoregressive(Transform):
-    """A masked autoregressive layer turned round: samples in one pass, densities by iteration.
+    """The inverse of a masked autoregressive layer: samples in one pass, densities iteratively.
 
     Args:
         dim: d.
-        reverse: Take the coordinates from the last to the first.
-        width: Of the network's hidden layers.
-        depth: How many.
-        bins: Of each spline; 0 means affine.
-        bound: The splines work on [-bound, bound].
+        reverse: Order the coordinates from the last to the first.
+        width: Width of the hidden layers.
+        depth: Number of hidden layers.
+        bins: Bins of each spline; 0 means affine.
+        bound: The splines act on [-bound, bound].
         context: c.
-        rng: Source of the initial weights; `None` means seed 0.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `kingma2016` Algorithm 1.
     """
@@ -128,9 +128,9 @@ class InverseAutoregressive(Transform):
         self.other = MaskedAutoregressive(dim, reverse, width, depth, bins, bound, context, rng)
 
     def forward(self, x: Points, context: Context = None) -> tuple[Points, LogDet]:
-        """The point that the masked layer takes to x, and minus that layer's log-determinant.
+        """The point that the masked layer maps to x, and minus that layer's log-determinant.
 
-        Differentiable: all d rounds are recorded, for the gradient needs each of them.
+        Differentiable: all d iterations are recorded, because the gradient needs each of them.
         """
         other = self.other
         x = x.flip(1) if other.reverse else x

@@ -1,6 +1,6 @@
-"""Networks that say how a layer transforms one part of a point, given the other.
+"""Conditioners: networks that compute the parameters of a flow layer.
 
-Letters: n points, d dimensions, i inputs, o outputs, c size of the context.
+Shapes: n points, d dimensions, i inputs, o outputs, c size of the context.
 """
 
 import itertools
@@ -16,10 +16,10 @@ from allometry._core.errors import require
 from allometry.models import packed_mlp
 
 SHRINK, STRETCH = 1.5, 3.0
-"""Bounds on the log scale of one affine layer, downwards and upwards."""
+"""Lower and upper bound on the log scale of one affine layer."""
 
 REACH = 5.0
-"""How far from 0 a network still tells numbers apart."""
+"""Inputs of the networks are clamped to this absolute value."""
 
 _START = math.log(STRETCH / SHRINK)
 
@@ -27,17 +27,17 @@ _START = math.log(STRETCH / SHRINK)
 def log_scale(raw: Tensor) -> Tensor:
     r"""$s = 4.5\,\sigma(\hat s - \log 2) - 1.5$: near 0 the identity, always between -1.5 and 3.
 
-    What a layer shrinks is rounded more coarsely and can't be told apart again: in float32 a stack
-    that shrinks by more than about a hundred can't be undone to 1e-5. Stretching costs nothing.
+    Shrinking loses precision: in float32 a stack that shrinks by more than about a hundred cannot
+    be inverted to 1e-5. Stretching has no such limit.
     """
     # As 3 - 4.5 sigma(log 2 - s), which is the same in one call less each way.
     return torch.rsub(torch.sigmoid(torch.rsub(raw, _START)), STRETCH, alpha=SHRINK + STRETCH)
 
 
 def seen(x: Tensor, reach: float = REACH) -> Tensor:
-    """What a network is shown of x: far tails as if they were no farther than `reach`.
+    """The input of a network: x clamped to [-reach, reach].
 
-    Shifts and scales that grew with the tails would drown the numbers that they move.
+    Shifts and scales that grow with the tails would lose the precision of the shifted values.
     """
     return x.clamp(-reach, reach)
 
@@ -45,9 +45,9 @@ def seen(x: Tensor, reach: float = REACH) -> Tensor:
 def draw(module: nn.Module, rng: torch.Generator | None) -> None:
     """Draw matrices and kernels from N(0, 1 / fan-in); biases 0.
 
-    Rectified layers are often drawn twice as wide, to keep the size of what goes through them. A
-    layer of a flow adds to what it moves, so there is nothing to keep, and a stack of less steep
-    networks is undone with smaller errors.
+    He initialisation (variance 2 / fan-in) preserves the size of activations. A flow layer adds to
+    its input, so that is not needed, and a stack of smoother networks has smaller inversion
+    errors.
     """
     if next(module.parameters()).device.type == "meta":
         return
@@ -62,9 +62,9 @@ def draw(module: nn.Module, rng: torch.Generator | None) -> None:
 
 @torch.no_grad()
 def _bend(layer: nn.Linear, rng: torch.Generator) -> None:
-    """Let each unit of a layer bend at a place drawn as data are, not all of them at 0.
+    """Draw biases so that the units have their kinks at points distributed like the data.
 
-    Of a single input a network could else tell nothing but the sign.
+    With zero biases all kinks are at 0, and a network of one input is linear on each side of 0.
     """
     places = torch.randn(layer.weight.shape, generator=rng)
     layer.bias.copy_(-(layer.weight * places).sum(1))
@@ -72,16 +72,16 @@ def _bend(layer: nn.Linear, rng: torch.Generator) -> None:
 
 @final
 class MLP(nn.Module):
-    """A plain network with `depth` hidden layers, whose last layer is 0 at the start.
+    """A dense network with `depth` hidden layers, whose last layer is initialised to 0.
 
-    A flow made of such networks begins as the identity, whatever its length.
+    A flow of such networks starts as the identity at any depth.
 
     Args:
         inputs: i.
         outputs: o.
-        width: Of the hidden layers.
-        depth: How many.
-        rng: Source of the initial weights; `None` means seed 0.
+        width: Width of the hidden layers.
+        depth: Number of hidden layers.
+        rng: Generator of the initial weights; default: seed 0.
     """
 
     def __init__(
@@ -118,23 +118,23 @@ class MLP(nn.Module):
 
 @final
 class MaskedMLP(nn.Module):
-    """A network whose outputs for coordinate i see only the coordinates before it (and a context).
+    """A masked network (MADE): outputs of coordinate i depend on coordinates before i and context.
 
-    The first coordinate's outputs are constants of the context. Hidden units are dealt evenly to
-    the coordinates, and a unit of degree k sees inputs up to k. Where there is no context no unit
-    has the degree 0, for it would see nothing.
+    The outputs of the first coordinate depend on the context only. Degrees are spread evenly over
+    the hidden units; a unit of degree k has inputs up to k. Without context no unit has degree 0,
+    because it would have no inputs.
 
     Args:
         dim: d.
-        outputs: Per coordinate.
-        width: Of the hidden layers.
-        depth: How many.
-        context: c, seen by all.
-        rng: Source of the initial weights; `None` means seed 0.
-        each: Numbers that come in for each coordinate.
+        outputs: Outputs per coordinate.
+        width: Width of the hidden layers.
+        depth: Number of hidden layers.
+        context: c, an input of all units.
+        rng: Generator of the initial weights; default: seed 0.
+        each: Inputs per coordinate.
 
     Attributes:
-        masked: Weights that are held at 0 and are no parameters of the network.
+        masked: Number of weights fixed at 0, which are not parameters of the network.
 
     References: `germain2015` section 4.
     """
@@ -165,13 +165,13 @@ class MaskedMLP(nn.Module):
         if first.weight.device.type != "meta":
             self._thin()
             for layer in self.layers[0 if each == 1 else 1 : -1]:
-                # Of a one-hot number there is no place between.
+                # One-hot inputs have no values between 0 and 1.
                 _bend(cast("nn.Linear", layer), rng)
         nn.init.zeros_(self.layers[-1].weight)  # pyright: ignore[reportArgumentType]
 
     @torch.no_grad()
     def _thin(self) -> None:
-        """Weights of 0 at the masks, and as much wider ones beside them as fewer come in."""
+        """Set masked weights to 0, and scale the others up to the smaller fan-in."""
         for i, layer in enumerate(self.layers):
             weight, mask = cast("Tensor", layer.weight), cast("Tensor", getattr(self, f"mask{i}"))
             free = mask.sum(1, keepdim=True).clamp(min=1)
@@ -191,13 +191,13 @@ class MaskedMLP(nn.Module):
 def _masks(
     dim: int, outputs: int, width: int, depth: int, context: int, each: int
 ) -> list[Bool[Tensor, "o i"]]:
-    """Which input each unit of each layer may see, by degrees."""
-    # On the processor even where a model is only sketched: masked weights are to be counted.
+    """The mask of each layer, from the degrees of its units."""
+    # On the CPU even for a model on the meta device: masked weights must be counted.
     with torch.device("cpu"):
         places = torch.arange(1, dim + 1).repeat_interleave(each)
         inputs = torch.cat([torch.zeros(context), places])
-        # Degree d would be of use to nobody. Where there are fewer units than degrees they are
-        # spread over all of them.
+        # No output depends on degree d. With fewer units than degrees, the units are spread over
+        # all degrees.
         least = 0 if context or dim == 1 else 1
         hidden = least + torch.arange(width) * (dim - least) // width
         last = torch.arange(dim).repeat_interleave(outputs)
@@ -207,13 +207,13 @@ def _masks(
 
 @final
 class ConvNet(nn.Module):
-    """Three convolutions (3 x 3, 1 x 1, 3 x 3), the last 0 at the start, as GLOW has them.
+    """Three convolutions (3 x 3, 1 x 1, 3 x 3), the last initialised to 0, as in GLOW.
 
     Args:
-        inputs: Channels in.
-        outputs: Channels out.
-        width: Channels between.
-        rng: Source of the initial weights; `None` means seed 0.
+        inputs: Input channels.
+        outputs: Output channels.
+        width: Hidden channels.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `kingma2018` section 3.3.
     """

@@ -1,6 +1,6 @@
-"""Continuous flows: the infinitesimal limit of many layers, an ordinary differential equation.
+"""Continuous flows: neural ordinary differential equations.
 
-Letters: n points, d dimensions, k directions.
+Shapes: n points, d dimensions, k directions.
 """
 
 import math
@@ -21,18 +21,18 @@ Points = Float[Tensor, "n d"]
 
 @final
 class Velocity(nn.Module):
-    r"""A field $v(x, t)$ given by a network with tanh layers, and its divergence.
+    r"""A velocity field $v(x, t)$ given by a network with tanh layers, and its divergence.
 
-    Directions are carried through the layers along with the points (forward mode), so the exact
-    trace of the Jacobian takes one pass with d directions and Hutchinson's estimate
-    $\epsilon^T J \epsilon$ one with a single direction; neither needs a second backward pass.
+    Tangents are propagated with the points (forward mode), so the exact trace of the Jacobian
+    takes one pass with d directions and Hutchinson's estimate $\epsilon^T J \epsilon$ one with a
+    single direction; neither needs a second backward pass.
 
     Args:
         dim: d.
-        width: Of the hidden layers.
-        depth: How many.
-        context: Numbers of context.
-        rng: Source of the initial weights; `None` means seed 0.
+        width: Width of the hidden layers.
+        depth: Number of hidden layers.
+        context: Size of the context.
+        rng: Generator of the initial weights; default: seed 0.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Velocity(nn.Module):
     def forward(
         self, t: float, x: Points, directions: Float[Tensor, "k n d"], context: Context
     ) -> tuple[Points, Float[Tensor, "k n d"]]:
-        """V at (x, t) and J times each direction."""
+        """The velocity at (x, t) and the Jacobian times each direction."""
         extra = [x.new_full((len(x), 1), t), *([] if context is None else [context])]
         h, dh = torch.cat([x, *extra], 1), directions
         *hidden, last = self.network.layers
@@ -65,20 +65,20 @@ class Velocity(nn.Module):
 class Continuous(Transform):
     r"""$\dot x = v(x, t)$ from t = 0 (data) to 1 (noise).
 
-    $\log |\det| = \int_0^1 \mathrm{tr}\,\partial v / \partial x\,dt$: the density carried along
-    obeys the continuity equation $\partial_t p + \nabla \cdot (p v) = 0$. The solver is adaptive
-    (Dormand-Prince) and differentiated step by step, so gradients are exact for what it computed.
+    $\log |\det| = \int_0^1 \mathrm{tr}\,\partial v / \partial x\,dt$: the density satisfies the
+    continuity equation $\partial_t p + \nabla \cdot (p v) = 0$. The solver is adaptive
+    (Dormand-Prince) and differentiated step by step, so gradients are exact for its solution.
 
     Args:
         dim: d.
-        width: Of the velocity's hidden layers.
-        depth: How many.
-        trace: `"exact"` or `"hutchinson"`; the estimate is used in training mode alone.
-        tolerance: Of the solver, per unit of time.
-        context: Numbers of context.
-        rng: Source of the initial weights; `None` means seed 0.
-        steps: Equal steps instead of adaptive ones. Adaptive steps follow the data, so flows that
-            have them can't be packed; with a number of steps they can.
+        width: Width of the hidden layers.
+        depth: Number of hidden layers.
+        trace: `"exact"` or `"hutchinson"`; the estimate is used only in training mode.
+        tolerance: Tolerance of the solver, per unit of time.
+        context: Size of the context.
+        rng: Generator of the initial weights; default: seed 0.
+        steps: Equal steps instead of adaptive ones. Adaptive steps depend on the data, so such
+            flows cannot be vectorised over seeds; with a fixed number of steps they can.
 
     References: `chen2018` Theorem 1; `grathwohl2019` Eq. (7); `dormand1980`.
     """
@@ -105,7 +105,7 @@ class Continuous(Transform):
 
     def _directions(self, x: Points) -> Float[Tensor, "k n d"]:
         if self.training and self.trace == "hutchinson":
-            # One direction for the whole way: the solver must see a smooth field.
+            # One direction for the whole trajectory: the solver needs a smooth field.
             return torch.randint_like(x, 2).mul(2).sub(1)[None]
         eye = torch.eye(self.dim, dtype=x.dtype, device=x.device)
         return eye[:, None].expand(self.dim, len(x), self.dim)
@@ -113,7 +113,7 @@ class Continuous(Transform):
     def between(
         self, x: Points, start: float, end: float, context: Context = None
     ) -> tuple[Points, LogDet]:
-        """Where points at time `start` are at time `end`, and the log-determinant of the way."""
+        """The points moved from time `start` to `end`, and the log-determinant."""
         directions = self._directions(x)
 
         def slope(t: float, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -131,11 +131,11 @@ class Continuous(Transform):
         return integrate(slope, state, start, end, self.tolerance)
 
     def forward(self, x: Points, context: Context = None) -> tuple[Points, LogDet]:
-        """To time 1."""
+        """From data (time 0) to noise (time 1)."""
         return self.between(x, 0.0, 1.0, context)
 
     def inverse(self, z: Points, context: Context = None) -> Points:
-        """Back to time 0, without the trace."""
+        """From noise to data, without the trace."""
 
         def slope(t: float, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return (self.velocity(t, state[0], z.new_empty(0, *z.shape), context)[0],)
@@ -143,6 +143,6 @@ class Continuous(Transform):
         return self._solved(slope, (z,), 1.0, 0.0)[0]
 
     def log_prob_at(self, x: Points, t: float, context: Context = None) -> LogDet:
-        """Log density at time t of what the flow carries: the data at 0, noise at 1."""
+        """Log density at time t: of the data at 0, of noise at 1."""
         z, logdet = self.between(x, t, 1.0, context)
         return logdet - 0.5 * z.square().sum(1) - 0.5 * self.dim * math.log(2 * math.pi)

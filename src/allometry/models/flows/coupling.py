@@ -1,6 +1,6 @@
-"""Coupling: one half of a point says how the other half is moved.
+"""Coupling layers: one half of a point parametrises the transform of the other half.
 
-Letters: n points, d dimensions, c size of the context.
+Shapes: n points, d dimensions, c size of the context.
 """
 
 from typing import final
@@ -18,7 +18,7 @@ Points = Float[Tensor, "n d"]
 
 
 def _halves(dim: int, first: bool) -> tuple[int, int, bool]:
-    """Sizes of the half that is seen and the half that is moved."""
+    """Sizes of the conditioning half and the transformed half."""
     require(dim >= 2, "coupling dim", "be at least 2", dim, "A single number has no halves.")
     left = (dim + 1) // 2
     return (left, dim - left, True) if first else (dim - left, left, False)
@@ -28,18 +28,18 @@ def _halves(dim: int, first: bool) -> tuple[int, int, bool]:
 class AffineCoupling(Transform):
     r"""$z_A = x_A$, $z_B = x_B\,e^{s(x_A)} + t(x_A)$; with `scale=False` NICE's $x_B + t(x_A)$.
 
-    Differs from the paper: $s$ bends smoothly towards -1.5 and 3 and the network sees
-    $x_A$ cut to [-5, 5], so that neither tails nor early steps overflow and a stack of layers can
-    be undone in float32.
+    Differs from the paper: $s$ saturates smoothly at -1.5 and 3 and the network's input $x_A$ is
+    clamped to [-5, 5], so that neither tails nor early steps overflow and a stack of layers can be
+    inverted in float32.
 
     Args:
         dim: d.
-        first: Whether the first half is the one that is seen.
-        width: Of the network's hidden layers.
-        depth: How many.
-        scale: Whether to scale besides shifting.
+        first: Whether the first half conditions the second.
+        width: Width of the hidden layers.
+        depth: Number of hidden layers.
+        scale: Whether to scale as well as shift.
         context: c.
-        rng: Source of the initial weights; `None` means seed 0.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `dinh2017` Eqs. (4), (5); `dinh2015` section 3.
     """
@@ -76,7 +76,7 @@ class AffineCoupling(Transform):
         return log_scale(s), t
 
     def forward(self, x: Points, context: Context = None) -> tuple[Points, LogDet]:
-        """Move one half by what the network says of the other."""
+        """Scale and shift one half, conditioned on the other."""
         given, moved = self._parts(x)
         s, t = self._numbers(given, context)
         if s is None:
@@ -84,7 +84,7 @@ class AffineCoupling(Transform):
         return self._join(given, torch.addcmul(t, moved, s.exp())), s.sum(1)
 
     def inverse(self, z: Points, context: Context = None) -> Points:
-        """Move it back."""
+        """Invert the affine transform."""
         given, moved = self._parts(z)
         s, t = self._numbers(given, context)
         moved = moved - t
@@ -93,19 +93,19 @@ class AffineCoupling(Transform):
 
 @final
 class SplineCoupling(Transform):
-    r"""One half sees, each number of the other goes through its own rational-quadratic spline.
+    r"""A rational-quadratic spline for each coordinate of one half, conditioned on the other half.
 
-    Differs from the paper: the network sees $x_A$ cut to the interval of the splines.
+    Differs from the paper: the network's input $x_A$ is clamped to the interval of the splines.
 
     Args:
         dim: d.
-        first: Whether the first half is the one that is seen.
-        width: Of the network's hidden layers.
-        depth: How many.
-        bins: Of each spline.
-        bound: The splines work on [-bound, bound] and leave the rest alone.
+        first: Whether the first half conditions the second.
+        width: Width of the hidden layers.
+        depth: Number of hidden layers.
+        bins: Bins of each spline.
+        bound: The splines act on [-bound, bound]; outside they are the identity.
         context: c.
-        rng: Source of the initial weights; `None` means seed 0.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `durkan2019` section 3.
     """
@@ -134,7 +134,7 @@ class SplineCoupling(Transform):
         return self.network(given).unflatten(1, (self.moved, self.each))
 
     def forward(self, x: Points, context: Context = None) -> tuple[Points, LogDet]:
-        """Each moved number through its spline."""
+        """Each transformed coordinate through its spline."""
         left = self.seen if self.first else self.moved
         a, b = x.split([left, x.shape[1] - left], 1)
         if self.first:
@@ -144,7 +144,7 @@ class SplineCoupling(Transform):
         return torch.cat([a, b], 1), slopes.sum(1)
 
     def inverse(self, z: Points, context: Context = None) -> Points:
-        """Each moved number back through it."""
+        """Each transformed coordinate through the inverse spline."""
         left = self.seen if self.first else self.moved
         a, b = z[:, :left], z[:, left:]
         if self.first:

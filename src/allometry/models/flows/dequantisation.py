@@ -1,6 +1,6 @@
-"""Whole numbers under a density: noise that fills the gaps between them.
+"""Uniform and variational dequantisation: flows on integer data.
 
-Letters: n images, "*event" shape of one.
+Shapes: n images, "*event" shape of one.
 """
 
 import math
@@ -19,16 +19,16 @@ Levels = Int[Tensor, "n *event"]
 
 @final
 class Dequantised(nn.Module):
-    r"""A law of whole numbers 0 ... L - 1 made from a flow on [0, 1).
+    r"""A distribution on integers 0 ... L - 1 from a flow on [0, 1).
 
     $\log P(x) \ge \mathbb E_{q(u|x)} [\log p((x + u) / L) - \log q(u | x)] - d \log L$. With q
-    uniform on the unit cube this is the usual dequantisation; with a second flow for q
-    (conditioned on x, squashed to the cube by a sigmoid) it is variational and the bound tighter.
+    uniform on the unit cube this is uniform dequantisation; with a second flow for q (conditioned
+    on x, mapped to the cube by a sigmoid) it is variational and the bound is tighter.
 
     Args:
         flow: p.
         levels: L.
-        noise: q: a flow of d numbers with d numbers of context; `None` means uniform.
+        noise: q: a flow of dimension d with a context of size d; `None` means uniform.
 
     References: `theis2016` section 3.1; `ho2019` section 3.1.
     """
@@ -41,17 +41,16 @@ class Dequantised(nn.Module):
 
     @property
     def dim(self) -> int:
-        """Numbers in an image."""
+        """Number of entries of an image."""
         return self.flow.dim
 
     def log_prob(self, x: Levels, u: Event | None = None) -> LogDet:
         """One draw of the bound, in nats.
 
         Args:
-            x: Whole numbers.
-            u: The noise it is drawn with: uniform numbers in [0, 1) or, with a learnt q, standard
-                normal ones, both in the shape of x. Drawn with seed 0 if not given, so that the
-                same images have the same figure.
+            x: Integers.
+            u: Dequantisation noise in the shape of x: uniform in [0, 1) or, with a learnt q,
+                standard normal. By default drawn with seed 0, so that the result is reproducible.
         """
         dtype = next(self.flow.parameters()).dtype
         if u is None:
@@ -68,20 +67,20 @@ class Dequantised(nn.Module):
     def _draw(self, epsilon: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
         """Noise before the sigmoid, and the log density of the noise after it."""
         assert self.noise is not None
-        # The noise flow runs towards its sample, so its forward map is the one differentiated.
+        # The noise flow is used in the sampling direction, so its forward map is differentiated.
         raw, logdet = self.noise(epsilon, context)
         normal = -0.5 * epsilon.square() - 0.5 * math.log(2 * math.pi)
         slope = nn.functional.logsigmoid(raw) + nn.functional.logsigmoid(-raw)
         return raw, normal.sum(1) - logdet - slope.sum(1)
 
     def draw_noise(self, shape: torch.Size, rng: torch.Generator) -> Float[Tensor, "n *event"]:
-        """What `log_prob` takes as `u`."""
+        """The noise `u` of `log_prob`."""
         draw = torch.rand if self.noise is None else torch.randn
         return draw(shape, generator=rng)
 
     @torch.no_grad()
     def initialise(self, x: Levels) -> None:
-        """Show the flow a first batch."""
+        """Initialise the flow from a first batch."""
         u = torch.rand(x.shape, generator=torch.Generator().manual_seed(0))
         self.flow.initialise((x + u.to(next(self.flow.parameters()).dtype)) / self.levels)
 
@@ -89,6 +88,6 @@ class Dequantised(nn.Module):
     def sample(
         self, n: int, *, temperature: float = 1.0, rng: torch.Generator | None = None
     ) -> Levels:
-        """`n` images of whole numbers."""
+        """`n` images of integers."""
         drawn = self.flow.sample(n, temperature=temperature, rng=rng)
         return (drawn * self.levels).floor().clamp(0, self.levels - 1).long()

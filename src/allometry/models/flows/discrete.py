@@ -1,6 +1,6 @@
-"""Discrete flows: bijections of Z_K^d, with no determinant to count.
+"""Discrete flows: bijections of Z_K^d, without a log-determinant.
 
-Letters: n points, d places, K symbols; "*event" is d, or the shape of an image of d pixels.
+Shapes: n points, d positions, K symbols; "*event" is d, or the shape of an image of d pixels.
 """
 
 import math
@@ -20,19 +20,19 @@ OneHot = Float[Tensor, "n d K"]
 
 @final
 class ModularShift(nn.Module):
-    r"""$z_i = x_i + \mu_i(x_{<i}) \bmod K$: every place turned by what those before it say.
+    r"""$z_i = x_i + \mu_i(x_{<i}) \bmod K$: every position shifted, conditioned on earlier ones.
 
-    On one-hot rows the turn is a cyclic shift. The amount is the argmax of logits; its gradient is
-    the softmax's (straight through), so the layer can be trained though it is exact.
+    On one-hot rows this is a cyclic shift. The amount is the argmax of logits with the gradient of
+    the softmax (straight-through), so the exact layer can be trained.
 
     Args:
         dim: d.
         K: Symbols.
-        width: Of the network's hidden layers.
-        depth: How many.
-        reverse: Take the places from the last to the first.
-        temperature: Of the softmax behind the gradient.
-        rng: Source of the initial weights; `None` means seed 0.
+        width: Width of the hidden layers.
+        depth: Number of hidden layers.
+        reverse: Order the positions from the last to the first.
+        temperature: Temperature of the softmax in the gradient.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `tran2019` sections 3, 4.
     """
@@ -50,18 +50,18 @@ class ModularShift(nn.Module):
         super().__init__()
         require(K >= 2, "ModularShift.K", "be at least 2", K)
         self.dim, self.K, self.reverse, self.temperature = dim, K, reverse, temperature
-        # A masked network over one-hots: K numbers of a place share its degree.
+        # A masked network over one-hot inputs: the K inputs of a position share its degree.
         self.network = MaskedMLP(dim, K, width, depth, rng=rng, each=K)
         with torch.no_grad():
             # Not 0: an argmax over equal logits would have no gradient to break the tie.
             last: nn.Linear = self.network.layers[-1]  # pyright: ignore
             if last.weight.device.type != "meta":
-                # A preference for staying: what is shifted at random has lost its own law.
+                # A bias towards no shift: random shifts would destroy the marginal distributions.
                 last.bias.view(dim, K)[:, 0] = 1.0
                 last.weight.normal_(0, 0.1, generator=rng or torch.Generator().manual_seed(1))
 
     def _amount(self, given: OneHot) -> OneHot:
-        """How far each place is turned, one-hot, with the softmax's gradient."""
+        """The shift of each position, one-hot, with the gradient of the softmax."""
         logits = self.network(given.flatten(1))
         soft = (logits / self.temperature).softmax(-1)
         hard = torch.nn.functional.one_hot(logits.argmax(-1), self.K).to(soft.dtype)
@@ -74,13 +74,13 @@ class ModularShift(nn.Module):
         return torch.fft.irfft(torch.fft.rfft(x) * turns, n=self.K)
 
     def forward(self, x: OneHot) -> OneHot:
-        """Turn every place."""
+        """Shift every position."""
         x = x.flip(1) if self.reverse else x
         z = self._turn(x, self._amount(x), 1)
         return z.flip(1) if self.reverse else z
 
     def inverse(self, z: OneHot) -> OneHot:
-        """Turn them back, place after place."""
+        """Undo the shifts, one position after another."""
         z = z.flip(1) if self.reverse else z
         x = z
         for _ in range(self.dim):
@@ -93,10 +93,10 @@ class DiscreteFlow(nn.Module):
     r"""$P(x) = \prod_i \pi_i(f(x)_i)$ with f a bijection of $\mathbb Z_K^d$.
 
     Args:
-        layers: Modular shifts, from data to independent places.
+        layers: Modular shifts, from data to independent positions.
         dim: d.
         K: Symbols.
-        shape: Of a point, where it is an image of d pixels.
+        shape: Shape of a point, if it is an image of d pixels.
 
     References: `tran2019` Eq. (3).
     """
@@ -114,8 +114,8 @@ class DiscreteFlow(nn.Module):
         require(fits, "DiscreteFlow.shape", f"have {dim} places", self.shape)
         self.layers = nn.ModuleList(layers)
         self.dim, self.K = dim, K
-        # Under an even law no shift is better than another, and symbols that happen to share one
-        # would stay together: a preference at the start tells all of them where to go.
+        # Under a uniform distribution all shifts are equally good and symbols that share a shift
+        # would stay together. A non-uniform initial distribution breaks the symmetry.
         start = torch.zeros(dim, K)
         start[:, 0] = 2.0
         self.logits = nn.Parameter(start)
@@ -125,10 +125,10 @@ class DiscreteFlow(nn.Module):
 
     @torch.no_grad()
     def initialise(self, x: Symbols) -> None:
-        """Begin with the counts of what x becomes, plus one: a histogram of every place.
+        """Initialise the marginals with the smoothed histograms of f(x).
 
-        Places whose counts say nothing (all but a fiftieth of the greatest entropy) keep their
-        preference, without which no shift would be better than another.
+        Positions with nearly uniform counts (above 98 % of the maximum entropy) keep their initial
+        distribution, which breaks the symmetry between shifts.
         """
         counts = self._hot(self(x).flatten(1)).sum(0) + 1
         p = counts / counts.sum(-1, keepdim=True)
@@ -136,21 +136,21 @@ class DiscreteFlow(nn.Module):
         self.logits.copy_(torch.where(telling, p.log(), self.logits))
 
     def forward(self, x: Symbols) -> Symbols:
-        """What x becomes."""
+        """f(x)."""
         z = self._hot(x)
         for layer in self.layers:
             z = layer(z)
         return z.argmax(-1).view(x.shape)
 
     def inverse(self, z: Symbols) -> Symbols:
-        """What becomes z."""
+        """The x with f(x) = z."""
         x = self._hot(z)
         for layer in reversed(self.layers):
             x = layer.inverse(x)  # pyright: ignore[reportCallIssue]
         return x.argmax(-1).view(z.shape)
 
     def log_prob(self, x: Symbols) -> Float[Tensor, " n"]:
-        """Log probability in nats; its gradient goes straight through the shifts."""
+        """Log probability in nats, with straight-through gradients of the shifts."""
         z = self._hot(x)
         for layer in self.layers:
             z = layer(z)

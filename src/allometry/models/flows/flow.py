@@ -1,6 +1,6 @@
-"""A flow: transforms one after another, and a standard normal at the end.
+"""A flow: a sequence of transforms to a standard normal.
 
-Letters: n points, c size of the context.
+Shapes: n points, c size of the context.
 """
 
 import math
@@ -19,8 +19,8 @@ class Flow(nn.Module):
     r"""$\log p(x) = \log \mathcal N(f(x); 0, I) + \log |\det \partial f / \partial x|$.
 
     Args:
-        transforms: From data to noise.
-        shape: Of one point: `(d,)`, or `(channels, height, width)`.
+        transforms: Transforms from data to noise, in order.
+        shape: Shape of a point: `(d,)`, or `(channels, height, width)`.
 
     Example:
         >>> import torch
@@ -41,11 +41,11 @@ class Flow(nn.Module):
 
     @property
     def dim(self) -> int:
-        """Numbers in a point."""
+        """Number of entries of a point."""
         return math.prod(self.shape)
 
     def forward(self, x: Event, context: Context = None) -> tuple[Event, LogDet]:
-        """The noise that x comes from, and the log-determinant."""
+        """The noise of x, and the log-determinant."""
         first, *rest = self.transforms
         x, total = first(x, context)
         for transform in rest:
@@ -54,7 +54,7 @@ class Flow(nn.Module):
         return x, total
 
     def inverse(self, z: Event, context: Context = None) -> Event:
-        """The point that comes from noise z."""
+        """The point of noise z."""
         for transform in reversed(self.transforms):
             z = transform.inverse(z, context)  # pyright: ignore[reportCallIssue]
         return z
@@ -74,13 +74,13 @@ class Flow(nn.Module):
         temperature: float = 1.0,
         rng: torch.Generator | None = None,
     ) -> Event:
-        """`n` points; at a temperature below 1 the noise is that much narrower.
+        """`n` points.
 
         Args:
-            n: How many; with a context, one for each row of it.
-            context: What to condition on.
+            n: Number of points; with a context, one for each of its rows.
+            context: Values to condition on.
             temperature: Standard deviation of the noise.
-            rng: Source of the noise; `None` means seed 0.
+            rng: Generator of the noise; default: seed 0.
         """
         require(n >= 1, "sample.n", "be at least 1", n)
         require(temperature >= 0, "sample.temperature", "be at least 0", temperature)
@@ -90,7 +90,7 @@ class Flow(nn.Module):
         return self.inverse(temperature * z.to(like.device), context)
 
     def stages(self, x: Event, context: Context = None) -> list[Event]:
-        """X and what it becomes after each transform, for pictures of the way."""
+        """The point x and its image after each transform, for figures."""
         seen = [x]
         for transform in self.transforms:
             x, _ = transform(x, context)
@@ -98,7 +98,7 @@ class Flow(nn.Module):
         return seen
 
     def backward_stages(self, z: Event, context: Context = None) -> list[Event]:
-        """Noise z and what it becomes on the way to data."""
+        """Noise z and its image after each inverse transform, towards the data."""
         seen = [z]
         for transform in reversed(self.transforms):
             z = transform.inverse(z, context)  # pyright: ignore[reportCallIssue]
@@ -107,7 +107,7 @@ class Flow(nn.Module):
 
     @torch.no_grad()
     def initialise(self, x: Event, context: Context = None) -> None:
-        """Let every transform that wants to see data see this batch, each what the last gives."""
+        """Data-dependent initialisation of every transform, each on the output of the previous."""
         for transform in self.transforms:
             transform.initialise(x, context)  # pyright: ignore[reportCallIssue]
             x, _ = transform(x, context)

@@ -1,6 +1,6 @@
-"""GLOW: flows of images by squeezing, mixing channels and coupling, on several scales.
+"""GLOW: multi-scale flows of images by squeezing, mixing channels and coupling.
 
-Letters: n images, c channels, h height, w width.
+Shapes: n images, c channels, h height, w width.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def _wide(x: Images) -> Images:
 
 
 def _read(network: nn.Module, x: Images) -> Float[Tensor, "n o h w"]:
-    """What a network says of x, in its own precision."""
+    """Output of a network for x, computed in the dtype of its weights."""
     return network(seen(x).to(next(network.parameters()).dtype))
 
 
@@ -52,13 +52,13 @@ class ImageCoupling(Transform):
 
     $z_A = x_A$, $z_B = x_B\,e^{s(x_A)} + t(x_A)$.
 
-    Differs from the paper: its scale is $\sigma(\hat s + 2)$, which only shrinks; here $s$ bends
-    smoothly towards -1.5 and 3 and the network sees $x_A$ cut to [-5, 5].
+    Differs from the paper: its scale is $\sigma(\hat s + 2)$, which only shrinks; here $s$
+    saturates smoothly at -1.5 and 3 and the network's input $x_A$ is clamped to [-5, 5].
 
     Args:
         channels: c.
-        width: Of the network.
-        rng: Source of the initial weights; `None` means seed 0.
+        width: Hidden channels of the network.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `kingma2018` section 3.3; `dinh2017`.
     """
@@ -74,13 +74,13 @@ class ImageCoupling(Transform):
         return log_scale(s), t
 
     def forward(self, x: Images, context: Context = None) -> tuple[Images, LogDet]:
-        """Move the second half."""
+        """Scale and shift the second half."""
         given, moved = x.split([self.seen, x.shape[1] - self.seen], 1)
         s, t = self._numbers(given)
         return torch.cat([given, torch.addcmul(t, moved, s.exp())], 1), s.flatten(1).sum(1)
 
     def inverse(self, z: Images, context: Context = None) -> Images:
-        """Move it back."""
+        """Invert the affine transform."""
         given, moved = z[:, : self.seen], z[:, self.seen :]
         s, t = self._numbers(given)
         return torch.cat([given, (moved - t) * (-s).exp()], 1)
@@ -88,21 +88,21 @@ class ImageCoupling(Transform):
 
 @final
 class MultiScale(Transform):
-    r"""Levels of steps; after each but the last, half of the channels leave as noise.
+    r"""Multi-scale architecture: after each level but the last, half of the channels are output.
 
-    What leaves is normal with mean and scale that a network reads from what stays, so it is an
-    affine layer like any other: $z_B = (x_B - \mu(x_A))\,e^{-\lambda(x_A)}$. The noise of all
-    levels is laid out in the shape of the image.
+    The factored-out half is normal with mean and scale from a network of the other half, which is
+    an affine layer: $z_B = (x_B - \mu(x_A))\,e^{-\lambda(x_A)}$. The noise of all levels is
+    arranged in the shape of the image.
 
-    Between its layers images are carried in float64, whatever the precision of the weights: that
-    costs little beside the convolutions, and rounding after each of so many layers is what would
-    keep the whole from being undone in float32.
+    Activations between layers are float64 for every dtype of the weights. This costs little
+    compared with the convolutions; rounding after each of so many layers would make the inverse
+    inaccurate in float32.
 
     Args:
         levels: Transforms of each level, the squeeze first.
         channels: Channels at the end of each level.
-        width: Of the networks that read what leaves.
-        rng: Source of the initial weights; `None` means seed 0.
+        width: Hidden channels of the networks of the factored-out halves.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `dinh2017` section 3.6; `kingma2018` Figure 2.
     """
@@ -124,7 +124,7 @@ class MultiScale(Transform):
 
     @torch.no_grad()
     def initialise(self, x: Images, context: Context = None) -> None:
-        """Each transform sees what the one before it gives."""
+        """Data-dependent initialisation of each transform on the output of the previous."""
         for i, level in enumerate(self.levels):
             for transform in level:  # pyright: ignore[reportGeneralTypeIssues]
                 transform.initialise(x, context)
@@ -150,7 +150,7 @@ class MultiScale(Transform):
 
     def _leaving(self, level: int, stays: Tensor) -> tuple[Tensor, Tensor]:
         mean, raw = _read(self.readers[level], stays).chunk(2, 1)
-        # It is divided by e to this, so the bounds are those of a layer turned round.
+        # The scale is exp of minus this, so the bounds are those of an inverted layer.
         return mean, -log_scale(-raw)
 
     def inverse(self, z: Images, context: Context = None) -> Images:

@@ -1,6 +1,6 @@
-"""Linear layers that can be undone: mixing, scaling, rearranging.
+"""Invertible linear layers: mixing, scaling, permuting.
 
-Letters: n points, c channels (all of a point's numbers, where it has no pixels).
+Shapes: n points, c channels (all entries of a point that is not an image).
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,9 @@ def _pixels(x: Tensor) -> int:
 
 @final
 class ActNorm(Transform):
-    """Each channel shifted and scaled; `initialise` gives a first batch mean 0 and variance 1.
+    """Activation normalisation: each channel scaled and shifted.
+
+    `initialise` gives a first batch mean 0 and variance 1.
 
     Args:
         channels: c.
@@ -40,7 +42,7 @@ class ActNorm(Transform):
 
     @torch.no_grad()
     def initialise(self, x: Event, context: Context = None) -> None:
-        """Mean 0 and variance 1 for this batch; a channel that never varies keeps its scale."""
+        """Mean 0 and variance 1 for this batch; a constant channel keeps its scale."""
         flat = x.transpose(0, 1).flatten(1)
         sd = flat.std(1)
         scale = torch.where(sd > 1e-6, 1 / sd.clamp(min=1e-6), 1.0)
@@ -53,7 +55,7 @@ class ActNorm(Transform):
         return z, (self.log_scale.sum() * _pixels(x)).expand(len(x))
 
     def inverse(self, z: Event, context: Context = None) -> Event:
-        """Back."""
+        """Subtract the shift, then divide by the scale."""
         return (z - self._wide(self.shift, z)) * self._wide((-self.log_scale).exp(), z)
 
 
@@ -61,15 +63,15 @@ class ActNorm(Transform):
 class InvertibleLinear(Transform):
     r"""$z = R L (U + \mathrm{diag}(s))\,x$ over channels: for images a 1 x 1 convolution.
 
-    R is a fixed random rotation, L and U are triangular and 1 at the start. The determinant is
-    that of s: $h w \sum \log s$.
+    R is a fixed random rotation, L and U are triangular and initialised to the identity. The
+    log-determinant is $h w \sum \log s$.
 
-    Differs from the paper: there a permutation stands for R and L, U and s are the factors of the
-    rotation, whose small pivots make the matrix hard to undo as soon as they are moved apart.
+    Differs from the paper, where R is a permutation and L, U and s are the LU factors of a
+    rotation: their small pivots make the matrix ill-conditioned during training.
 
     Args:
         channels: c.
-        rng: Source of the rotation; `None` means seed 0.
+        rng: Generator of the rotation; default: seed 0.
 
     References: `kingma2018` section 3.2, Eq. (10).
     """
@@ -101,7 +103,7 @@ class InvertibleLinear(Transform):
         return z, (self.log_s.sum() * _pixels(x)).expand(len(x))
 
     def inverse(self, z: Event, context: Context = None) -> Event:
-        """The solution, in double precision: the matrix is small and errors of a solve are not."""
+        """The solution, in float64: the matrix is small and errors of a solve are not."""
         flat = z.transpose(0, 1).flatten(1).double()
         x = torch.linalg.solve(self._matrix(torch.float64), flat).to(z.dtype)
         return x.view(z.shape[1], len(z), *z.shape[2:]).transpose(0, 1)
@@ -109,11 +111,11 @@ class InvertibleLinear(Transform):
 
 @final
 class Permutation(Transform):
-    """Coordinates in another order, chosen once.
+    """A fixed random permutation of the coordinates.
 
     Args:
         dim: d.
-        rng: Source of the order; `None` means seed 0.
+        rng: Generator of the order; default: seed 0.
     """
 
     order: Tensor
@@ -126,21 +128,21 @@ class Permutation(Transform):
         self.register_buffer("order", order.to(torch.get_default_device()))
 
     def forward(self, x: Float[Tensor, "n d"], context: Context = None) -> tuple[Event, LogDet]:
-        """In the new order."""
+        """Permute."""
         return x[:, self.order], x.new_zeros(len(x))
 
     def inverse(self, z: Float[Tensor, "n d"], context: Context = None) -> Event:
-        """In the old one."""
+        """Invert the permutation."""
         return z[:, self.order.argsort()]
 
 
 @final
 class Flatten(Transform):
-    """An image as a row of numbers, or with `back` the other way round.
+    """Flatten an image to a vector; with `back`, reshape a vector to an image.
 
     Args:
-        shape: Of the image.
-        back: From the row to the image.
+        shape: Shape of the image.
+        back: Whether to map vectors to images.
     """
 
     def __init__(self, shape: Sequence[int], back: bool = False) -> None:
@@ -148,11 +150,11 @@ class Flatten(Transform):
         self.shape, self.back = tuple(shape), back
 
     def forward(self, x: Event, context: Context = None) -> tuple[Tensor, LogDet]:
-        """Only the layout changes."""
+        """Reshape."""
         return self._laid(x, self.back), x.new_zeros(len(x))
 
     def inverse(self, z: Event, context: Context = None) -> Tensor:
-        """Back to the other layout."""
+        """Reshape back."""
         return self._laid(z, not self.back)
 
     def _laid(self, x: Tensor, image: bool) -> Tensor:

@@ -1,6 +1,6 @@
-"""A spline of its own for every coordinate: what can be known of each without the others.
+"""Marginal transform: a separate CDF for every coordinate.
 
-Letters: n points, d dimensions, K bins.
+Shapes: n points, d dimensions, K bins.
 """
 
 import math
@@ -19,17 +19,16 @@ from allometry.models.flows.transform import Context, Event, LogDet, Transform
 class Marginal(Transform):
     r"""$z_i = \Phi^{-1}(F_i(x_i))$ with $F_i$ a learnt piecewise linear CDF on [low, high].
 
-    `initialise` sets the bins' shares to the counts of a first batch plus a constant, so that a
-    flow begins where a histogram of every coordinate ends, and couplings only have to learn how
-    coordinates hang together. Outside [low, high] the map goes on with normal tails of tiny mass,
-    so that no point has density 0.
+    `initialise` sets the bin masses to the smoothed histograms of a first batch, so that couplings
+    only have to learn the dependence between coordinates. Outside [low, high] the map has normal
+    tails of tiny mass, so that no point has density 0.
 
     Args:
-        shape: Of a point; a CDF for each of its numbers.
+        shape: Shape of a point; one CDF for each entry.
         bins: K.
-        low: Where the bins begin.
-        high: Where they end.
-        smoothing: Added to the counts.
+        low: Lower end of the bins.
+        high: Upper end of the bins.
+        smoothing: Constant added to the counts.
 
     References: `chen2000`.
     """
@@ -60,26 +59,26 @@ class Marginal(Transform):
         self.logits.copy_((hits.sum(0) + self.smoothing).to(self.logits.dtype).log())
 
     def _table(self) -> Float[Tensor, "*event 3 K"]:
-        """Shares of the bins, mass left of each, mass right of each."""
+        """Mass of each bin, mass to its left, mass to its right."""
         shares = (1 - 2 * self.EDGE) * self.logits.softmax(-1)
         left = self.EDGE + shares.cumsum(-1) - shares
         right = self.EDGE + shares.flip(-1).cumsum(-1).flip(-1) - shares
         return torch.stack([shares, left.clamp(min=self.EDGE), right.clamp(min=self.EDGE)], -2)
 
     def _pick(self, n: int, index: Tensor) -> tuple[Tensor, ...]:
-        """The table at the bin of each number."""
+        """The table entry at the bin of each value."""
         table = self._table()
         index = index.unsqueeze(-2).expand(n, *self.shape, 3, 1)
         return table.expand(n, *table.shape).gather(-1, index).squeeze(-1).unbind(-1)
 
     def forward(self, x: Event, context: Context = None) -> tuple[Event, LogDet]:
-        """Through the CDF, then to the normal's scale."""
+        """The CDF, then the normal quantile function."""
         log_bin = math.log(self.bins / (self.high - self.low))
         u = (x - self.low) * math.exp(log_bin)
         held = u.clamp(0, self.bins)
         k = held.detach().floor().clamp(max=self.bins - 1)
         share, left, right = self._pick(len(x), k.long().unsqueeze(-1))
-        # Whichever tail is the smaller one keeps its digits: 1 - p near 1 would lose them.
+        # Use the smaller tail: 1 - p near 1 would lose precision.
         below, above = left + share * (held - k), right + share * (1 + k - held)
         z = torch.where(
             below <= above,
@@ -87,12 +86,12 @@ class Marginal(Transform):
             -torch.special.ndtri(above.clamp(max=0.6)),
         )
         log_slope = share.log() + log_bin + 0.5 * z.square() + 0.5 * math.log(2 * math.pi)
-        # Beyond the ends: straight on, with slope 1 in units of a bin.
+        # Beyond the ends the map is linear, with slope 1 in units of a bin.
         beyond = u - held
         return z + beyond, torch.where(beyond == 0, log_slope, log_bin).flatten(1).sum(1)
 
     def inverse(self, z: Event, context: Context = None) -> Event:
-        """From the normal's scale through the inverse CDF."""
+        """The normal CDF, then the quantile function."""
         edge = -float(special.ndtri(self.EDGE))
         held = z.clamp(-edge, edge)
         below, above = (0.5 * torch.erfc(side / math.sqrt(2)) for side in (-held, held))

@@ -1,4 +1,4 @@
-"""Whole flows by their paper's name, from plain numbers."""
+"""Complete flows by their published name, built from sizes."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ Rng = torch.Generator | None
 
 
 def _seeded(rng: Rng) -> torch.Generator:
-    # One source for all layers: layers of one seed each would be born alike.
+    # One generator for all layers: with one seed per layer they would be identical.
     return torch.Generator().manual_seed(0) if rng is None else rng
 
 
@@ -53,7 +53,7 @@ def radial(dim: int, layers: int = 8, rng: Rng = None) -> Flow:
 def _couplings(
     dim: int, layers: int, make: Callable[[bool], Transform], rng: torch.Generator
 ) -> list[Transform]:
-    """A scale for each coordinate, then couplings whose halves take turns and are dealt anew."""
+    """ActNorm, then couplings with alternating halves and random permutations between them."""
     made: list[Transform] = [ActNorm(dim)]
     for i in range(layers):
         if i and i % 2 == 0 and dim > 2:
@@ -71,9 +71,9 @@ def affine_coupling(
     context: int = 0,
     rng: Rng = None,
 ) -> Flow:
-    """RealNVP on points: affine couplings that take turns; NICE with `scale=False`.
+    """RealNVP on points: alternating affine couplings; NICE with `scale=False`.
 
-    Behind NICE's volume-keeping layers stands one scale for each coordinate, as in its paper.
+    The volume-preserving layers of NICE are followed by one scale per coordinate, as in its paper.
 
     References: `dinh2017`; `dinh2015`.
     """
@@ -96,7 +96,7 @@ def spline_coupling(
     context: int = 0,
     rng: Rng = None,
 ) -> Flow:
-    """Rational-quadratic spline couplings that take turns.
+    """Alternating rational-quadratic spline couplings.
 
     References: `durkan2019`.
     """
@@ -127,7 +127,7 @@ def masked_autoregressive(
     context: int = 0,
     rng: Rng = None,
 ) -> Flow:
-    """Masked autoregressive layers in turning order; splines with `bins`.
+    """Masked autoregressive layers in alternating order; splines with `bins`.
 
     References: `papamakarios2017`; `durkan2019`.
     """
@@ -144,7 +144,7 @@ def inverse_autoregressive(
     context: int = 0,
     rng: Rng = None,
 ) -> Flow:
-    """Inverse autoregressive layers in turning order: fast to sample, slow to score.
+    """Inverse autoregressive layers in alternating order: fast sampling, slow densities.
 
     References: `kingma2016`.
     """
@@ -153,7 +153,7 @@ def inverse_autoregressive(
 
 
 def linear(dim: int, rng: Rng = None) -> Flow:
-    """One invertible matrix and a shift: the best Gaussian."""
+    """One invertible matrix and a shift: a Gaussian."""
     return Flow([ActNorm(dim), InvertibleLinear(dim, _seeded(rng)), ActNorm(dim)], (dim,))
 
 
@@ -167,7 +167,7 @@ def continuous(
     rng: Rng = None,
     steps: int | None = None,
 ) -> Flow:
-    """A neural ordinary differential equation; with `steps` equal ones, one that packs.
+    """A neural ordinary differential equation; with fixed `steps` it can be vectorised over seeds.
 
     References: `chen2018`; `grathwohl2019`.
     """
@@ -183,15 +183,15 @@ def glow(
     marginal: int = 0,
     rng: Rng = None,
 ) -> Flow:
-    """GLOW on images (channels, height, width), on several scales.
+    """GLOW on images (channels, height, width).
 
     Args:
-        shape: Of an image.
-        levels: Scales.
-        steps: Of each.
-        width: Channels of the couplings' networks.
-        marginal: Bins of a first layer with a CDF for every pixel; 0 means none.
-        rng: Source of the initial weights; `None` means seed 0.
+        shape: Shape of an image.
+        levels: Number of scales.
+        steps: Flow steps per scale.
+        width: Hidden channels of the coupling networks.
+        marginal: Bins of a first layer with one CDF per pixel; 0 means none.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `kingma2018`.
     """
@@ -209,15 +209,15 @@ def discrete(
     depth: int = 2,
     rng: Rng = None,
 ) -> DiscreteFlow:
-    r"""Modular autoregressive shifts on $\mathbb Z_K^d$ in turning order.
+    r"""Modular autoregressive shifts on $\mathbb Z_K^d$ in alternating order.
 
     Args:
         dim: d, or the shape of an image of d pixels.
-        K: Symbols.
-        layers: Shifts.
-        width: Of their networks.
-        depth: Hidden layers of each.
-        rng: Source of the initial weights; `None` means seed 0.
+        K: Number of symbols.
+        layers: Number of shifts.
+        width: Width of their hidden layers.
+        depth: Number of hidden layers of each.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `tran2019`.
     """
@@ -238,17 +238,17 @@ def image_splines(
     variational: bool = False,
     rng: Rng = None,
 ) -> Dequantised:
-    """Dequantised images of `levels` grey values under a CDF for every pixel and splines.
+    """Dequantised images of `levels` grey values: one CDF per pixel, then spline couplings.
 
     Args:
-        shape: Of an image.
-        levels: Values of a pixel.
-        layers: Spline couplings.
-        width: Of their networks.
-        depth: Hidden layers of each.
-        bins: Of each spline.
-        variational: Learn the noise that fills the gaps between whole numbers.
-        rng: Source of the initial weights; `None` means seed 0.
+        shape: Shape of an image.
+        levels: Number of values of a pixel.
+        layers: Number of spline couplings.
+        width: Width of their hidden layers.
+        depth: Number of hidden layers of each.
+        bins: Bins of each spline.
+        variational: Learn the dequantisation noise.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `durkan2019`; `ho2019`.
     """
@@ -261,6 +261,6 @@ def image_splines(
     noise = affine_coupling(dim, 2, width, 1, context=dim, rng=rng) if variational else None
     if noise is not None:
         with torch.no_grad():
-            # The sigmoid of a normal of this scale is nearly uniform: that is where it begins.
+            # The sigmoid of a normal of this scale is nearly uniform, the initial noise.
             cast("ActNorm", noise.transforms[0]).log_scale.fill_(math.log(1.65))
     return Dequantised(Flow([*made, Flatten(shape, back=True)], shape), levels, noise)

@@ -1,4 +1,4 @@
-"""An adaptive solver of ordinary differential equations that gradients go through."""
+"""An adaptive, differentiable solver of ordinary differential equations."""
 
 from collections.abc import Callable
 from typing import cast
@@ -33,17 +33,17 @@ def integrate(
 ) -> State:
     """The state at `end` of the equation `d state / dt = slope(t, state)`, from `start`.
 
-    Dormand and Prince's pair of orders 5 and 4 with the last slope used again; a step is kept when
-    the largest of its errors, relative to 1 + |state|, is below `tolerance` times its length. Only
-    steps that are kept stay in the graph; the sizes of steps are numbers without gradients.
+    The Dormand-Prince pair of orders 5 and 4 (first same as last). A step is accepted if its
+    largest error, relative to 1 + |state|, is below `tolerance` times its length. Only accepted
+    steps stay in the graph; step sizes have no gradients.
 
     Args:
         slope: The right-hand side.
         state: Tensors at `start`.
         start: Time, before or after `end`.
         end: Time.
-        tolerance: Of the error per unit of time; at least 8 units in the slopes' last place.
-        most: Steps before giving up.
+        tolerance: Error per unit of time; at least 8 units in the last place of the slopes.
+        most: Largest number of steps.
 
     Raises:
         DivergedError: The steps became too many or too small.
@@ -59,7 +59,7 @@ def integrate(
         moved, ks = _step(slope, t, h, state, k1)
         error = _error(ks, state)
         if error <= tolerance:
-            # The last row of the table is the solution itself, and its slope the next first one.
+            # The last row of the table is the solution, and its slope the first of the next step.
             t, state, k1 = t + h, moved, ks[-1]
             if abs(end - t) < 1e-12 * max(1.0, abs(end)):
                 return state
@@ -67,22 +67,22 @@ def integrate(
         h = h * min(5.0, max(0.2, factor))
         if not abs(h) > 1e-10:
             break
-    raise DivergedError(f"the flow's equation could not be solved: stuck at time {t:.4g}.")
+    raise DivergedError(f"The ODE of the flow could not be solved beyond time {t:.4g}.")
 
 
 def march(
     slope: Callable[[float, State], State], state: State, start: float, end: float, steps: int
 ) -> State:
-    """The same with equal steps of the fifth-order rule and no look at their error.
+    """The same with equal steps of the fifth-order rule, without error control.
 
-    Nothing depends on the values, so that many equations can be solved as one.
+    The control flow does not depend on values, so many equations can be vectorised.
 
     Args:
         slope: The right-hand side.
         state: Tensors at `start`.
         start: Time, before or after `end`.
         end: Time.
-        steps: How many.
+        steps: Number of steps.
     """
     h, k1 = (end - start) / steps, slope(start, state)
     for i in range(steps):
@@ -94,7 +94,7 @@ def march(
 def _step(
     slope: Callable[[float, State], State], t: float, h: float, state: State, k1: State
 ) -> tuple[State, list[State]]:
-    """The state a step on, and the slopes on the way; the last is that at the new state."""
+    """The state after one step, and the slopes of its stages; the last is at the new state."""
     ks, moved = [k1], state
     for c, row in zip(_C[1:], _A, strict=True):
         moved = tuple(
@@ -107,7 +107,7 @@ def _step(
 
 @torch.no_grad()
 def _error(ks: list[State], state: State) -> float:
-    """Per unit of time, of whichever number is worst off."""
+    """The largest error per unit of time."""
     worst = 0.0
     for i, y in enumerate(state):
         gap = cast("Tensor", sum(e * k[i] for e, k in zip(_E, ks, strict=True) if e))

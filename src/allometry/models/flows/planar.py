@@ -1,6 +1,6 @@
-"""Planar and radial layers: points moved along one direction, or towards one point.
+"""Planar and radial layers: shifts along one direction, or towards one point.
 
-Letters: n points, d dimensions.
+Shapes: n points, d dimensions.
 """
 
 from typing import final
@@ -16,7 +16,7 @@ from allometry.models.flows.transform import Context, LogDet, Transform
 Points = Float[Tensor, "n d"]
 
 HALVINGS = 80
-"""Steps of the planar inverse: each halves the bracket, so this is beyond float64."""
+"""Bisection steps of the planar inverse: enough for float64."""
 
 
 @final
@@ -28,7 +28,7 @@ class Planar(Transform):
 
     Args:
         dim: d.
-        rng: Source of the initial weights; `None` means seed 0.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `rezende2015` Eqs. (10) to (13) and appendix A.
     """
@@ -48,16 +48,16 @@ class Planar(Transform):
         return u, wanted
 
     def forward(self, x: Points, context: Context = None) -> tuple[Points, LogDet]:
-        """Move along u by how far x is along w."""
+        """Shift along u by a function of the projection on w."""
         u, product = self._direction()
         h = torch.tanh(x @ self.w + self.b)
         return x + h[:, None] * u, torch.log1p((1 - h.square()) * product)
 
     def inverse(self, z: Points, context: Context = None) -> Points:
-        """Bisection for the place along w."""
+        """Bisection for the projection on w."""
         u, product = self._direction()
         goal = z @ self.w
-        # tanh moves by one at most, so the answer lies within |w.u| of the goal.
+        # |tanh| <= 1, so the solution lies within |w.u| of the target.
         low, high = goal - product.abs(), goal + product.abs()
         for _ in range(HALVINGS):
             middle = (low + high) / 2
@@ -76,7 +76,7 @@ class Radial(Transform):
 
     Args:
         dim: d.
-        rng: Source of the initial weights; `None` means seed 0.
+        rng: Generator of the initial weights; default: seed 0.
 
     References: `rezende2015` Eq. (14) and appendix A.
     """
@@ -94,10 +94,10 @@ class Radial(Transform):
         return alpha, F.softplus(self.raw_beta) - alpha
 
     def forward(self, x: Points, context: Context = None) -> tuple[Points, LogDet]:
-        """Move away from the centre or towards it."""
+        """Shift away from the centre or towards it."""
         alpha, beta = self._numbers()
         away = x - self.centre
-        # The square is kept off 0, where the norm has no derivative.
+        # The square is bounded away from 0, where the norm has no derivative.
         r = away.square().sum(1).clamp(min=1e-30).sqrt()
         h = 1 / (alpha + r)
         stretch = 1 + beta * h
@@ -111,6 +111,6 @@ class Radial(Transform):
         R = away.norm(dim=1)
         b = alpha + beta - R
         root = (b.square() + 4 * alpha * R).sqrt()
-        # Whichever form adds numbers of one sign.
+        # Choose the form without cancellation.
         r = torch.where(b > 0, 2 * alpha * R / (b + root).clamp(min=1e-30), (root - b) / 2)
         return self.centre + away / (1 + beta / (alpha + r))[:, None]

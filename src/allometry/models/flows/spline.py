@@ -1,6 +1,6 @@
-"""Monotone rational-quadratic splines, many at once.
+"""Monotone rational-quadratic splines, vectorised.
 
-Letters: K bins; "*b" the shape of what is transformed, an own spline for every entry.
+Shapes: K bins; "*b" the shape of the values, with a separate spline for every entry.
 """
 
 import math
@@ -13,35 +13,34 @@ from torch.nn import functional as F
 from allometry._core.errors import require
 
 MIN_WIDTH = 2e-2
-"""Share of the interval that every bin has at least in width."""
+"""Smallest width of a bin, as a fraction of the interval."""
 
 MIN_SLOPE = 0.2
-"""Of a bin from end to end, and at knots. What a layer flattens can't be told apart again in
-float32; what it steepens can."""
+"""Smallest slope of a bin from end to end, and at knots. Flat parts lose precision in float32."""
 
 _ONE = math.log(math.expm1(1 - MIN_SLOPE))
-"""Softplus of this, plus the least slope, is 1: parameters 0 mean the identity."""
+"""Softplus of this, plus the smallest slope, is 1: zero parameters give the identity."""
 
 Values = Float[Tensor, "*b"]
 Parameters = Float[Tensor, "*b parameters"]
 
 
 def spline_parameters(K: int) -> int:
-    """Numbers that describe a spline of K bins: widths, heights, inner slopes."""
+    """Number of parameters of a spline of K bins: widths, heights, inner slopes."""
     most = round(1 / MIN_WIDTH) - 1
-    require(1 <= K <= most, "spline bins", f"be 1 to {most}, each of a least width", K)
+    require(1 <= K <= most, "spline bins", f"be 1 to {most}, because of the smallest width", K)
     return 3 * K - 1
 
 
 def _table(raw: Parameters, K: int, bound: float) -> Float[Tensor, "*b 3 knots"]:
-    """Places, heights and slopes at the K + 1 knots."""
+    """Positions, heights and slopes at the K + 1 knots."""
     sizes, tilts = raw.split([2 * K, K - 1], -1)
     shares = sizes.unflatten(-1, (2, K)).softmax(-1)
     widths = MIN_WIDTH + (1 - MIN_WIDTH * K) * shares[..., 0, :]
-    # Each bin is as high as the least slope over its width makes it, and shares the rest.
+    # Each bin has the height of the smallest slope plus a share of the rest.
     heights = torch.lerp(shares[..., 1, :], widths, MIN_SLOPE)
     steps = 2 * bound * torch.stack([widths, heights], -2)
-    # Only inner knots are sums; the outer ones are the bounds themselves, to the last bit.
+    # Only inner knots are sums; the outer ones are exactly the bounds.
     inner = steps[..., :-1].cumsum(-1) - bound
     knots = F.pad(F.pad(inner, (1, 0), value=-bound), (0, 1), value=bound)
     slopes = F.pad(F.softplus(tilts + _ONE) + MIN_SLOPE, (1, 1), value=1.0)
@@ -52,7 +51,7 @@ def _bin(
     table: Float[Tensor, "*b 3 knots"], value: Values, row: int
 ) -> tuple[Float[Tensor, "*b 3"], Float[Tensor, "*b 3"]]:
     """The table at the knots left and right of each value, found in `row`."""
-    # Counting comparisons beats a search at these sizes, and can be packed.
+    # Counting comparisons is faster than a search at these sizes, and works under vmap.
     index = (value.unsqueeze(-1) >= table[..., row, 1:-1].detach()).sum(-1, keepdim=True)
     index = index.unsqueeze(-2).expand(*table.shape[:-1], 1)
     return table.gather(-1, index).squeeze(-1), table.gather(-1, index + 1).squeeze(-1)
@@ -70,8 +69,8 @@ def spline(x: Values, raw: Parameters, bound: float) -> tuple[Values, Values]:
     $y = y_k + h_k [s_k \xi^2 + \delta_k \xi (1 - \xi)] / [s_k + (\delta_{k+1} + \delta_k - 2 s_k)
     \xi (1 - \xi)]$.
 
-    Differs from the paper: bins have a least width of a fiftieth of the interval and a least slope
-    of 0.2 from end to end and at their knots, so that layers can be undone in float32.
+    Differs from the paper: bins have a smallest width of 1/50 of the interval and a smallest slope
+    of 0.2 from end to end and at their knots, so that layers can be inverted in float32.
 
     References: `durkan2019` Eqs. (4), (5).
     """
@@ -91,7 +90,7 @@ def spline(x: Values, raw: Parameters, bound: float) -> tuple[Values, Values]:
 
 
 def spline_inverse(y: Values, raw: Parameters, bound: float) -> tuple[Values, Values]:
-    """`(x, log dy/dx)` at the x that `spline` takes to y: the stable root of a quadratic.
+    """`(x, log dy/dx)` at the x that `spline` maps to y: the stable root of a quadratic.
 
     References: `durkan2019` Eqs. (6) to (8).
     """

@@ -1,6 +1,6 @@
-"""What every layer of a flow is: a map that can be undone, with the log of its Jacobian.
+"""The interface of flow layers: an invertible map with its log-determinant.
 
-Letters: n points, d dimensions, c size of the context; "*event" is d for points and
+Shapes: n points, d dimensions, c size of the context; "*event" is d for points and
 "channels height width" for images.
 """
 
@@ -29,4 +29,4 @@ class Transform(nn.Module, ABC):
         """The x with f(x) = z."""
 
     def initialise(self, x: Event, context: Context = None) -> None:
-        """Set what depends on data from a first batch; most transforms have nothing to set."""
+        """Data-dependent initialisation from a first batch; does nothing in most transforms."""

@@ -1,4 +1,4 @@
-"""Quantisers: Lloyd-Max for numbers, LBG for vectors, and the bounds they are held against."""
+"""Quantisers: Lloyd-Max for scalars, LBG for vectors, and theoretical bounds."""
 
 from allometry.models.quantisation.scalar import ScalarQuantiser, lloyd_max, lloyd_max_sample
 from allometry.models.quantisation.vector import (

@@ -1,7 +1,7 @@
-r"""The best division of a sorted sample into cells, by dynamic programming.
+r"""The optimal partition of a sorted sample into cells, by dynamic programming.
 
-Letters: n atoms in order, K cells; $D_k(j)$ the least squared error of the first j atoms in k
-cells: $D_k(j) = \min_i D_{k-1}(i) + c(i, j)$, with c(i, j) that of one cell of the atoms i to j.
+Notation: n sorted atoms, K cells; $D_k(j)$ the smallest squared error of the first j atoms in
+k cells: $D_k(j) = \min_i D_{k-1}(i) + c(i, j)$, with c(i, j) that of one cell of atoms i to j.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from numpy import ndarray
 @final
 @dataclass(frozen=True)
 class Atoms:
-    """Places in order, each with some mass.
+    """Sorted points with masses.
 
     Args:
-        at: Places, upwards.
-        mass: At each.
+        at: Points, ascending.
+        mass: Mass of each.
     """
 
     at: Float[ndarray, " n"]
@@ -28,21 +28,21 @@ class Atoms:
 
     @staticmethod
     def of(mass: Float[ndarray, " n"], first: Float[ndarray, " n"]) -> "Atoms":
-        """From masses and first moments; what has no mass is left out."""
+        """From masses and first moments; atoms without mass are dropped."""
         some = mass > 0
         return Atoms(first[some] / mass[some], mass[some])
 
 
 def best_cells(atoms: Atoms, K: int) -> Float[ndarray, " K"]:
-    r"""Means of the K cells of the least squared error, of all divisions into cells.
+    r"""Means of the K cells of the partition with the smallest squared error.
 
-    The best beginning of the last cell never moves down as atoms are added, so the middle atom's
-    is sought first and halves the search for those to either side: $O(K n \log n)$.
+    The optimal start of the last cell is monotone in the number of atoms, so divide and conquer
+    applies: $O(K n \log n)$.
 
     References: `fisher1958`.
     """
     n = len(atoms.at)
-    # About the middle of the places, which keeps the differences of the running sums exact.
+    # Centred, to keep the differences of the cumulative sums accurate.
     origin = float(atoms.at[n // 2])
     x = atoms.at - origin
     sums = [np.concatenate([[0.0], (atoms.mass * x**p).cumsum()]) for p in range(3)]
@@ -53,24 +53,24 @@ def best_cells(atoms: Atoms, K: int) -> Float[ndarray, " K"]:
 
     error = cost(np.zeros(n, dtype=int), np.arange(1, n + 1))
     error = np.concatenate([[0.0], error])
-    begins = []
+    starts = []
     for k in range(2, K + 1):
-        error, begin = _another(error, cost, k, n)
-        begins.append(begin)
+        error, start = _add_cell(error, cost, k, n)
+        starts.append(start)
     ends = [n]
-    for begin in reversed(begins):
-        ends.append(int(begin[ends[-1]]))
+    for start in reversed(starts):
+        ends.append(int(start[ends[-1]]))
     edges = np.array([0, *reversed(ends)])
     mass, first = (np.diff(s[edges]) for s in sums[:2])
     return origin + first / mass
 
 
-def _another(
+def _add_cell(
     error: ndarray, cost: Callable[[ndarray, ndarray], ndarray], k: int, n: int
 ) -> tuple[ndarray, ndarray]:
-    """Least errors with one more cell (k of them) for every j, and where the last one begins."""
+    """Smallest errors with k cells for every j, and the start of the last cell."""
     out, begin = np.full(n + 1, np.inf), np.full(n + 1, -1)
-    # All searches of one depth at once: j between the ends, i between the begins of these.
+    # All searches of one recursion depth at once: j between the ends, i between the starts.
     left, right = np.array([k]), np.array([n])
     low, high = np.array([k - 1]), np.array([n - 1])
     while len(left):

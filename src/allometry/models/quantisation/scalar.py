@@ -1,6 +1,6 @@
-"""The best scalar quantiser of a distribution or of a sample.
+"""The optimal scalar quantiser of a distribution or a sample.
 
-Letters: K levels, n observations.
+Shapes: K levels, n observations.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from allometry._core.errors import require
 from allometry.models.quantisation.partition import Atoms, best_cells
 
 GRID = 400_001
-"""Points of the table of a density's partial moments."""
+"""Grid points of the partial moments of a density."""
 
 ATOMS = 2000
-"""Atoms that a density is cut into to find where Lloyd's iteration should begin."""
+"""Atoms of the discretised density that initialises Lloyd's iteration."""
 
 STEPS = 1_000_000
-"""Levels times observations up to which the best quantiser of a sample is sought among all."""
+"""Largest product of levels and observations for the exact optimum of a sample."""
 
 
 @final
@@ -30,12 +30,12 @@ class ScalarQuantiser:
     """Levels and the edges between their cells.
 
     Args:
-        levels: K values, upwards.
+        levels: K values, ascending.
         edges: K - 1 thresholds, halfway between neighbouring levels.
-        distortion: Mean squared error on what it was made for.
-        rounds: Of Lloyd's iteration.
-        best: Whether no other quantiser of K levels has a smaller distortion. Otherwise it is the
-            best of a coarser sample, improved until no small change improves it further.
+        distortion: Mean squared error on the distribution or sample it was fitted to.
+        rounds: Iterations of Lloyd's algorithm.
+        best: Whether it is the global optimum of K levels. Otherwise it is a local optimum,
+            initialised at the global optimum of a coarser sample.
     """
 
     levels: Float[ndarray, " K"]
@@ -61,21 +61,21 @@ def lloyd_max(
     tolerance: float = 1e-10,
     most: int = 200_000,
 ) -> ScalarQuantiser:
-    r"""The quantiser of a density on [low, high] that no small change improves.
+    r"""A locally optimal quantiser of a density on [low, high].
 
-    Lloyd's iteration between the two conditions: edges halfway between levels (nearest
-    neighbour), levels at the mean of their cells (centroid). For log-concave densities such as the
-    Gaussian only one quantiser meets both. Others may have several: the iteration begins at the
-    best quantiser of the density cut into `ATOMS` pieces. The distortion is
-    $\mathbb E x^2 - \sum_k m_k c_k^2$ with cell masses m and centroids c.
+    Lloyd's iteration alternates two conditions: edges halfway between levels (nearest neighbour)
+    and levels at the mean of their cells (centroid). For log-concave densities such as the
+    Gaussian only one quantiser satisfies both. Others may have several; the iteration starts from
+    the optimal quantiser of the density discretised into `ATOMS` atoms. The distortion is $\mathbb
+    E x^2 - \sum_k m_k c_k^2$ with cell masses m and centroids c.
 
     Args:
         pdf: The density, on arrays; need not be normalised.
-        K: Levels.
-        low: Where its mass begins, for practical purposes.
-        high: Where it ends.
-        tolerance: Largest movement of a level at the end, relative to the standard deviation.
-        most: Rounds before giving up.
+        K: Number of levels.
+        low: Lower end of the (effective) support.
+        high: Upper end of the (effective) support.
+        tolerance: Largest final change of a level, relative to the standard deviation.
+        most: Largest number of iterations.
 
     References: `lloyd1982`; `max1960`.
     """
@@ -92,7 +92,7 @@ def lloyd_max(
 
     mass = running(p)
     mass, total = mass / mass[-1], mass[-1]
-    # About the mean: the distortion is a difference of second moments.
+    # Centred, because the distortion is a difference of second moments.
     mean = float(running(u * p)[-1] / total)
     first = running((u - mean) * p) / total
     second = float(running((u - mean) ** 2 * p)[-1] / total)
@@ -104,7 +104,7 @@ def lloyd_max(
 
     cuts = np.linspace(0, GRID - 1, max(ATOMS, 8 * K) + 1).astype(int)
     atoms = Atoms.of(np.diff(mass[cuts]), np.diff(first[cuts]))
-    require(len(atoms.at) >= K, "lloyd_max.pdf", f"have mass in {K} places", len(atoms.at))
+    require(len(atoms.at) >= K, "lloyd_max.pdf", f"have mass at {K} points", len(atoms.at))
     levels, rounds = _iterate(between, best_cells(atoms, K), tolerance * second**0.5, most)
     m, f = between((levels[1:] + levels[:-1]) / 2)
     left = second - float((f**2 / np.where(m > 0, m, 1)).sum())
@@ -116,15 +116,15 @@ def lloyd_max(
 def lloyd_max_sample(
     sample: Float[ndarray, " n"], K: int, tolerance: float = 1e-10, most: int = 200_000
 ) -> ScalarQuantiser:
-    """The best quantiser of a sample.
+    """The optimal quantiser of a sample.
 
-    The best of all is found by dynamic programming over the sorted sample, up to `STEPS` levels
-    times observations. Of larger samples it begins at the best of a coarser one, and Lloyd's
-    iteration goes on from there; `.best` tells which.
+    The global optimum is found by dynamic programming over the sorted sample, up to `STEPS` levels
+    times observations. For larger samples Lloyd's iteration starts from the optimum of a coarser
+    sample; `.best` is then false.
 
     Args:
         sample: Observations.
-        K: Levels, at most as many as there are distinct observations.
+        K: Number of levels, at most the number of distinct observations.
         tolerance: As for `lloyd_max`.
         most: As for `lloyd_max`.
 
@@ -134,7 +134,7 @@ def lloyd_max_sample(
     require(bool(np.isfinite(x).all()), "lloyd_max_sample.sample", "be finite", "nan or inf")
     distinct, count = np.unique(x, return_counts=True)
     require(1 <= K <= len(distinct), "lloyd_max_sample.K", f"be 1 to {len(distinct)}", K)
-    # Origin in the middle of the data and a unit of their size: neither is the caller's.
+    # Centred and scaled, so that accuracy does not depend on the caller's units.
     middle = float(np.median(x))
     unit = float(np.abs(x - middle).max()) or 1.0
     u, share = (distinct - middle) / unit, count / len(x)
@@ -145,7 +145,7 @@ def lloyd_max_sample(
     mass, first = (np.concatenate([[0.0], v.cumsum()]) for v in (share, share * u))
 
     def between(edges: ndarray) -> tuple[ndarray, ndarray]:
-        """The same where an observation is in one cell only."""
+        """Mass and first moment of each cell; each observation is in one cell."""
         ends = np.concatenate([[0], np.searchsorted(u, edges), [len(u)]])
         return np.diff(mass[ends]), np.diff(first[ends])
 
@@ -162,7 +162,7 @@ def lloyd_max_sample(
 
 
 def _coarser(u: ndarray, atoms: int) -> ndarray:
-    """Where atoms begin: by number of observations for the bulk, by distance for the tails."""
+    """Starts of the atoms: by number of observations in the bulk, by distance in the tails."""
     number = np.linspace(0, len(u), atoms // 2, endpoint=False).astype(int)
     distance = np.searchsorted(u, np.linspace(u[0], u[-1], atoms // 2, endpoint=False))
     return np.union1d(number, distance)
@@ -174,7 +174,7 @@ def _iterate(
     still: float,
     most: int,
 ) -> tuple[ndarray, int]:
-    """Levels that Lloyd's iteration no longer moves by more than `still`, and its rounds."""
+    """Lloyd's iteration until no level changes by more than `still`; levels and iterations."""
     rounds = 0
     while rounds < most:
         rounds += 1

@@ -1,6 +1,6 @@
-"""Vector quantisers by splitting and Lloyd's iteration, and what no quantiser can beat.
+"""Vector quantisers by splitting and Lloyd's iteration (LBG), and theoretical bounds.
 
-Letters: n points, d dimensions, K code vectors.
+Shapes: n points, d dimensions, K code vectors.
 """
 
 import math
@@ -21,8 +21,8 @@ class VectorQuantiser:
 
     Args:
         codes: (K, d).
-        distortion: Mean squared error per dimension on what it was made for.
-        rounds: Of Lloyd's iteration, all splits together.
+        distortion: Mean squared error per dimension on the sample it was fitted to.
+        rounds: Iterations of Lloyd's algorithm over all splits.
     """
 
     codes: Float[Tensor, "K d"]
@@ -34,7 +34,7 @@ class VectorQuantiser:
         return nearest(x, self.codes)[0]
 
     def decode(self, code: Int[Tensor, " n"]) -> Float[Tensor, "n d"]:
-        """The vectors."""
+        """The code vector of each index."""
         return self.codes[code]
 
     def distortion_on(self, x: Float[Tensor, "n d"]) -> float:
@@ -45,13 +45,13 @@ class VectorQuantiser:
 def nearest(
     x: Float[Tensor, "n d"], codes: Float[Tensor, "K d"], batch: int = 65_536
 ) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
-    """Number of the nearest code and the squared distance to it.
+    """Index of the nearest code and the squared distance to it.
 
-    Where two codes are too near to one another for the fast product to tell, the differences
-    themselves decide: codes far from the origin or of very different size are distinguished.
+    Where rounding of the fast product makes the nearest code ambiguous, explicit differences
+    decide.
     """
     # |x - c|^2 = |x|^2 - 2 (x.c - |c|^2 / 2): one product instead of all differences. Its rounding
-    # grows with the distance from the origin, which is put in the middle of the codes.
+    # error grows with the distance from the origin, so the codes are centred.
     middle = codes.mean(0)
     centred = codes - middle
     half = 0.5 * centred.square().sum(1)
@@ -65,7 +65,7 @@ def nearest(
             (best, second), (index, _) = (v.T for v in score.topk(2, dim=1))
             size = own.square().sum(1).sqrt() * (2 * half.max()).sqrt() + half.max()
             rounding = (4 + x.shape[1]) * torch.finfo(x.dtype).eps
-            # Not above, rather than below: what is not finite is in doubt too.
+            # Negated, so that values that are not finite count as ambiguous too.
             doubt = (~(best - second > rounding * size)).nonzero()[:, 0]
             if len(doubt):
                 index = index.index_copy(0, doubt, _by_difference(part[doubt], codes))
@@ -75,7 +75,7 @@ def nearest(
 
 
 def _by_difference(x: Float[Tensor, "n d"], codes: Float[Tensor, "K d"]) -> Int[Tensor, " n"]:
-    """The nearest code by all differences; the first of those that are equally near."""
+    """The nearest code by explicit differences; the first one in case of ties."""
     batch = max(1, 2**22 // codes.numel())
     return torch.cat([(p[:, None] - codes).square().sum(2).argmin(1) for p in x.split(batch)])
 
@@ -91,25 +91,25 @@ def lbg(
 ) -> VectorQuantiser:
     """A codebook of K vectors for a sample: split in two, iterate, split again.
 
-    A code that no point is nearest to is moved next to the one whose cell errs most. It is a
-    local optimum: no small change improves it, but another codebook may be better (in one
-    dimension, where the best is known, by up to a third). Finding the best is NP-hard in general;
-    `restarts` keeps the best of several searches. For numbers `lloyd_max_sample` finds it.
+    An empty cell's code is moved next to the code with the largest error. The result is a local
+    optimum; another codebook may be better (in one dimension, where the optimum is known, by up to
+    a third). Finding the global optimum is NP-hard; `restarts` keeps the best of several searches.
+    For scalars `lloyd_max_sample` finds the optimum.
 
     Args:
         x: The sample.
-        K: Code vectors.
-        tolerance: Relative gain of a round below which a codebook is done.
-        most: Rounds of one size.
-        rng: Source of the splits; `None` means seed 0.
-        restarts: Further searches, each begun at K points of the sample drawn by k-means++.
+        K: Number of code vectors.
+        tolerance: Relative improvement of an iteration below which the codebook is final.
+        most: Largest number of iterations per codebook size.
+        rng: Generator of the splits; default: seed 0.
+        restarts: Further searches, each initialised by k-means++.
 
     References: `linde1980`; `arthur2007` for the restarts; `aloise2009` for the hardness.
     """
     require(1 <= K <= len(x), "lbg.K", f"be 1 to {len(x)}", K)
     require(restarts >= 0, "lbg.restarts", "be at least 0", restarts)
     rng = torch.Generator().manual_seed(0) if rng is None else rng
-    # Sums of far points lose the digits that tell them apart: the sample's mean is the origin.
+    # Centred, because sums of points far from the origin lose precision.
     middle = x.mean(0)
     x = x - middle
     middle, x = middle + x.mean(0), x - x.mean(0)
@@ -137,7 +137,7 @@ def lbg(
 def _settled(
     x: Tensor, codes: Tensor, spread: float, tolerance: float, most: int, rng: torch.Generator
 ) -> tuple[Tensor, int]:
-    """The codes after Lloyd's iteration, and its rounds."""
+    """The codes after Lloyd's iteration, and the number of iterations."""
     last = math.inf
     for done in range(1, most + 1):
         codes, error = _round(x, codes, spread, rng)
@@ -148,7 +148,7 @@ def _settled(
 
 
 def _drawn(x: Tensor, K: int, rng: torch.Generator) -> Tensor:
-    """K points, each drawn by the square of its distance from those before it."""
+    """K points by k-means++: drawn by squared distance from the points chosen before."""
     codes = x[torch.randint(len(x), (1,), generator=rng)]
     far = (x - codes).square().sum(1)
     while len(codes) < K:
@@ -165,7 +165,7 @@ def _cell_errors(x: Tensor, codes: Tensor) -> Tensor:
 
 
 def _round(x: Tensor, codes: Tensor, spread: float, rng: torch.Generator) -> tuple[Tensor, float]:
-    """Centroids of the cells, and the error before they moved."""
+    """Centroids of the cells, and the error of the old codes."""
     index, squares = nearest(x, codes)
     count = torch.bincount(index, minlength=len(codes)).to(x.dtype)
     sums = torch.zeros_like(codes).index_add(0, index, x)
@@ -180,10 +180,10 @@ def _round(x: Tensor, codes: Tensor, spread: float, rng: torch.Generator) -> tup
 
 
 def shannon_bound(entropy: float, rate: float, dim: int = 1) -> float:
-    r"""Mean squared error per dimension that no code of `rate` bits per dimension goes below.
+    r"""Shannon's lower bound on the mean squared error per dimension at `rate` bits per dimension.
 
     $D \ge \frac{1}{2\pi e} e^{2 h / d}\,2^{-2R}$ with h the entropy in nats; for the Gaussian it
-    is $\sigma^2 2^{-2R}$ and attained.
+    is $\sigma^2 2^{-2R}$ and achievable.
 
     References: `shannon1959`; `cover2006` section 10.3.
     """
@@ -192,16 +192,16 @@ def shannon_bound(entropy: float, rate: float, dim: int = 1) -> float:
 
 
 def space_filling_gain(distortion: float, codes: int, volume: float, dim: int) -> float:
-    r"""How much better than a cube the cells of a code are on a uniform law: $1 / (12 G)$.
+    r"""Space-filling gain over cubic cells on a uniform distribution: $1 / (12 G)$.
 
     $G = D\,(K / V)^{2/d}$ is the normalised second moment of a cell, D per dimension; a cube has
-    1/12, the hexagon .0801875 (gain 1.0392), a ball in many dimensions $1 / 2 \pi e$ (gain 1.423,
-    1.53 dB), which nothing exceeds.
+    1/12, the hexagon 0.0801875 (gain 1.0392), a ball in many dimensions $1 / 2 \pi e$ (gain 1.423,
+    1.53 dB), the upper bound.
 
     Args:
-        distortion: D on the uniform law, edges left out.
+        distortion: D on the uniform distribution, without boundary cells.
         codes: K.
-        volume: V of the law's support.
+        volume: V, the volume of the support.
         dim: d.
 
     References: `conway1999` chapter 2; `gersho1979`.

@@ -1,4 +1,4 @@
-"""Sampling: from uniform numbers to any law, chains, change of variables, unseen kinds."""
+"""Sampling: transforms of uniform numbers, MCMC, change of variables, unseen species."""
 
 from allometry.models.sampling.change_of_variables import (
     expectation,

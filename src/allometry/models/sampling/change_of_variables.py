@@ -1,6 +1,6 @@
-"""What becomes of a density under a map, and expectations without it.
+"""Densities under a change of variables, and expectations.
 
-Letters: n points, d dimensions, k branches.
+Shapes: n points, d dimensions, k branches.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ def linear_log_density(log_density: Map, A: Float[Tensor, "d d"], b: Float[Tenso
 def mapped_log_density(log_density: Map, inverse: Map) -> Map:
     r"""$\log p_Y(y) = \log p_X(h(y)) + \log |\det \partial h / \partial y|$, h the map's inverse.
 
-    The Jacobian is torch's, at every point.
+    The Jacobian is computed by torch at every point.
     """
     return many_to_one_log_density(log_density, [inverse])
 
@@ -41,8 +41,8 @@ def many_to_one_log_density(log_density: Map, branches: Sequence[Map]) -> Map:
 
     Args:
         log_density: $\log p_X$ on (n, d).
-        branches: The inverses $h_i$, each from (n, d) to (n, d). A branch that does not reach a y
-            gives NaN there, and is left out.
+        branches: The inverses $h_i$, each from (n, d) to (n, d). A branch without a preimage of y
+            returns NaN there and is skipped.
     """
     require(len(branches) >= 1, "branches", "have at least one", len(branches))
 
@@ -59,14 +59,16 @@ def many_to_one_log_density(log_density: Map, branches: Sequence[Map]) -> Map:
 
 
 def expectation(g: Callable[[ndarray], ndarray], draws: Float[ndarray, "n d"]) -> Estimate:
-    r"""$\mathbb E\,g(X)$ from draws of X, with no need of the law of g(X) (LOTUS).
+    r"""$\mathbb E\,g(X)$ from draws of X, without the distribution of g(X) (LOTUS).
 
     Args:
         g: From (n, d) to (n,).
         draws: Independent.
     """
     values = np.asarray(g(draws), dtype=np.float64)
-    require(values.shape == (len(draws),), "expectation.g", "give a number a draw", values.shape)
+    require(
+        values.shape == (len(draws),), "expectation.g", "give one number per draw", values.shape
+    )
     require(len(values) >= 2, "expectation.draws", "be at least 2", len(values))
     se = float(values.std(ddof=1)) / len(values) ** 0.5
     return Estimate(float(values.mean()), se, n=len(values), method="mean over draws")

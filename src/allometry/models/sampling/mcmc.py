@@ -1,6 +1,6 @@
-"""Markov chains that end in a wanted law: Metropolis-Hastings, Hamiltonian Monte Carlo.
+"""Markov chain Monte Carlo: Metropolis-Hastings, Hamiltonian Monte Carlo, diagnostics.
 
-Letters: n kept steps, m chains, d dimensions.
+Shapes: n kept steps, m chains, d dimensions.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ LogDensity = Callable[[Tensor], Tensor]
 @final
 @dataclass(frozen=True)
 class Chains:
-    """What chains visited after their warm-up.
+    """Draws of Markov chains after warm-up.
 
     Args:
         draws: (n, m, d).
-        acceptance: Share of the proposals that were taken.
+        acceptance: Fraction of accepted proposals.
     """
 
     draws: Float[Tensor, "n m d"]
@@ -38,16 +38,16 @@ class Chains:
         return rhat(self.draws.numpy())
 
     def effective_sample_size(self) -> Float[ndarray, " d"]:
-        """Independent draws that the chains are worth, for each coordinate's mean."""
+        """Effective sample size for the mean of each coordinate."""
         return effective_sample_size(self.draws.numpy())
 
     def mean(self) -> list[Estimate]:
         """The mean of each coordinate with its Monte Carlo error."""
         x = self.draws.numpy().reshape(-1, self.draws.shape[2])
-        worth = self.effective_sample_size()
+        sizes = self.effective_sample_size()
         return [
             Estimate(float(a), float(s / np.sqrt(w)), n=round(w), method="effective sample size")
-            for a, s, w in zip(x.mean(0), x.std(0, ddof=1), worth, strict=True)
+            for a, s, w in zip(x.mean(0), x.std(0, ddof=1), sizes, strict=True)
         ]
 
 
@@ -59,15 +59,15 @@ def metropolis(
     rng: torch.Generator,
     warmup: int | None = None,
 ) -> Chains:
-    r"""Random-walk Metropolis: $x' = x + s\,\varepsilon$, taken with $\min(1, p(x') / p(x))$.
+    r"""Random-walk Metropolis: $x' = x + s\,\varepsilon$, accepted with $\min(1, p(x') / p(x))$.
 
     Args:
         log_density: Up to a constant, on (m, d).
-        start: A place for each chain.
-        steps: Steps that are kept.
+        start: Initial point of each chain.
+        steps: Steps after warm-up.
         scale: s.
-        rng: Source of randomness.
-        warmup: Steps before; as many as are kept unless told.
+        rng: Random generator.
+        warmup: Warm-up steps; default: `steps`.
 
     References: `metropolis1953`; `hastings1970`.
     """
@@ -101,12 +101,12 @@ def hamiltonian(
 
     Args:
         log_density: Up to a constant, on (m, d); differentiated by torch.
-        start: A place for each chain.
-        steps: Steps that are kept.
-        step_size: Of the leapfrog.
-        rng: Source of randomness.
-        leaps: Leapfrog steps of one proposal.
-        warmup: Steps before; as many as are kept unless told.
+        start: Initial point of each chain.
+        steps: Steps after warm-up.
+        step_size: Step size of the leapfrog integrator.
+        rng: Random generator.
+        leaps: Leapfrog steps per proposal.
+        warmup: Warm-up steps; default: `steps`.
 
     References: `neal2011` Figure 2.
     """
@@ -145,7 +145,7 @@ def hamiltonian(
 
 
 def rhat(draws: Float[ndarray, "n m d"]) -> Float[ndarray, " d"]:
-    r"""Split R-hat: $\sqrt{\hat V / W}$ over the halves of the chains; near 1 where they agree.
+    r"""Split R-hat: $\sqrt{\hat V / W}$ over the halves of the chains; near 1 if they agree.
 
     References: `gelman2013` section 11.4.
     """
@@ -173,7 +173,7 @@ def effective_sample_size(draws: Float[ndarray, "n m d"]) -> Float[ndarray, " d"
     rho[0] = 1.0
     pairs = rho[: n - n % 2].reshape(-1, 2, draws.shape[2]).sum(1)
     pairs = np.minimum.accumulate(pairs, 0)
-    # From the first pair that is not positive on, everything is noise.
+    # Everything from the first non-positive pair on is noise.
     pairs = np.where(np.logical_and.accumulate(pairs > 0, 0), pairs, 0.0)
     tau = 2 * pairs.sum(0) - 1
     return n * m / np.maximum(tau, 1 / np.log10(max(10, n * m)))

@@ -1,6 +1,6 @@
-"""From uniform numbers to any law: inverse transform, Box-Muller, Gumbel-max, rejection.
+"""Sampling from uniform numbers: inverse transform, Box-Muller, Gumbel-max, rejection.
 
-Letters: n draws, k outcomes, d dimensions.
+Shapes: n draws, k outcomes, d dimensions.
 """
 
 from collections.abc import Callable
@@ -25,14 +25,14 @@ def inverse_transform(
 ) -> Float[ndarray, " n"]:
     r"""$F^{-1}(u) = \min \{c : F(c) \ge u\}$ for a CDF given as a function, jumps included.
 
-    The bracket [low, high] is doubled until it holds every answer, then halved until its ends are
-    neighbouring floats: exact wherever F is.
+    The bracket [low, high] is doubled until it contains every solution, then bisected until its
+    ends are neighbouring floats: exact wherever F is.
 
     Args:
         cdf: F, on arrays.
         u: In (0, 1).
-        low: Where to begin looking.
-        high: Likewise.
+        low: Lower end of the initial bracket.
+        high: Upper end of the initial bracket.
     """
     u = np.asarray(u, dtype=np.float64)
     require(bool(((u > 0) & (u < 1)).all()), "inverse_transform.u", "lie in (0, 1)", u)
@@ -58,12 +58,12 @@ def inverse_transform(
 def inverse_transform_table(
     p: Float[ndarray, " k"], u: Float[ndarray, " n"]
 ) -> Int[ndarray, " n"]:
-    """The same for a table of probabilities: the first outcome whose running sum reaches u."""
+    """The same for a table of probabilities: the first outcome whose cumulative sum reaches u."""
     p = np.asarray(p, dtype=np.float64)
     fine = bool((p >= 0).all()) and abs(float(p.sum()) - 1) < 1e-9
     require(fine, "inverse_transform_table.p", "be probabilities that sum to 1", p)
     running = p.cumsum()
-    # The last sum may fall short of 1 by rounding; the last outcome that can occur has the rest.
+    # The last sum may be below 1 by rounding; the last possible outcome gets the rest.
     running[np.flatnonzero(p)[-1] :] = 1.0
     return np.searchsorted(running, np.asarray(u), side="left").astype(np.int64)
 
@@ -93,11 +93,12 @@ def gumbel_max(logits: Float[ndarray, "*b k"], rng: np.random.Generator) -> Int[
 @final
 @dataclass(frozen=True)
 class Rejected:
-    """Draws by rejection, and how many of the proposals were taken.
+    """Draws by rejection sampling, and the acceptance rate.
 
     Args:
-        draws: The points that were taken.
-        acceptance: Share of the proposals; its expectation is 1/M for normalised densities.
+        draws: The accepted points.
+        acceptance: Fraction of accepted proposals; its expectation is 1/M for normalised
+            densities.
     """
 
     draws: ndarray
@@ -112,18 +113,18 @@ def rejection(
     n: int,
     rng: np.random.Generator,
 ) -> Rejected:
-    r"""`n` exact draws: x from q is taken with probability $p(x) / (M q(x))$.
+    r"""`n` exact draws: x from q is accepted with probability $p(x) / (M q(x))$.
 
     Args:
         log_density: $\log p$, normalised or not.
         propose: `(m, rng)` to m draws from q.
         log_proposal: $\log q$.
         log_bound: $\log M$ with $p \le M q$ everywhere.
-        n: Draws wanted.
-        rng: Source of randomness.
+        n: Number of draws.
+        rng: Random generator.
 
     Raises:
-        InputError: A proposal was met at which $p > M q$: the bound is none.
+        InputError: A proposal has $p > M q$, so the bound does not hold.
     """
     require(n >= 1, "rejection.n", "be at least 1", n)
     taken, tried, found = [], 0, 0

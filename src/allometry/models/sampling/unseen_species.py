@@ -1,6 +1,6 @@
-"""How likely is what has not been seen yet.
+"""Probability of unseen species.
 
-Letters: k kinds.
+Shapes: k kinds.
 """
 
 import math
@@ -14,31 +14,30 @@ from allometry._core.estimate import Estimate
 
 
 def good_turing(counts: Int[ndarray, " k"]) -> Estimate:
-    r"""Mass of all kinds not seen: $n_1 / n$, the share of observations seen just once.
+    r"""Total probability of unseen species: $n_1 / n$, the fraction of singletons.
 
-    The standard error is that of `robbins1968` and kin: $\sqrt{n_1 + 2 n_2} / n$ bounds the mean
-    square error.
+    The standard error $\sqrt{n_1 + 2 n_2} / n$ bounds the root mean square error (`robbins1968`).
 
     Args:
-        counts: How often each kind was seen; zeros are ignored.
+        counts: Number of observations of each species; zeros are ignored.
 
     References: `good1953`; `robbins1968`.
     """
     counts = np.asarray(counts)
     require(bool((counts >= 0).all()), "good_turing.counts", "be at least 0", counts)
     n = int(counts.sum())
-    require(n >= 1, "good_turing.counts", "hold at least one observation", n)
+    require(n >= 1, "good_turing.counts", "contain at least one observation", n)
     ones, twos = int((counts == 1).sum()), int((counts == 2).sum())
     se = math.sqrt(ones + 2 * twos) / n
     return Estimate(ones / n, se, n=n, method="kinds seen once and twice")
 
 
 def laplace(counts: Int[ndarray, " k"], kinds: int, constant: float = 1.0) -> ndarray:
-    r"""Probability of each of `kinds` kinds: $(c_i + a) / (n + a k)$.
+    r"""Probability of each of `kinds` species: $(c_i + a) / (n + a k)$.
 
     Args:
-        counts: How often each was seen; those beyond the end have been seen 0 times.
-        kinds: k, all that there are.
+        counts: Number of observations of each; missing ones count as 0.
+        kinds: k, the number of species.
         constant: a.
 
     References: `laplace1814`.

@@ -1,6 +1,6 @@
 r"""Differentiable games: players own parameters and costs, and each goes down its own.
 
-Letters: $\theta_i$ the parameters of player i, $c_i(\theta_1..\theta_n)$ its cost, $\xi$ the
+Shapes: $\theta_i$ the parameters of player i, $c_i(\theta_1..\theta_n)$ its cost, $\xi$ the
 game's field, $\xi_i = \partial c_i/\partial\theta_i$, $J = \partial\xi/\partial\theta$ the game's
 Jacobian, $\eta$ the rate.
 """

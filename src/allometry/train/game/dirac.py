@@ -1,6 +1,6 @@
 r"""The smallest adversarial game: a generator that is one point against a linear discriminator.
 
-Letters: $\theta$ where the generator puts its only point, the data's being 0; $\psi$ the slope of
+Shapes: $\theta$ where the generator puts its only point, the data's being 0; $\psi$ the slope of
 the discriminator, whose logit at x is $\psi x$.
 """
 

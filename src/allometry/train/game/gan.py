@@ -1,6 +1,6 @@
 """The adversarial game of generators and discriminators, many pairs at once.
 
-Letters: M members, b batch, d size of a point, P parameters.
+Shapes: M members, b batch, d size of a point, P parameters.
 """
 
 import functools

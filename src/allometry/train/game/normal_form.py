@@ -1,6 +1,6 @@
 """Games in normal form: tables of payoffs and their equilibria.
 
-Letters: N players, player i with $m_i$ actions; A and B the payoffs of two players, rows the
+Shapes: N players, player i with $m_i$ actions; A and B the payoffs of two players, rows the
 first's actions and columns the second's; x and y their mixed strategies.
 """
 

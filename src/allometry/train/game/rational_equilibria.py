@@ -1,7 +1,7 @@
 """Equilibria of two players in exact arithmetic, for payoffs that floating point can't hold apart.
 
-A float is a fraction, so a table of payoffs is a table of whole numbers times a power of two, and
-pivoting and elimination on whole numbers make no rounding errors at all. Letters as in
+A float is a fraction, so a table of payoffs is a table of integers times a power of two, and
+pivoting and elimination on integers make no rounding errors at all. Letters as in
 `allometry.train.game.normal_form`.
 """
 
@@ -18,7 +18,7 @@ PIVOTS = 100_000
 
 
 def whole(table: Float[ndarray, "m n"]) -> ndarray:
-    """The table times a power of two, as Python's whole numbers of any length."""
+    """The table times a power of two, as Python's integers of any length."""
     parts = [Fraction(float(v)) for v in table.ravel()]
     unit = lcm(*(p.denominator for p in parts))
     out = np.empty(table.size, dtype=object)
@@ -29,7 +29,7 @@ def whole(table: Float[ndarray, "m n"]) -> ndarray:
 def exact_pivots(
     A: Float[ndarray, "m n"], B: Float[ndarray, "m n"], label: int
 ) -> tuple[list[Fraction], list[Fraction]] | None:
-    """One equilibrium by complementary pivoting on whole numbers; `None` if the way is too long.
+    """One equilibrium by complementary pivoting on integers; `None` if the way is too long.
 
     References: `lemke1964`; `bareiss1968` for pivots whose divisions leave no remainder.
     """
@@ -54,7 +54,7 @@ def exact_pivots(
 
 
 def exact_mixture(block: ndarray) -> list[Fraction] | None:
-    """The shares under which all rows of a square block of whole numbers are worth the same.
+    """The shares under which all rows of a square block of integers are worth the same.
 
     `None` where no shares or more than one choice of them do, or where one would be negative.
     """

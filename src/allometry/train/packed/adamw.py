@@ -1,6 +1,6 @@
 """One update of a pack: losses and gradients as a list of kernels, AdamW on all rows at once.
 
-Letters: M rows of a pack, P parameters of each.
+Shapes: M rows of a pack, P parameters of each.
 """
 
 import math

@@ -4,7 +4,7 @@ All members are at the same step. Members that do the same up to some step (one 
 cool-downs) are one row of the pack until then and fork there, so what they share is done once.
 Each ends where it would have ended alone, up to the order in which sums are taken.
 
-Letters: M rows of a pack, P parameters of each.
+Shapes: M rows of a pack, P parameters of each.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Many models of one shape stepped as one: parameters with a leading axis, batched kernels.
 
-Letters: M members, P parameters of each. Seeds, learning rates and orders of data are members;
+Shapes: M members, P parameters of each. Seeds, learning rates and orders of data are members;
 anything that is an `nn.Module` can be packed. Every member keeps its own weights, buffers,
 learning rate, gradient norm and optimiser state, so it ends where it would have ended alone, up to
 the order in which floating-point sums are taken.

@@ -1,6 +1,6 @@
 """A pack's losses and gradients as one list of kernels, traced once and run without autograd.
 
-Letters: M members, P parameters of each. What a step of many small models costs is not
+Shapes: M members, P parameters of each. What a step of many small models costs is not
 arithmetic: it is dispatching each operation, batching it and recording it for the way back. A step
 whose shapes never change can have all of that done once.
 """
@@ -81,7 +81,7 @@ class TracedStep:
             return losses.detach(), gradient
 
         # Compiled lists are for speed; in the others every kernel is one of torch's.
-        with packed_mlp.wanted() if fuse else contextlib.nullcontext():
+        with packed_mlp.fused_mlp() if fuse else contextlib.nullcontext():
             graph = make_fx(step)(pack.flat.detach(), *pack.buffers.values(), *arguments)
         self.changes = any(_changes(node) for node in graph.graph.nodes)
         """Whether a step writes into what it is given, as norms do that keep running means."""
