@@ -27,9 +27,7 @@ from allometry.study import (
     recipes,
     torchrun,
 )
-from allometry.study.execute import (
-    executor_names,
-)
+from allometry.study.execute.executors import executor_by_name
 from allometry.targets import Text
 from allometry.train import Budget
 
@@ -89,7 +87,7 @@ def main():
 
 
 def measure(name, runs, workers):
-    place = executor_names.executor(name, workers=workers, threads=1)
+    place = executor_by_name(name, workers=workers, threads=1)
     ended = []
 
     def watch(event):
