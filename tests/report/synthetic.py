@@ -1,4 +1,4 @@
-"""Runs drawn from a known law, in the shape in which a study gives them."""
+"""Runs drawn from a known scaling law, with the methods of a study's runs."""
 
 import functools
 import hashlib
@@ -10,29 +10,29 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 
-from allometry.report import tell
+from allometry.report import analyse
 
 E, A, ALPHA, B, BETA = 0.80, 12.0, 0.28, 40.0, 0.35
 UNIQUE = 4_200_000_000
-"""More than any run sees: the true law knows nothing of repeated data."""
+"""More than any run sees: the true law has no repeated data."""
 VERSIONS = {"allometry": "0.1.0", "python": "3.11.7", "torch": "2.13.0"}
 
 
 @functools.cache
-def story(**arguments):
-    """What `synthetic_runs(**arguments)` tell; worked out once, for fits take a second each."""
-    return tell(synthetic_runs(**arguments))
+def analysis(**arguments):
+    """The analysis of `synthetic_runs(**arguments)`, cached: a fit takes a second."""
+    return analyse(synthetic_runs(**arguments))
 
 
 def truth(N, D):
-    """The law that the synthetic runs follow."""
+    """The scaling law of the synthetic runs."""
     return E + A * np.asarray(N, float) ** -ALPHA + B * np.asarray(D, float) ** -BETA
 
 
 @final
 @dataclass(frozen=True)
 class Synthetic:
-    """What `allometry.study.Runs` promises, from plain tables."""
+    """The interface of `allometry.runs.Runs` on plain tables."""
 
     table: pd.DataFrame
     lines: pd.DataFrame
@@ -113,10 +113,10 @@ def synthetic_runs(
         noise: Standard deviation of the loss between seeds.
         ngram: Loss of the best n-gram; `None` for no n-gram.
         broken: Whether one run diverges and one fails.
-        seed: Of the noise.
+        seed: Seed of the noise.
         name: The target's name.
         families: The trained families; each is 4 % worse than the one before it.
-        unique: Distinct data there are.
+        unique: Amount of distinct data.
     """
     rng = np.random.default_rng(seed)
     rows = []
@@ -134,7 +134,7 @@ def synthetic_runs(
             table |= {"bits_per_character": (ngram + above) / math.log(2), "seconds": 0.8}
             rows.append(table)
     if broken and len(sizes) > 2:
-        said = "the loss became nan at step 311"
+        error = "the loss became nan at step 311"
         rows.append(
             _row(
                 "transformer",
@@ -145,10 +145,10 @@ def synthetic_runs(
                 4e5,
                 0,
                 "diverged",
-                said,
+                error,
             )
         )
-        said = "RuntimeError: <script>alert(1)</script> could not allocate 12 GB"
+        error = "RuntimeError: <script>alert(1)</script> could not allocate 12 GB"
         rows.append(
             _row(
                 "transformer",
@@ -159,7 +159,7 @@ def synthetic_runs(
                 9e6,
                 0,
                 "failed",
-                said,
+                error,
             )
         )
     table = pd.DataFrame(rows, columns=list(_row("", "", 0, 0, 1, 1.0, 1.0)))

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from allometry.report import tell, write
+from allometry.report import analyse, write
 from tests.report.kinds import KINDS
 from tests.report.synthetic import synthetic_runs
 
@@ -133,7 +133,7 @@ def test_the_page_never_scrolls_sideways(open_page, width):
     assert page.locator("#compute .picture:visible").count() == 1
 
 
-def test_marks_tell_what_they_are(open_page):
+def test_marks_have_tooltips(open_page):
     page = open_page(viewport={"width": 1200, "height": 900})
     mark = page.locator("#laws [aria-roledescription='point'][aria-label*='held out']").first
     mark.scroll_into_view_if_needed()
@@ -175,7 +175,7 @@ APART = """() => {
 @pytest.mark.parametrize("width", [1100, 420])
 def test_legends_neither_collide_nor_clip(browser, tmp_path, width):
     runs = KINDS["dyck"]
-    path = write(tmp_path / "dyck.html", runs, story=tell(runs, bootstrap=20))
+    path = write(tmp_path / "dyck.html", runs, analysis=analyse(runs, bootstrap=20))
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.goto(path.as_uri())
     labels, trouble = page.evaluate(APART)

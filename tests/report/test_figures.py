@@ -13,14 +13,14 @@ from allometry.report import figures, theme
 from allometry.report.law_bands import bands, grid, series
 from allometry.report.run_groups import configurations as configurations_of
 from allometry.report.run_groups import table
-from tests.report.synthetic import story, synthetic_runs, truth
+from tests.report.synthetic import analysis, synthetic_runs, truth
 
 GRID = {"per_parameter": (5.0, 20.0, 80.0), "noise": 0.002, "seeds": 1}
 
 
 @pytest.fixture(scope="module")
-def told():
-    return synthetic_runs(**GRID), story(**GRID)
+def study():
+    return synthetic_runs(**GRID), analysis(**GRID)
 
 
 @given(st.floats(-8, 8), st.floats(0.02, 20), st.integers(4, 9))
@@ -60,8 +60,8 @@ def test_text_and_marks_stand_out_from_the_paper(scheme):
             assert contrast(colour, scheme["paper"]) >= 2.2, name  # lines, named by the legend
 
 
-def test_bands_follow_the_law_along_the_ladder(told):
-    family = told[1].families[0]
+def test_bands_follow_the_law_along_the_ladder(study):
+    family = study[1].families[0]
     drawn = bands(family.law_without, family.configurations, "N", "character")
     assert set(drawn["line"]) == set(series(family.configurations, "N", "character").lines)
     law = family.law_without(N=drawn["N"].to_numpy(), D=drawn["D"].to_numpy())
@@ -72,8 +72,8 @@ def test_bands_follow_the_law_along_the_ladder(told):
     assert (drawn["mid"] < drawn["hi"]).all()
 
 
-def test_lines_are_told_apart_by_data_or_by_size(told):
-    configurations = told[1].families[0].configurations
+def test_lines_are_grouped_by_data_or_by_size(study):
+    configurations = study[1].families[0].configurations
     assert grid(configurations)
     by_size = series(configurations, "D", "character").lines
     assert next(iter(by_size)) == "1.4K"
@@ -101,14 +101,14 @@ def test_a_ladder_is_one_line():
     assert list(series(ladder, "N", "character").lines) == [""]
 
 
-def test_held_out_runs_are_crosses_and_the_others_are_not(told):
-    chart = figures.against(*told, "N")
-    told_of = [
-        {row["told"]: layer["mark"].get("shape") for row in layer["data"]["values"]}
+def test_held_out_runs_are_crosses_and_the_others_are_not(study):
+    chart = figures.against(*study, "N")
+    tooltips = [
+        {row["tooltip"]: layer["mark"].get("shape") for row in layer["data"]["values"]}
         for layer in chart["layer"]
         if layer["mark"]["type"] == "point" and "description" in layer["encoding"]
     ]
-    dots, crosses = told_of
+    dots, crosses = tooltips
     assert len(crosses) == 6
     assert all("480K" in t or "150K" in t for t in crosses)
     assert not any("480K" in t or "150K" in t for t in dots)
@@ -117,11 +117,11 @@ def test_held_out_runs_are_crosses_and_the_others_are_not(told):
 
 @pytest.mark.parametrize("draw", ["frontier", "curves", "N", "D", "C"])
 @pytest.mark.parametrize("width", [344, 960])
-def test_charts_are_valid_and_as_wide_as_asked(told, draw, width):
+def test_charts_are_valid_and_as_wide_as_asked(study, draw, width):
     if draw in "NDC":
-        chart = figures.against(*told, draw, width)
+        chart = figures.against(*study, draw, width)
     else:
-        chart = getattr(figures, draw)(*told, width)
+        chart = getattr(figures, draw)(*study, width)
     if width == 344:
         altair.Chart.from_dict(chart)  # checks it against Vega-Lite's schema
     assert f'width="{width}"' in theme.svg(chart)
@@ -129,12 +129,12 @@ def test_charts_are_valid_and_as_wide_as_asked(told, draw, width):
 
 def test_an_endless_interval_can_be_drawn():
     arguments = {"ngram": 0.81, "noise": 0.02}
-    chart = figures.frontier(synthetic_runs(**arguments), story(**arguments))
+    chart = figures.frontier(synthetic_runs(**arguments), analysis(**arguments))
     assert "NaN" not in theme.svg(chart)
 
 
-def test_the_picture_is_saved_as_svg_and_png(told, tmp_path):
-    path = figures.save(tmp_path / "law.png", told[0], told[1], width=760)
+def test_the_picture_is_saved_as_svg_and_png(study, tmp_path):
+    path = figures.save(tmp_path / "law.png", study[0], study[1], width=760)
     assert path == tmp_path / "law.svg"
     assert path.read_text().startswith("<svg")
     picture = Image.open(io.BytesIO((tmp_path / "law.png").read_bytes()))

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from allometry.cli.study_json import plain
-from allometry.report import extrapolation, tell, theme
+from allometry.report import analyse, extrapolation, theme
 from allometry.report.page import render
 from allometry.report.terminal import closing, runs_table
 from tests.report.kinds import KINDS
@@ -37,16 +37,16 @@ def _quick(monkeypatch):
     monkeypatch.setattr(theme, "svg", lambda spec: SVG)
 
 
-def told(runs):
-    """All that is said about these runs; raises where something can't be said."""
-    story = tell(runs)
-    page, _ = render(runs, story)
+def reported(runs):
+    """The analysis and the page of these runs; raises if any output fails."""
+    analysis = analyse(runs)
+    page, _ = render(runs, analysis)
     console = Console(width=120, file=io.StringIO())
-    console.print(closing(story), runs_table(runs, story))
-    answer = json.dumps(plain(story), allow_nan=False)
-    assert story.headline in json.loads(answer)["headline"]
+    console.print(closing(analysis), runs_table(runs, analysis))
+    answer = json.dumps(plain(analysis), allow_nan=False)
+    assert analysis.headline in json.loads(answer)["headline"]
     assert "<h1>" in page
-    return story, page
+    return analysis, page
 
 
 def broken(runs, at, status):
@@ -61,24 +61,24 @@ def broken(runs, at, status):
 def check(kind, lengths, subsets, seed=0):
     runs, rng = KINDS[kind], random.Random(seed)
     for length in lengths:
-        told(dataclasses.replace(runs, rows=runs.rows[:length]))
+        reported(dataclasses.replace(runs, rows=runs.rows[:length]))
     whole = range(len(runs.rows))
-    told(broken(runs, whole, "failed"))
+    reported(broken(runs, whole, "failed"))
     largest = sorted(whole, key=lambda i: runs.rows[i]["N"])[-3:]
-    told(broken(runs, largest, "diverged"))
+    reported(broken(runs, largest, "diverged"))
     for _ in range(subsets):
         some = rng.sample(whole, rng.randint(1, len(whole) - 1))
         half = len(some) // 2
-        told(broken(broken(runs, some[:half], "diverged"), some[half:], "failed"))
+        reported(broken(broken(runs, some[:half], "diverged"), some[half:], "failed"))
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_every_kind_of_journal_is_told_of(kind):
+def test_every_kind_of_journal_is_reported(kind):
     whole = len(KINDS[kind].rows)
     check(kind, {1, 2 * whole // 3}, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_every_prefix_and_many_statuses_are_told_of(kind):
+def test_every_prefix_and_many_statuses_are_reported(kind):
     check(kind, range(len(KINDS[kind].rows) + 1), 40, seed=1)

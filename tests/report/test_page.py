@@ -12,8 +12,9 @@ import pytest
 import allometry as al
 from allometry import InputError
 from allometry._core.errors import StorageError
-from allometry.report import page, write
-from tests.report.synthetic import story, synthetic_runs
+from allometry.report import page, page_template, write
+from allometry.report.sections import results
+from tests.report.synthetic import analysis, synthetic_runs
 
 HOSTILE = """<img src=x onerror=alert(1)>"'&</title></pre></style><script>alert(2)</script>"""
 
@@ -40,7 +41,7 @@ class Reader(HTMLParser):
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    return write(folder / "deep" / "report.html", synthetic_runs(), story=story())
+    return write(folder / "deep" / "report.html", synthetic_runs(), analysis=analysis())
 
 
 def hostile_runs():
@@ -61,7 +62,7 @@ def test_the_page_has_every_part(written):
         *("made", "cite"),
     ]
     assert read.text.count("of order 7 reaches 1.220 and is better") == 1
-    assert "The largest two sizes were predicted from the smaller ones to within" in read.text
+    assert "The two largest sizes were predicted from the smaller ones to within" in read.text
     assert "the loss became nan at step 311" in read.text
     assert "@software{allometry," in read.text
     assert "muennighoff2023" in read.text
@@ -154,11 +155,11 @@ def test_thousands_of_runs_stay_under_three_megabytes():
     many = synthetic_runs(sizes, per_parameter=(5.0, 20.0, 80.0, 320.0), seeds=3)
     assert len(many.frame()) == 1206
     many = dataclasses.replace(many, texts=dict.fromkeys(many.table["key"], "word " * 5000))
-    # The story of few runs stands in: fitting thousands takes a while and adds no bytes.
-    few = dataclasses.replace(story(), total=len(many.frame()))
+    # The analysis of few runs stands in: fitting thousands takes a while and adds no bytes.
+    few = dataclasses.replace(analysis(), total=len(many.frame()))
     text, charts = page.render(many, few)
     assert len(text.encode()) < 3_000_000
-    assert "What failed and the best, 1000 of 1206 runs" in text
+    assert "Failed runs and the best others, 1000 of 1206 runs" in text
     assert max(len(picture) for picture in charts.values()) < 1_000_000
 
 
@@ -176,20 +177,24 @@ def test_thousands_of_runs_stay_under_three_megabytes():
     ],
 )
 def test_any_study_gives_a_page(arguments, tmp_path):
-    path = write(tmp_path / "report.html", synthetic_runs(**arguments), story=story(**arguments))
+    path = write(
+        tmp_path / "report.html", synthetic_runs(**arguments), analysis=analysis(**arguments)
+    )
     read = Reader(path.read_text())
-    assert story(**arguments).headline.split(".")[0] in read.text.replace("\u00a0", " ")
+    assert analysis(**arguments).headline.split(".")[0] in read.text.replace("\u00a0", " ")
 
 
 def test_every_family_has_its_panels(tmp_path):
     arguments = {"families": ("gru", "transformer", "odd/name <b>")}
-    path = write(tmp_path / "report.html", synthetic_runs(**arguments), story=story(**arguments))
+    path = write(
+        tmp_path / "report.html", synthetic_runs(**arguments), analysis=analysis(**arguments)
+    )
     names = {p.stem for p in (tmp_path / "report_charts").iterdir()}
     assert {"loss-against-N", "loss-against-N-2-transformer"} < names
     assert "loss-against-N-3-odd-name-b-" in names
     read = Reader(path.read_text())
     assert read.text.count("Odd/name <b>") > 1
-    assert "The best of each family at this budget" in read.text
+    assert "The best run of each family, lowest loss first" in read.text
     hero = (tmp_path / "report_charts" / "loss-against-compute.svg").read_text()
     for name in ("GRU", "transformer", "odd/name &lt;b&gt;"):
         assert f">{name}</text>" in hero
@@ -204,13 +209,13 @@ def test_constant_data_is_said_not_drawn(tmp_path):
 
 def test_a_page_must_be_html(tmp_path):
     with pytest.raises(InputError, match=r"write\.path must end in \.html"):
-        write(tmp_path / "report.pdf", synthetic_runs(), story=story())
+        write(tmp_path / "report.pdf", synthetic_runs(), analysis=analysis())
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="Can't make the folder"):
-        write(tmp_path / "file" / "report.html", synthetic_runs(), story=story())
+        write(tmp_path / "file" / "report.html", synthetic_runs(), analysis=analysis())
 
 
 def test_an_old_page_survives_a_failure(tmp_path, monkeypatch):
@@ -222,7 +227,7 @@ def test_an_old_page_survives_a_failure(tmp_path, monkeypatch):
 
     monkeypatch.setattr(page, "facts", broken)
     with pytest.raises(RuntimeError):
-        write(path, synthetic_runs(), story=story())
+        write(path, synthetic_runs(), analysis=analysis())
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
@@ -241,7 +246,7 @@ def test_a_real_study_can_be_reported_while_it_runs(tmp_path):
 
 def test_what_several_families_are_warned_of_is_said_once():
     said = ["Too far (40 times): no.", "Other (a).", "Too far (50 times): no.", "Other (a)."]
-    assert page._once(said) == ["Too far: no.", "Other (a)."]
+    assert results.without_repeats(said) == ["Too far: no.", "Other (a)."]
 
 
 def test_a_target_of_several_names_each(tmp_path):
@@ -268,7 +273,7 @@ def test_a_target_of_several_names_each(tmp_path):
     ],
 )
 def test_equations_have_exponents_and_indices(equation, shown):
-    assert page.raised(equation) == shown
+    assert page_template.raised(equation) == shown
 
 
 def test_at_most_three_boxes_and_the_rest_is_folded(tmp_path):
@@ -277,4 +282,4 @@ def test_at_most_three_boxes_and_the_rest_is_folded(tmp_path):
     boxes = page.split('<ul class="notes">')[1].split("</ul>")[0]
     assert boxes.count("<li>") == 3
     assert 'class="warning"' not in page
-    assert "<summary>More to know (" in page
+    assert "<summary>More notes (" in page

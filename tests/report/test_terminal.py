@@ -3,7 +3,7 @@ import io
 from rich.console import Console
 
 from allometry.report import terminal
-from tests.report.synthetic import story, synthetic_runs
+from tests.report.synthetic import analysis, synthetic_runs
 
 
 def printed(renderable, width=110):
@@ -13,15 +13,15 @@ def printed(renderable, width=110):
 
 
 def test_the_closing_words_are_the_headline():
-    text = " ".join(printed(terminal.closing(story()), 10_000).split())
-    assert text.startswith(story().headline)
-    assert "The largest two sizes were predicted" in text
-    assert "2 runs did not finish and entered no fit." in text
+    text = " ".join(printed(terminal.closing(analysis()), 10_000).split())
+    assert text.startswith(analysis().headline)
+    assert "The two largest sizes were predicted" in text
+    assert "2 runs did not finish and enter no fit." in text
 
 
 def test_the_table_of_runs_is_cut_and_says_so():
     runs = synthetic_runs()
-    text = printed(terminal.runs_table(runs, story(), most=5))
+    text = printed(terminal.runs_table(runs, analysis(), most=5))
     assert "and 13 more" in text
     assert text.index("order 7") < text.index("7 layers")
 
@@ -30,11 +30,11 @@ def test_names_with_brackets_are_not_markup():
     runs = synthetic_runs()
     table = runs.table.assign(shape="[bold]x[/bold]")
     runs.table["shape"] = table["shape"]
-    assert "[bold]x[/bold]" in printed(terminal.runs_table(runs, story()))
+    assert "[bold]x[/bold]" in printed(terminal.runs_table(runs, analysis()))
 
 
 def test_a_law_and_a_plan_show_their_intervals_and_doubts():
-    law = story().families[0].law
+    law = analysis().families[0].law
     text = printed(terminal.law_table(law))
     assert "α" in text
     assert f"Fitted to {law.n} runs" in text

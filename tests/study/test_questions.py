@@ -10,7 +10,8 @@ import torch
 from allometry import report
 from allometry._core.errors import InputError
 from allometry.cli.study_json import plain
-from allometry.report.sections import degrees, questions
+from allometry.report import questions
+from allometry.report.questions import degrees
 from allometry.study import RunContext, Study, jobs, local
 from allometry.study.recipes.chebyshev import chebyshevs, solve_chebyshev
 from allometry.study.recipes.polynomial_learning import TEACHERS, learners, teacher_epsilon_rank
@@ -71,15 +72,15 @@ def test_degrees_from_runs_to_words(degree):
     assert all(len(e) == 6 for e in learnt["errors"])
     solved = frame[frame["part"] == "solving"]
     assert solved.set_index("family")["solved"]["T_2, six forms"] == 0
-    story = report.tell(runs)
-    assert "Chebyshev 9" in story.headline
-    path = report.write(folder / "report.html", runs, story=story)
+    analysis = report.analyse(runs)
+    assert "Chebyshev 9" in analysis.headline
+    path = report.write(folder / "report.html", runs, analysis=analysis)
     page = path.read_text()
-    assert "What was learnt" in page
-    assert "What second-order fitting solves" in page
+    assert "Test errors" in page
+    assert "Polynomials solved by second-order optimisation" in page
     assert "only for -0.290 &lt; c &lt; 0.819" in page
     assert {p.name for p in (folder / "report_charts").iterdir()} == {"errors-1.svg", "solved.svg"}
-    answer = plain(story)
+    answer = plain(analysis)
     assert answer["findings"][0]["tables"][0]["rows"][0]["Stack"] == "T_2"
 
 
@@ -161,9 +162,9 @@ def table(medians, width=0.1):
 @pytest.mark.parametrize(
     ("medians", "said"),
     [
-        ({"T_2": 3.0, "T_3": 1.0, "T_4": 2.0}, "T_3 learns best on every teacher tried. The note"),
-        ({"T_2": 1.0, "T_3": 3.0, "T_4": 2.0}, "3 first, is seen on 0 of 1 teacher."),
-        ({"T_2": 1.0, "T_3": 1.05, "T_4": 2.0}, "can't be told apart on any teacher"),
+        ({"T_2": 3.0, "T_3": 1.0, "T_4": 2.0}, "T_3 learns best on every teacher. The predicted"),
+        ({"T_2": 1.0, "T_3": 3.0, "T_4": 2.0}, "degree 3 first, holds on 0 of 1 teacher."),
+        ({"T_2": 1.0, "T_3": 1.05, "T_4": 2.0}, "are not distinguishable on any teacher"),
     ],
 )
 def test_verdicts_follow_the_intervals(medians, said):

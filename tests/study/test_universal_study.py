@@ -54,10 +54,10 @@ def test_the_chart_has_every_family_and_its_law(runs):
 
 
 def test_the_report_says_built_and_not_counted(runs, tmp_path):
-    story = report.tell(runs)
-    assert "count model" not in story.headline
-    page = report.write(tmp_path / "report.html", runs, story=story).read_text()
-    assert "Built and trained" in page
+    analysis = report.analyse(runs)
+    assert "n-gram" not in analysis.headline
+    page = report.write(tmp_path / "report.html", runs, analysis=analysis).read_text()
+    assert "Constructed and trained networks" in page
     assert (tmp_path / "report_charts" / "loss-against-size.svg").exists()
 
 

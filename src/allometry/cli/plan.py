@@ -140,7 +140,7 @@ def plan(
 def _study_facts(runs: Path) -> tuple[str, str, float | None]:
     """Unit of the loss, name of a token and number of unique tokens, from a study's folder."""
     from allometry.report.analysis import measured_in
-    from allometry.study import Runs as Study
+    from allometry.runs import Runs as Study
 
     if not (runs / "study.json").is_file():
         return "nats", "token", None

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from allometry.report import Analysis
     from allometry.report.analysis import FamilyFit
     from allometry.report.extrapolation import HeldOut, LargerBudget
+    from allometry.report.questions import Finding
     from allometry.report.run_groups import Configuration
-    from allometry.report.sections.questions import Finding
 
 
 def plain(story: "Analysis") -> dict[str, Any]:

@@ -175,8 +175,8 @@ class StudyRun:
         from allometry.report.terminal import closing
 
         started = time.process_time()
-        analysis = report.tell(runs)
-        path = report.write(self.folder / "report.html", runs, story=analysis)
+        analysis = report.analyse(runs)
+        path = report.write(self.folder / "report.html", runs, analysis=analysis)
         if self.json:
             write_json(plain(analysis))
         else:

@@ -1,23 +1,50 @@
-"""Reports: what the runs tell, as a story, a page, charts and terminal tables."""
+"""Reports: the analysis of a study, its HTML page, charts and terminal tables."""
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allometry._core.deprecation import moved
+
 if TYPE_CHECKING:
     from allometry.laws import Law, Plan
-    from allometry.report.analysis import Analysis, tell
+    from allometry.report import figures, likelihood_units, process_spectra
+    from allometry.report.analysis import Analysis, analyse
     from allometry.report.run_groups import RunsLike
 
-__all__ = ["Analysis", "tell", "write"]
+__all__ = [
+    "Analysis",
+    "analyse",
+    "figures",
+    "likelihood_units",
+    "process_spectra",
+    "write",
+]
+
+_old_name = moved(
+    __name__,
+    dict(  # noqa: C408 - keywords are names, which the check of the words leaves alone
+        Story="Analysis",
+        tell="analyse",
+        codes="code_figures",
+        families="allometry.report.sections:families",
+        spectra="process_spectra",
+        units="likelihood_units",
+    ),
+)
 
 
 def __getattr__(name: str) -> Any:
-    # Stories import pandas, and whoever only needs words for numbers should not wait for it.
-    if name in ("Analysis", "tell"):
-        from allometry.report import analysis
+    # Everything here loads on first use: pandas and the charts take most of a second to import.
+    if name in ("Analysis", "analyse"):
+        return getattr(importlib.import_module(f"{__name__}.analysis"), name)
+    if name in (*__all__, "code_figures"):
+        return importlib.import_module(f"{__name__}.{name}")
+    return _old_name(name)
 
-        return getattr(analysis, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def write(
@@ -26,10 +53,25 @@ def write(
     law: "Law | None" = None,
     plan: "Plan | None" = None,
     *,
+    analysis: "Analysis | None" = None,
     story: "Analysis | None" = None,
 ) -> Path:
-    """Write the report of a study as one HTML file; see `allometry.report.page.write`."""
-    # Altair takes half a second to import, and the command line reads stories without it.
-    from allometry.report.page import write
+    """Write the report of a study as one HTML file; see `allometry.report.page.write`.
 
-    return write(path, runs, law, plan, story=story)
+    Args:
+        path: The HTML file.
+        runs: A study's runs.
+        law: The scaling law of the trained family. Default: fitted here.
+        plan: A plan to show beside the predictions for 10 and 100 times the compute.
+        analysis: What `analyse` returned, to save its time. Default: computed here.
+        story: Deprecated name of `analysis`.
+    """
+    from allometry.report import page
+
+    if story is not None:
+        import warnings
+
+        message = "write(story=...) is deprecated since 0.2 and removed in 0.3. Use analysis=..."
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        analysis = story
+    return page.write(path, runs, law, plan, analysis=analysis)

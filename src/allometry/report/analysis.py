@@ -1,8 +1,8 @@
-"""What the runs tell: a pure analysis that the page and the command line both speak from."""
+"""The analysis of a study's runs, which the page and the command line both print."""
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,8 @@ from allometry.laws import Law, Plan
 from allometry.report import claims, extrapolation
 from allometry.report import formatting as fmt
 from allometry.report.claims import Claim
-from allometry.report.family_fit import FamilyFit, FitSettings, grow
+from allometry.report.family_fit import FamilyFit, FitSettings, fit_family
+from allometry.report.questions import Finding, answer
 from allometry.report.run_groups import (
     Configuration,
     RunsLike,
@@ -25,35 +26,32 @@ from allometry.report.run_groups import (
     unfinished,
 )
 
-if TYPE_CHECKING:
-    from allometry.report.sections.questions import Finding
-
 _SELF_SCALED = ("of the entropy of a symbol", "nats per window")
-"""Units whose scale has what is simple in it: counting symbols, or guessing by chance."""
+"""Units that are relative to a simple baseline: unigram counts, or chance."""
 
 
 @final
 @dataclass(frozen=True)
 class Analysis:
-    """Everything the report says, as values; `allometry.report.prose` puts it in words.
+    """The results of a study as values; `allometry.report.prose` puts them in sentences.
 
     Args:
         target: The target's name.
-        unit: Of the loss, such as `nats per character`.
-        token: What data are counted in, such as `character`.
-        D_unique: How much distinct data there is to train on.
+        unit: Unit of the loss, such as `nats per character`.
+        token: Unit of the data, such as `character`.
+        D_unique: Amount of distinct training data.
         families: The trained families, best first.
-        counted: The best configuration of every family of count models, best first.
+        counted: The best configuration of every baseline family, best first.
         best: The best configuration of all.
-        total: How many runs there are.
-        waiting: How many more the study has asked for.
+        total: Number of runs.
+        waiting: Number of runs that the study has yet to start or finish.
         unfinished: Runs that diverged or failed.
         notes: What is missing from the study as a whole.
-        verdict: The headline, where the study asks a question and the answer is no law.
-        findings: What it rests on.
-        characters: That a token stands for in the validation split, where the target says so.
-        dimensions: Of an image, where images are the target.
-        entropy: The loss that no model can go below, where it is known.
+        verdict: The headline of a study that asks a question instead of fitting a law.
+        findings: The findings behind the verdict.
+        characters: Characters per token in the validation split, if the target gives them.
+        dimensions: Dimensions of an image, if the target is images.
+        entropy: The loss that no model can go below, if known.
     """
 
     target: str
@@ -68,26 +66,26 @@ class Analysis:
     unfinished: tuple[UnfinishedRun, ...]
     notes: tuple[str, ...]
     verdict: str = ""
-    findings: tuple["Finding", ...] = ()
+    findings: tuple[Finding, ...] = ()
     characters: float | None = None
     dimensions: int | None = None
     entropy: float | None = None
 
     @property
     def rival(self) -> Configuration | None:
-        """The best baseline: a count model, a fitted density or a construction."""
+        """The best baseline: an n-gram, a fitted density or a construction."""
         first = self.families[0].best.target if self.families else None
         same = (c for c in self.counted if first is None or c.target == first)
         return next(same, None)
 
     @property
     def compared(self) -> int:
-        """How many trained families share the first one's target, so that losses compare."""
+        """Number of trained families on the first one's target, whose losses compare."""
         return sum(f.best.target == self.families[0].best.target for f in self.families)
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """Everything the report claims, each with its status; see `allometry.report.claims`."""
+        """All claims of the report, each with its status; see `allometry.report.claims`."""
         return claims.of(self)
 
     @property
@@ -96,7 +94,7 @@ class Analysis:
         return claims.headline(self)
 
 
-def tell(
+def analyse(
     runs: RunsLike,
     law: Law | None = None,
     plan: Plan | None = None,
@@ -104,69 +102,62 @@ def tell(
     seed: int = 0,
     bootstrap: int = 1000,
 ) -> Analysis:
-    """What these runs say about how loss falls with size, data and compute.
+    """Analyse how loss depends on size, data and compute in these runs.
 
     Diverged and failed runs are listed but enter no fit.
 
     Args:
         runs: A study's runs.
-        law: The law to show for the trained family with the most runs, instead of fitting one.
-        plan: A plan made from that law, shown beside ten and a hundred times the compute.
+        law: The scaling law of the trained family with the most runs. Default: fitted here.
+        plan: A plan made from that law, shown beside 10 and 100 times the compute.
         hold_out: How many of the largest sizes to predict from the smaller ones.
-        seed: Of the fits' intervals.
+        seed: Seed of the fits' intervals.
         bootstrap: Draws behind the fits' intervals.
+
+    References:
+        `hoffmann2022` (scaling laws in size and data), `muennighoff2023` (repeated data).
     """
-    require(hold_out >= 0, "tell.hold_out", "be at least 0", hold_out)
+    require(hold_out >= 0, "analyse.hold_out", "be at least 0", hold_out)
     frame = table(runs)
+    target = _target(runs)
+    if target.get("kind") == "question" and len(frame):
+        return _question(runs, frame, target)
     done = finished(frame)
-    said = about(runs).get("target") or {}
-    said = said if isinstance(said, dict) else {"name": str(said)}
-    if said.get("kind") == "question" and len(frame):
-        return _answered(runs, frame, said)
-    D_unique = _unique(said, frame)
+    unit, token = _units(target)
+    D_unique = _unique(target, frame)
     everything = configurations(frame)
     best_of = {
         name: min((c for c in everything if c.family == name), key=lambda c: c.loss.value)
         for name in done["family"].unique()
     }
-    counts = [n for n in best_of if counted(done[done["family"] == n])]
-    trained = sorted((n for n in best_of if n not in counts), key=lambda n: best_of[n].loss.value)
-    # A study may have several targets; its own comes first, and only equals are compared.
-    own = str(said.get("name") or said.get("target") or "")
-    own = own if any(best_of[n].target == own for n in trained) else ""
-    own = own or next((best_of[n].target for n in trained), "")
-    trained = sorted(trained, key=lambda n: best_of[n].target != own)
-    rivals = tuple(
-        sorted((best_of[n] for n in counts), key=lambda c: (c.target != own, c.loss.value))
-    )
+    trained, rivals, own = _ranked(best_of, done, target)
     given_to = max(trained, key=lambda n: int((done["family"] == n).sum()), default=None)
-    unit, token = _units(said)
-    targets = {best_of[n].target for n in trained}
-    families = tuple(
-        grow(
-            done[done["family"] == name],
+    one_target = len({best_of[n].target for n in trained}) < 2
+
+    def family(name: str) -> FamilyFit:
+        rows, best = done[done["family"] == name], best_of[name]
+        known = target if best.target == own else {}
+        settings = FitSettings(
+            unit=unit,
+            token=token,
+            D_unique=D_unique if one_target else _unique({}, rows),
+            entropy=extrapolation.entropy(rows, known, unit),
+            hold_out=hold_out,
+            seed=seed,
+            bootstrap=bootstrap,
+        )
+        return fit_family(
+            rows,
             [c for c in everything if c.family == name],
-            next((r for r in rivals if r.target == best_of[name].target), None),
-            FitSettings(
-                unit,
-                token,
-                D_unique if len(targets) < 2 else _unique({}, done[done["family"] == name]),
-                extrapolation.entropy(
-                    done[done["family"] == name],
-                    said if best_of[name].target == own else {},
-                    unit,
-                ),
-                hold_out,
-                seed,
-                bootstrap,
-            ),
+            next((r for r in rivals if r.target == best.target), None),
+            settings,
             law if name == given_to else None,
             plan if name == given_to else None,
         )
-        for name in trained
-    )
+
+    families = tuple(family(name) for name in trained)
     return Analysis(
-        target=_called(said, frame),
+        target=_name(target, frame),
         unit=unit,
         token=token,
         D_unique=D_unique,
@@ -178,43 +169,67 @@ def tell(
             default=None,
         ),
         total=len(frame),
-        waiting=len(set(about(runs).get("runs") or ()) - set(frame["key"])),
+        waiting=_waiting(runs, frame),
         unfinished=unfinished(frame),
         notes=_missing(frame, done, trained, None if unit in _SELF_SCALED else rivals)
         + _data_loss(done, unit),
-        characters=_characters(said),
-        dimensions=_dimensions(said),
+        characters=_characters(target),
+        dimensions=_dimensions(target),
         entropy=families[0].entropy if families else None,
     )
 
 
+def _ranked(
+    best_of: dict[str, Configuration], done: pd.DataFrame, target: dict[str, Any]
+) -> tuple[list[str], tuple[Configuration, ...], str]:
+    """Trained families and baselines, best first, and the study's own target.
+
+    A study may have several targets. Its own comes first; losses compare on one target only.
+    """
+    counts = [n for n in best_of if counted(done[done["family"] == n])]
+    trained = sorted((n for n in best_of if n not in counts), key=lambda n: best_of[n].loss.value)
+    own = str(target.get("name") or target.get("target") or "")
+    own = own if any(best_of[n].target == own for n in trained) else ""
+    own = own or next((best_of[n].target for n in trained), "")
+    trained = sorted(trained, key=lambda n: best_of[n].target != own)
+    rivals = sorted((best_of[n] for n in counts), key=lambda c: (c.target != own, c.loss.value))
+    return trained, tuple(rivals), own
+
+
 def measured_in(runs: RunsLike) -> tuple[str, str, float | None]:
-    """The unit of the loss, what data are counted in, and how much distinct data there are."""
-    said = about(runs).get("target") or {}
-    said = said if isinstance(said, dict) else {}
-    return *_units(said), _unique(said, table(runs))
+    """The unit of the loss, the unit of the data, and the amount of distinct data."""
+    target = _target(runs)
+    return *_units(target), _unique(target, table(runs))
 
 
-def _units(said: dict[str, Any]) -> tuple[str, str]:
-    unit = str(said.get("unit") or "nats")
-    return unit, str(said.get("token") or unit.partition(" per ")[2] or "token")
+def _target(runs: RunsLike) -> dict[str, Any]:
+    """The target as the study describes it; its name alone if that is all there is."""
+    target = about(runs).get("target") or {}
+    return target if isinstance(target, dict) else {"name": str(target)}
 
 
-def _answered(runs: RunsLike, frame: pd.DataFrame, said: dict[str, Any]) -> Analysis:
-    """The story of a study that asks a question: a verdict and what it rests on, no law."""
-    from allometry.report.sections import questions
+def _units(target: dict[str, Any]) -> tuple[str, str]:
+    unit = str(target.get("unit") or "nats")
+    return unit, str(target.get("token") or unit.partition(" per ")[2] or "token")
 
+
+def _waiting(runs: RunsLike, frame: pd.DataFrame) -> int:
+    return len(set(about(runs).get("runs") or ()) - set(frame["key"]))
+
+
+def _question(runs: RunsLike, frame: pd.DataFrame, target: dict[str, Any]) -> Analysis:
+    """The analysis of a study that asks a question: a verdict with findings, and no law."""
     done = frame[frame["status"] == "done"]
-    answer = questions.answer(str(said.get("name")), done)
-    waiting = len(set(about(runs).get("runs") or ()) - set(frame["key"]))
-    verdict = answer.verdict
+    found = answer(str(target.get("name")), done)
+    waiting = _waiting(runs, frame)
+    verdict = found.verdict
     if len(done) and (waiting or len(done) < len(frame)):
-        # What is missing may be what would have been largest or best.
-        verdict = f"Of the {fmt.several(len(done), 'run')} finished so far: {verdict}"
+        # A missing run may be the largest or the best.
+        verdict = f"From the {fmt.several(len(done), 'run')} finished so far: {verdict}"
     return Analysis(
-        target=str(said.get("question") or said.get("name")),
-        unit=str(said.get("unit") or ""),
-        token=str(said.get("token") or "point"),
+        target=str(target.get("question") or target.get("name")),
+        unit=str(target.get("unit") or ""),
+        token=str(target.get("token") or "point"),
         D_unique=None,
         families=(),
         counted=(),
@@ -222,38 +237,38 @@ def _answered(runs: RunsLike, frame: pd.DataFrame, said: dict[str, Any]) -> Anal
         total=len(frame),
         waiting=waiting,
         unfinished=unfinished(frame[frame["status"] != "done"]),
-        notes=answer.notes,
+        notes=found.notes,
         verdict=verdict,
-        findings=answer.findings,
+        findings=found.findings,
     )
 
 
-def _called(said: dict[str, Any], frame: pd.DataFrame) -> str:
+def _name(target: dict[str, Any], frame: pd.DataFrame) -> str:
     first = frame["target"].iloc[0] if len(frame) else ""
-    name = str(said.get("name") or said.get("target") or first or "these runs")
+    name = str(target.get("name") or target.get("target") or first or "these runs")
     return "the embedded text" if name == "embedded" else name
 
 
-def _characters(said: dict[str, Any]) -> float | None:
-    tokens, characters = (said.get(k) for k in ("tokens", "characters"))
+def _characters(target: dict[str, Any]) -> float | None:
+    tokens, characters = (target.get(k) for k in ("tokens", "characters"))
     if not isinstance(tokens, dict) or not isinstance(characters, dict):
         return None
     many = tokens.get("validation")
     return characters.get("validation", 0) / many if many else None
 
 
-def _dimensions(said: dict[str, Any]) -> int | None:
-    shape = said.get("shape")
-    return math.prod(map(int, shape)) if said.get("kind") == "images" and shape else None
+def _dimensions(target: dict[str, Any]) -> int | None:
+    shape = target.get("shape")
+    return math.prod(map(int, shape)) if target.get("kind") == "images" and shape else None
 
 
-def _unique(said: dict[str, Any], frame: pd.DataFrame) -> float | None:
-    """How much distinct data there are; `None` where they are made as they are needed."""
-    if "D_unique" in said:
-        value = said["D_unique"]
+def _unique(target: dict[str, Any], frame: pd.DataFrame) -> float | None:
+    """The amount of distinct data; `None` if every run draws new data."""
+    if "D_unique" in target:
+        value = target["D_unique"]
         return None if value is None or not math.isfinite(value) else float(value)
     known = frame[frame["D_unique"].notna() & np.isfinite(frame["D_unique"])]
-    # Runs that all have as many distinct data as they see draw new ones every time.
+    # If every run has as many distinct data as it sees, data are drawn anew.
     repeat = known["D_unique"] < 0.99 * known["D"]
     spare = known["D_unique"] > 1.01 * known["D"]
     return float(known["D_unique"].max()) if (repeat | spare).any() else None
@@ -268,26 +283,24 @@ def _missing(
     if frame.empty:
         return ("The study has no runs yet.",)
     if done.empty:
-        return ("No run has finished, so there is no law, no prediction and no plan.",)
+        return ("No run has finished, so there is no scaling law, prediction or plan.",)
     notes = []
     if not trained:
-        notes.append("No trained family has a finished run, so there is no law to fit.")
+        notes.append("No trained family has a finished run, so there is no scaling law to fit.")
     if rivals is not None and not rivals:
-        notes.append(
-            "No n-gram or other baseline was run, so there is nothing simple to compare with."
-        )
+        notes.append("There is no n-gram or other baseline to compare with.")
     return tuple(notes)
 
 
 def _data_loss(done: pd.DataFrame, unit: str) -> tuple[str, ...]:
-    """What the data themselves score, where a study of samples has measured it."""
+    """The score of the training data themselves, if a study of samples has measured it."""
     if "data_loss" not in done or done["data_loss"].isna().all():
         return ()
     row = done[done["data_loss"].notna()].iloc[0]
     margin = 1.96 * float(row["data_loss_se"])
     low, high = (fmt.loss(max(0.0, float(row["data_loss"]) + s * margin)) for s in (-1, 1))
     return (
-        f"The training data themselves are {fmt.loss(float(row['data_loss']))} {unit} ({low} to "
-        f"{high}) from the held-out rows: expect no generator nearer than that, whatever its law "
-        "says.",
+        f"The training data themselves have a {unit} of {fmt.loss(float(row['data_loss']))} "
+        f"({low} to {high}) from the held-out rows. No generator is expected to do better, "
+        "whatever its scaling law predicts.",
     )

@@ -1,6 +1,6 @@
-"""Pictures of a constructed network at work: grid, codes, output against the target.
+"""Charts of constructed networks: quantisation, ids of columns, output against the target.
 
-Like all charts of this room, Vega-Lite specifications as plain mappings; `theme.svg` draws them.
+All are Vega-Lite specifications as plain mappings; `theme.svg` renders them.
 """
 
 import math
@@ -10,7 +10,12 @@ import pandas as pd
 import torch
 
 from allometry._core.files import atomic_write
-from allometry.construct import Certificate, Construction, DyckRecogniser
+from allometry.construct import (
+    Certificate,
+    Construction,
+    DyckRecogniser,
+    UniversalConstruction,
+)
 from allometry.construct.modified_layers import apply
 from allometry.construct.proof_stages import encoding, reader
 from allometry.report import formatting as fmt
@@ -18,12 +23,12 @@ from allometry.report import theme
 from allometry.report.theme import LIGHT, Spec, layer
 
 
-def quantised(made: Construction, width: int = 720) -> Spec:
-    """The first stages: an entry of the first column as it comes in and as it goes on.
+def quantised(made: UniversalConstruction, width: int = 720) -> Spec:
+    """The first stages: an entry of the first column before and after clamping and quantising.
 
     Args:
-        made: By `construct.universal`.
-        width: In pixels.
+        made: A construction by `construct.universal`.
+        width: Width in pixels.
     """
     x = torch.linspace(-0.2, 1.2, 1401, dtype=torch.float64)
     columns = torch.full((len(x), made.d, made.n), 0.5, dtype=torch.float64)
@@ -39,13 +44,13 @@ def quantised(made: Construction, width: int = 720) -> Spec:
     return theme.styled(lines, "After clamping and quantising", width, round(width * 0.42))
 
 
-def codes(made: Construction, sequence: torch.Tensor, width: int = 720) -> Spec:
+def codes(made: UniversalConstruction, sequence: torch.Tensor, width: int = 720) -> Spec:
     r"""The ids $u^T X_j$ of each column before and after every shift of the contextual mapping.
 
     Args:
-        made: By `construct.universal`.
+        made: A construction by `construct.universal`.
         sequence: One input, (d, n).
-        width: In pixels.
+        width: Width in pixels.
     """
     x = sequence.double()[None]
     x = x + encoding(made.d, made.n) if made.positions else x
@@ -54,10 +59,12 @@ def codes(made: Construction, sequence: torch.Tensor, width: int = 720) -> Spec:
     for step, shift in enumerate([None, *made.stages["contextual"]]):
         x = x if shift is None else shift(x)
         for j, code in enumerate(torch.einsum("d,bdn->bn", u, x)[0].tolist()):
-            # An id of 0 has no place on a logarithmic axis; a tenth of the unit stands for it.
+            # A logarithmic axis has no 0; a tenth of the unit stands for an id of 0.
             shown = max(code, made.delta / 10)
-            told = f"column {j + 1} after {step} shifts: {code:g}"
-            rows.append({"step": step, "code": shown, "column": f"column {j + 1}", "told": told})
+            tooltip = f"column {j + 1} after {step} shifts: {code:g}"
+            rows.append(
+                {"step": step, "code": shown, "column": f"column {j + 1}", "tooltip": tooltip}
+            )
     data = pd.DataFrame(rows)
     hues = [LIGHT[c] for c in (*theme.FAMILY_COLOURS, theme.COUNT_COLOUR)]
     names = [f"column {j + 1}" for j in range(made.n)]
@@ -70,22 +77,22 @@ def codes(made: Construction, sequence: torch.Tensor, width: int = 720) -> Spec:
     low, high = theme.extent(data["code"])
     y = theme.log_axis("code", low, high, _power, None)
     look = {"strokeWidth": 2, "interpolate": "step-after"}
-    title = "Shifts done (one for each id, then the global one)"
+    title = "Shifts applied (one per id, then the global one)"
     line = layer(data, "line", look, x=_axis("step", title), y=y, color=colour)
     dots = layer(
-        data, "point", {"filled": True, "size": 28}, x="step", y=y, color=colour, told="told"
+        data, "point", {"filled": True, "size": 28}, x="step", y=y, color=colour, tooltip="tooltip"
     )
     return theme.styled([line, dots], "Id of each column", width, round(width * 0.5))
 
 
 def output(made: Construction, width: int = 720) -> Spec:
-    """What comes out against the target, along a line through the cube.
+    """Output and target along a line through the cube.
 
-    The first entry of the first column goes from 0 to 1; all others stand still.
+    The first entry of the first column goes from 0 to 1; all others are fixed.
 
     Args:
-        made: By `construct.universal` or `construct.compact`.
-        width: In pixels.
+        made: A construction by `construct.universal` or `construct.compact`.
+        width: Width in pixels.
     """
     x = torch.linspace(0, 1, 801, dtype=torch.float64)
     rest = (torch.arange(made.d * made.n, dtype=torch.float64) * 0.381966 + 0.3) % 1
@@ -117,24 +124,24 @@ def output(made: Construction, width: int = 720) -> Spec:
 
 
 def sizes(certificates: dict[str, list[Certificate]], width: int = 720) -> Spec:
-    """Error against parameters that are not zero, a line for each way to build.
+    """Error against nonzero parameters, one line per construction.
 
     Args:
-        certificates: By name, in the order of size.
-        width: In pixels.
+        certificates: Certificates by name, in order of size.
+        width: Width in pixels.
     """
     rows = [
         {
             "name": name,
             "N": c.nonzero,
             "error": c.d_p.value,
-            "told": f"{name}: {c.blocks:,} blocks, {c.nonzero:,} parameters, error {c.d_p}",
+            "tooltip": f"{name}: {c.blocks:,} blocks, {c.nonzero:,} parameters, error {c.d_p}",
         }
         for name, many in certificates.items()
         for c in many
     ]
     data = pd.DataFrame(rows)
-    x = theme.log_axis("N", *theme.extent(data["N"]), fmt.count, "Parameters that are not zero")
+    x = theme.log_axis("N", *theme.extent(data["N"]), fmt.count, "Nonzero parameters")
     y = theme.log_axis("error", *theme.extent(data["error"]), fmt.significant, None)
     names = list(certificates)
     hues = [LIGHT[theme.FAMILY_COLOURS[i % 5]] for i in range(len(names))]
@@ -153,18 +160,18 @@ def sizes(certificates: dict[str, list[Certificate]], width: int = 720) -> Spec:
     dots = {"filled": True, "size": 70}
     marks = [
         layer(data, "line", {"strokeWidth": 1.5}, x=x, y=y, color=colour),
-        layer(data, "point", dots, x=x, y=y, color=colour, shape=shape, told="told"),
+        layer(data, "point", dots, x=x, y=y, color=colour, shape=shape, tooltip="tooltip"),
     ]
     return theme.styled(marks, "Error d_p", width, round(width * 0.5))
 
 
 def draw(path: Path | str, made: Construction, width: int = 720) -> Path:
-    """Save the picture of `output` as SVG.
+    """Save the chart of `output` as SVG.
 
     Args:
         path: The file.
-        made: By `construct.universal` or `construct.compact`.
-        width: In pixels.
+        made: A construction by `construct.universal` or `construct.compact`.
+        width: Width in pixels.
     """
     with atomic_write(path) as file:
         file.write(theme.on_paper(theme.svg(output(made, width))))
@@ -181,12 +188,12 @@ def _power(x: float) -> str:
 
 
 def matches(made: DyckRecogniser, word: str, width: int = 720) -> Spec:
-    """An arc from every closing bracket to the one its head looks at, by the layer that finds it.
+    """An arc from every closing bracket to the one its head attends to, coloured by layer.
 
     Args:
         made: A recogniser of either form.
         word: Brackets.
-        width: In pixels.
+        width: Width in pixels.
     """
     ids = made.language.ids(word)
     maps, partners = made.attention(word), made.partners(word)
@@ -194,9 +201,9 @@ def matches(made: DyckRecogniser, word: str, width: int = 720) -> Spec:
     for i, j in enumerate(partners):
         if j is None or j > i:
             continue
-        # Slot 0 is the start symbol, so a bracket's slot is one more than its place.
-        looks = (k for k, heads in enumerate(maps) if int(heads[0, i + 1].argmax()) == j + 1)
-        found = f"layer {next(looks) + 1}"
+        # Slot 0 is the start symbol, so a bracket's slot is its position plus one.
+        layers = (k for k, heads in enumerate(maps) if int(heads[0, i + 1].argmax()) == j + 1)
+        found = f"layer {next(layers) + 1}"
         for step in range(25):
             angle = math.pi * step / 24
             x = (i + j) / 2 - (i - j) / 2 * math.cos(angle)
@@ -224,4 +231,4 @@ def matches(made: DyckRecogniser, word: str, width: int = 720) -> Spec:
         layer(arcs, "line", {"strokeWidth": 2}, x=x, y=y, color=colour, detail="arc"),
         layer(symbols, "text", text, x=x, y=y, text="text"),
     ]
-    return theme.styled(marks, "What closing brackets look at", width, round(width * 0.3))
+    return theme.styled(marks, "Attention of closing brackets", width, round(width * 0.3))

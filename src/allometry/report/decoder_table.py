@@ -1,23 +1,19 @@
-"""Decoders side by side: what one model writes under each, and how surprised it is by it."""
+"""Decoders compared: the text of one model under each, and its surprisal under the model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, final
 
-import jinja2
 import numpy as np
 import pandas as pd
 import torch
 
 from allometry import decode
 from allometry._core.errors import require
-from allometry._core.files import atomic_write, make_folder
 from allometry.decode.sampling import Strategies
 from allometry.report import formatting as fmt
-from allometry.report import theme
-from allometry.report.page import bound, page_policy, page_style, template
+from allometry.report import page_template, theme
 from allometry.report.theme import LIGHT, Spec, layer
 from allometry.study import Generation, SavedModel
 
@@ -32,22 +28,22 @@ STRATEGIES: dict[str, Strategies] = {
     "eta 0.01": decode.eta(0.01),
     "mirostat 2 bits": decode.mirostat(2.0),
 }
-"""What is compared unless told; a beam is added."""
+"""The decoders compared by default; a beam search is added."""
 
 EDGES = (0.5, 1.0, 2.0, 3.0, 4.5, 6.0)
-"""Nats at which a token's colour changes."""
+"""Surprisals in nats at which the shade of a token changes."""
 
 
 @final
 @dataclass(frozen=True)
 class Decoded:
-    """What one decoder wrote.
+    """The text of one decoder.
 
     Attributes:
-        name: Of the decoder.
-        pieces: Text with the surprise of each bit, in nats.
-        texture: Surprise, perplexity, repetition, distinct n-grams.
-        along: Surprise of each token.
+        name: The decoder's name.
+        pieces: Pieces of text with the surprisal of each, in nats.
+        texture: Surprisal, perplexity, repetition, distinct n-grams.
+        along: Surprisal of each token.
     """
 
     name: str
@@ -69,24 +65,24 @@ def compare(
 
     Args:
         saved: The model, by `study.load`.
-        prompt: What to go on from.
-        n: Tokens each writes.
-        seed: Of the sampling, the same for all.
-        strategies: By name.
-        beam: Width of a beam search that is added; `None` for none.
+        prompt: The text to continue.
+        n: Number of tokens that each decoder generates.
+        seed: Seed of the sampling, the same for all.
+        strategies: Decoders by name.
+        beam: Width of the added beam search; `None` for none.
     """
-    require(n >= 8, "compare.n", "be at least 8, so that texture means something", n)
+    require(n >= 8, "compare.n", "be at least 8, so that the statistics mean something", n)
     out = []
     for name, strategy in strategies.items():
-        going = Generation(saved, prompt, strategy, n=n, seed=seed)
-        pieces = [(p.text, p.surprise) for p in going]
-        found = decode.texture(going.ids, going.surprises)
-        out.append(Decoded(name, pieces, found, list(going.surprises)))
-    return [*out, _beamed(saved, prompt, n, beam)] if beam else out
+        generation = Generation(saved, prompt, strategy, n=n, seed=seed)
+        pieces = [(p.text, p.surprise) for p in generation]
+        statistics = decode.texture(generation.ids, generation.surprises)
+        out.append(Decoded(name, pieces, statistics, list(generation.surprises)))
+    return [*out, _beam_search(saved, prompt, n, beam)] if beam else out
 
 
 @torch.no_grad()
-def _beamed(saved: SavedModel, prompt: str, n: int, width: int) -> Decoded:
+def _beam_search(saved: SavedModel, prompt: str, n: int, width: int) -> Decoded:
     ids = torch.as_tensor(saved.vocabulary.encode(prompt).tolist(), dtype=torch.int64)
     best: Any = decode.beam(saved.model, ids, n=n, width=width)[0]
     reader = decode.Reader(saved.model, [ids])
@@ -103,7 +99,7 @@ def _beamed(saved: SavedModel, prompt: str, n: int, width: int) -> Decoded:
 
 
 def chart(found: list[Decoded], width: int = 720) -> Spec:
-    """Mean surprise of the last 40 tokens along the text, a line for each decoder."""
+    """Mean surprisal of the last 40 tokens along the text, one line per decoder."""
     rows = []
     for one in found:
         smooth = _running(np.array(one.along), 40)
@@ -112,7 +108,7 @@ def chart(found: list[Decoded], width: int = 720) -> Spec:
                 "at": i + 1,
                 "nats": v,
                 "name": one.name,
-                "told": f"{one.name}, token {i + 1}: {v:.2f}",
+                "tooltip": f"{one.name}, token {i + 1}: {v:.2f}",
             }
             for i, v in enumerate(smooth)
             if i % max(1, len(smooth) // 160) == 0
@@ -134,12 +130,16 @@ def chart(found: list[Decoded], width: int = 720) -> Spec:
         },
         "legend": None,
     }
-    x = {"field": "at", "type": "quantitative", "axis": {"title": "Tokens written", "grid": False}}
+    x = {
+        "field": "at",
+        "type": "quantitative",
+        "axis": {"title": "Tokens generated", "grid": False},
+    }
     y = {"field": "nats", "type": "quantitative", "axis": {"title": None, "tickCount": 5}}
     line = layer(
         pd.DataFrame(rows), "line", {"strokeWidth": 2}, x=x, y=y, color=colour, strokeDash=dash
     )
-    title = "Surprise, nats per token (mean of the last 40)"
+    title = "Surprisal, nats per token (mean of the last 40)"
     return theme.styled([line], title, width, round(width * 0.5))
 
 
@@ -160,30 +160,25 @@ def decoders(
     strategies: Mapping[str, Strategies] = STRATEGIES,
     beam: int | None = 4,
 ) -> list[Decoded]:
-    """Write a page that puts decoders side by side; gives back what it shows.
+    """Write a page that compares decoders; returns what it shows.
 
     Args:
         path: The HTML file.
-        saved: The model; likewise the others as for `compare`.
-        prompt: What to go on from.
-        n: Tokens each writes.
-        seed: Of the sampling.
-        strategies: By name.
-        beam: Width of a beam search, or `None`.
+        saved: The model; this and the other arguments as for `compare`.
+        prompt: The text to continue.
+        n: Number of tokens that each decoder generates.
+        seed: Seed of the sampling.
+        strategies: Decoders by name.
+        beam: Width of the added beam search; `None` for none.
 
     References: `holtzman2020`.
     """
-    path = Path(path)
-    require(path.suffix.lower() in (".html", ".htm"), "decoders.path", "end in .html", str(path))
+    path = page_template.html_path(path, "decoders")
     found = compare(saved, prompt, n=n, seed=seed, strategies=strategies, beam=beam)
-    css, js = page_style("decoders.css"), template("page.js")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.filters |= {"bound": bound}
-    label = "Surprise along the text under each decoder"
-    page = environment.from_string(template("decoders.html")).render(
-        css=css,
-        js=js,
-        policy=page_policy(css, js),
+    label = "Surprisal along the text under each decoder"
+    page = page_template.fill(
+        "decoders.html",
+        "decoders.css",
         headline=_headline(found, saved),
         prompt=prompt,
         unit=saved.unit,
@@ -191,11 +186,8 @@ def decoders(
         rows=[_row(one) for one in found],
         shades=[[(t, sum(s >= e for e in EDGES)) for t, s in one.pieces] for one in found],
         edges=EDGES,
-        version=installed("allometry"),
     )
-    make_folder(path.parent)
-    with atomic_write(path) as file:
-        file.write(page)
+    page_template.save(path, page)
     return found
 
 
@@ -214,10 +206,10 @@ def _headline(found: list[Decoded], saved: SavedModel) -> str:
     least = min(found, key=lambda one: one.texture.surprise)
     most = max(found, key=lambda one: one.texture.surprise)
     stuck = max(found, key=lambda one: one.texture.repetition)
-    said = (
-        f"Under the model itself, {least.name} is the least surprising at "
-        f"{fmt.significant(least.texture.surprise, 3)} {saved.unit}, {most.name} the most at "
-        f"{fmt.significant(most.texture.surprise, 3)}"
-    )
     share = round(100 * stuck.texture.repetition)
-    return f"{said}; {stuck.name} repeats itself most: {share} % of its 4-grams stood before."
+    return (
+        f"{least.name[:1].upper()}{least.name[1:]} has the lowest surprisal under the model, "
+        f"{fmt.significant(least.texture.surprise, 3)} {saved.unit}, and {most.name} the highest, "
+        f"{fmt.significant(most.texture.surprise, 3)}. {stuck.name[:1].upper()}{stuck.name[1:]} "
+        f"repeats itself most: {share} % of its 4-grams occurred before."
+    )

@@ -1,4 +1,4 @@
-"""One trained family: its law, the test of it on held-out sizes, and what it supports."""
+"""One trained family: its scaling law, the test on held-out sizes, and the supported claims."""
 
 from dataclasses import dataclass, replace
 from typing import final
@@ -16,28 +16,28 @@ from allometry.report.run_groups import Configuration
 
 MULTIPLES = (10, 100)
 ROUGH = 0.05
-"""Relative error on held-out sizes above which a law is called rough."""
+"""Relative error on held-out sizes above which a note calls the law rough."""
 
 
 @final
 @dataclass(frozen=True)
 class FamilyFit:
-    """One trained family: its law, how far it can be trusted, and what it says.
+    """One trained family: its scaling law, the test of the law, and its claims.
 
     Args:
         name: The family.
         configurations: Its finished runs, averaged over seeds, smallest compute first.
-        best: The one with the lowest loss.
-        law: Fitted on all finished runs; `None` where they are too few (see `notes`).
+        best: The configuration with the lowest loss.
+        law: Fitted to all finished runs; `None` if they are too few (see `notes`).
         law_without: Fitted without the held-out sizes.
         held_sizes: The sizes kept out of `law_without`.
-        held_out: What was predicted for them and what came.
-        crossing: The predicted crossover with the best baseline; `None` where it is not supported.
-        reaches: What larger budgets would reach, as far as that is supported.
-        frontier: Loss against compute with its band, from the smallest run to the largest reach.
-        notes: What is missing or doubtful, in sentences.
+        held_out: Predicted and measured losses of these sizes.
+        crossing: The predicted crossover with the best baseline; `None` if not supported.
+        reaches: Predictions for larger budgets that are supported.
+        frontier: Loss against compute with its band, from the smallest run to the largest budget.
+        notes: What is missing or uncertain, in sentences.
         claims: The crossover and the forecasts, each stated or refused with the reason.
-        entropy: The loss that no model can go below on its target, where that is known.
+        entropy: The loss that no model can go below on its target, if known.
     """
 
     name: str
@@ -63,7 +63,7 @@ class FamilyFit:
 @final
 @dataclass(frozen=True)
 class FitSettings:
-    """What all families of a study share."""
+    """What all families of a study share: units, data, entropy and options of the fit."""
 
     unit: str
     token: str
@@ -74,50 +74,62 @@ class FitSettings:
     bootstrap: int
 
 
-def grow(
+def fit_family(
     done: pd.DataFrame,
     grown: list[Configuration],
     rival: Configuration | None,
-    study: FitSettings,
+    settings: FitSettings,
     law: Law | None,
     plan: Plan | None,
 ) -> FamilyFit:
-    """The family of these finished runs, with its law, claims and doubts."""
+    """Fit, test and judge the scaling law of one family.
+
+    Args:
+        done: The family's finished runs.
+        grown: The same, averaged over seeds.
+        rival: The best baseline on the family's target.
+        settings: What all families share.
+        law: The law to use. Default: fitted to `done`.
+        plan: A plan made from the law, to show beside larger budgets.
+    """
     notes: list[str] = []
     missing = ""
     best = min(grown, key=lambda c: c.loss.value)
     if law is None:
-        law, missing = extrapolation.fit(done, study.seed, study.bootstrap)
-    held, why = extrapolation.hold_out(done, study.hold_out)
+        law, missing = extrapolation.fit(done, settings.seed, settings.bootstrap)
+    held, why = extrapolation.hold_out(done, settings.hold_out)
     notes += [why] if why and law is not None else []
-    law_without, judged = None, ()
+    law_without, tested_on = None, ()
     if held and law is not None:
         law_without, why = extrapolation.fit(
-            done[~done["N"].isin(held)], study.seed, study.bootstrap
+            done[~done["N"].isin(held)], settings.seed, settings.bootstrap
         )
         notes += [why] if why else []
         if law_without is not None:
-            judged = extrapolation.judged(law_without, [c for c in grown if c.N in held])
-            notes += _doubt(judged)
+            tested_on = extrapolation.predicted(law_without, [c for c in grown if c.N in held])
+            notes += _caution(tested_on)
     if rival is not None and rival.exact:
-        study = replace(study, entropy=rival.loss.value)
-    tested = 0.0 if law is None else extrapolation.tested(law, law_without, judged)
+        settings = replace(settings, entropy=rival.loss.value)
     evidence = Evidence(
-        law, missing, tuple(grown), judged, tested, study.entropy, study.D_unique, study.unit,
-        study.token,
-    )  # fmt: skip
-    reaches, said, whys = _reaches(law, plan, grown, evidence)
+        law=law,
+        why=missing,
+        grown=tuple(grown),
+        held_out=tested_on,
+        tested=0.0 if law is None else extrapolation.tested(law, law_without, tested_on),
+        entropy=settings.entropy,
+        D_unique=settings.D_unique,
+        unit=settings.unit,
+        token=settings.token,
+    )
+    reaches, stated, problems = _larger_budgets(law, plan, grown, evidence)
     met = None
     if rival is not None:
         behind = best.loss.value > rival.loss.value and enough(evidence) is None
-        met = (
-            extrapolation.crossing(law, rival, study.D_unique)
-            if law is not None and behind
-            else None
-        )
-        said = [claims.crossover(evidence, rival, met), *said]
-        met = met if said[0].supported and "measured" not in said[0].values else None
-    line, why = _line(law, grown, reaches, met, study)
+        if law is not None and behind:
+            met = extrapolation.crossing(law, rival, settings.D_unique)
+        stated = [claims.crossover(evidence, rival, met), *stated]
+        met = met if stated[0].supported and "measured" not in stated[0].values else None
+    line, why = _line(law, grown, reaches, met, settings)
     notes += [why] if why else []
     return FamilyFit(
         name=best.family,
@@ -126,13 +138,13 @@ def grow(
         law=law,
         law_without=law_without,
         held_sizes=tuple(held) if law_without is not None else (),
-        held_out=judged,
+        held_out=tested_on,
         crossing=met,
         reaches=reaches,
         frontier=line,
-        notes=tuple(dict.fromkeys(notes + whys)),
-        claims=tuple(said),
-        entropy=study.entropy,
+        notes=tuple(dict.fromkeys(notes + problems)),
+        claims=tuple(stated),
+        entropy=settings.entropy,
     )
 
 
@@ -141,61 +153,61 @@ def _line(
     grown: list[Configuration],
     reaches: tuple[LargerBudget, ...],
     met: Crossover | None,
-    study: FitSettings,
+    settings: FitSettings,
 ) -> tuple[Frontier | None, str]:
-    """The law's line for the chart, no further than what is claimed."""
+    """The law's line for the chart, no farther than the supported claims."""
     if law is None:
         return None, ""
     top = max([c.C for c in grown] + [r.C for r in reaches])
     top = max(top, met.C.value) if met is not None and met.C is not None else top
     grid = np.geomspace(min(c.C for c in grown), top, 80)
-    line, why = extrapolation.attempt(lambda: extrapolation.frontier(law, grid, study.D_unique))
-    if line is not None and study.entropy is not None:
-        line = extrapolation.lifted(line, study.entropy)
+    line, why = extrapolation.attempt(lambda: extrapolation.frontier(law, grid, settings.D_unique))
+    if line is not None and settings.entropy is not None:
+        line = line.at_least(settings.entropy)
     return line, why
 
 
-def _doubt(held: tuple[HeldOut, ...]) -> list[str]:
-    """A word of caution where the held-out sizes were missed by far."""
+def _caution(held: tuple[HeldOut, ...]) -> list[str]:
+    """A note if the law missed the held-out sizes by far or its intervals do not cover them."""
     worst = max((abs(h.error) for h in held), default=0.0)
     outside = sum(not h.covered for h in held)
     if worst <= ROUGH and not outside:
         return []
-    what = f"missed the held-out sizes by up to {fmt.percent(worst)}"
-    if outside:
-        what += f" and {outside} of {len(held)} fell outside its interval"
-    return [f"The law {what}, so what it says beyond the runs is rough."]
+    losses = fmt.several(len(held), "measured loss", "measured losses")
+    missed = f"; {outside} of {losses} outside the 95 % interval" if outside else ""
+    return [
+        f"The error of the scaling law on held-out sizes was up to {fmt.percent(worst)}{missed}. "
+        "Its predictions beyond the runs are rough."
+    ]
 
 
-def _reaches(
+def _larger_budgets(
     law: Law | None, plan: Plan | None, grown: list[Configuration], evidence: Evidence
 ) -> tuple[tuple[LargerBudget, ...], list[Claim], list[str]]:
-    """What larger budgets would reach where that is supported; the claims; what went wrong."""
+    """The supported predictions for larger budgets, all forecasts as claims, and problems."""
     tried: list[LargerBudget] = []
     notes: list[str] = []
+    unique = evidence.D_unique
     if plan is not None:
-        tried.append(extrapolation.reach("the plan asked for", plan, evidence.D_unique))
+        tried.append(extrapolation.larger_budget("the plan asked for", plan, unique))
     largest = max(c.C for c in grown)
-    # Plans take a while, and what they rest on may be missing.
+    # Plans take a while, so none is made without the evidence for it.
     for multiple in MULTIPLES if law is not None and enough(evidence) is None else ():
         assert law is not None
         found, why = extrapolation.attempt(lambda m=multiple: law.plan(compute=m * largest))
-        label = f"{multiple}×"
-        tried += (
-            [extrapolation.reach(label, found, evidence.D_unique, law)]
-            if found is not None
-            else []
-        )
+        if found is not None:
+            tried.append(extrapolation.larger_budget(f"{multiple}×", found, unique, law))
         notes += [why] if why else []
-    kept: list[LargerBudget] = []
-    said: list[Claim] = []
+    supported: list[LargerBudget] = []
+    stated: list[Claim] = []
     if not any("×" in r.label for r in tried):
-        said.append(claims.forecast(evidence, None))
+        stated.append(claims.forecast(evidence, None))
     before = None
-    for reached in tried:
-        claim = claims.forecast(evidence, reached, before if "×" in reached.label else None)
-        said.append(claim)
+    for larger in tried:
+        claim = claims.forecast(evidence, larger, before if "×" in larger.label else None)
+        stated.append(claim)
         if claim.supported:
-            kept.append(replace(reached, loss=extrapolation.above(reached.loss, evidence.entropy)))
-            before = reached.loss.value if "×" in reached.label else before
-    return tuple(kept), said, notes
+            bounded = extrapolation.at_least(larger.loss, evidence.entropy)
+            supported.append(replace(larger, loss=bounded))
+            before = larger.loss.value if "×" in larger.label else before
+    return tuple(supported), stated, notes

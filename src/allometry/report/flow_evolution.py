@@ -1,4 +1,4 @@
-"""The density that a continuous flow carries, and the equation that it obeys.
+"""The density of a continuous flow over time, and the continuity equation that it obeys.
 
 Letters: t time, from data (0) to noise (1).
 """
@@ -16,14 +16,14 @@ from allometry.report import images
 from allometry.report.images import Picture
 
 CELLS, TIMES, REACH = 44, (0.0, 0.25, 0.5, 0.75, 1.0), 3.2
-"""Cells along a side, moments that are shown, and how far from 0 the frame goes."""
+"""Cells per side, times shown, and half the width of the frame."""
 
 STEP = 1e-2
-"""Of the central differences, in time and in place."""
+"""Step of the central differences in time and space."""
 
 
 def field_of(model: object) -> flows.Continuous | None:
-    """The continuous layer of a flow in the plane, where it has one."""
+    """The continuous layer of a flow in the plane; `None` if it has none."""
     if not isinstance(model, flows.Flow) or model.dim != 2:
         return None
     return next((t for t in model.transforms if isinstance(t, flows.Continuous)), None)
@@ -35,13 +35,13 @@ def rates(
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     r"""$\partial_t p$ and $-\nabla \cdot (p v)$ at points x and time t, by central differences.
 
-    The continuity equation says that they are one.
+    By the continuity equation they are equal.
 
     Args:
         field: The flow.
-        x: Where.
-        t: When; differences in time stay within 0 and 1.
-        step: Of the differences.
+        x: Points.
+        t: Time; differences in time stay within 0 and 1.
+        step: Step of the differences.
     """
     before, after = max(0.0, t - step), min(1.0, t + step)
     p0, p1 = (field.log_prob_at(x, s).exp() for s in (before, after))
@@ -51,15 +51,15 @@ def rates(
         v, _ = field.velocity(middle, at, at.new_empty(0, *at.shape), None)
         return field.log_prob_at(at, middle).exp() * v[:, axis]
 
-    ways = step * torch.eye(2, dtype=x.dtype)
-    spread = [(flux(x + ways[i], i) - flux(x - ways[i], i)) / (2 * step) for i in (0, 1)]
-    return (p1 - p0) / (after - before), -(spread[0] + spread[1])
+    e = step * torch.eye(2, dtype=x.dtype)
+    slopes = [(flux(x + e[i], i) - flux(x - e[i], i)) / (2 * step) for i in (0, 1)]
+    return (p1 - p0) / (after - before), -(slopes[0] + slopes[1])
 
 
 @torch.no_grad()
 def evolution(field: flows.Continuous, name: str) -> Picture:
-    """The density at five times, how fast it changes, and what flows in less what flows out."""
-    # In double precision: a difference of densities has few digits left in single.
+    """The density at five times, its rate of change, and the negative divergence of its flux."""
+    # Differences of densities have too few digits in single precision.
     own = copy.deepcopy(field).double().eval()
     u = REACH * (2 * (np.arange(CELLS) + 0.5) / CELLS - 1)
     cells = torch.from_numpy(np.stack(np.meshgrid(u, -u), 2).reshape(-1, 2))
@@ -77,8 +77,7 @@ def evolution(field: flows.Continuous, name: str) -> Picture:
     return Picture(
         f"evolution-{name}",
         images.address(images.png(sheet), "image/png"),
-        f"The density that the {name} flow carries from data (left) to noise (right): itself, "
-        "how fast it grows or shrinks at each place, and what flows in less what flows out there. "
-        f"By the continuity equation the last two rows are one; they differ by {share} % of the "
-        "fastest change at most.",
+        f"The density of the {name} flow from data (left) to noise (right): the density, its rate "
+        "of change, and the negative divergence of its flux. By the continuity equation the last "
+        f"two rows are equal; they differ by {share} % of the fastest change at most.",
     )

@@ -26,13 +26,13 @@ _NAMES = {"ngram": "n-gram"} | {
 _NAMES |= {"beta_vae": "beta-VAE", "info_vae": "InfoVAE", "nice": "NICE", "glow": "GLOW"}
 _NAMES |= {"pixelcnn": "PixelCNN"}
 BEYOND = "beyond reach"
-"""What stands for an amount that no finite number describes."""
+"""Printed for an infinite amount."""
 UNKNOWN = "not identified"
-"""What stands for an amount that the runs do not determine."""
+"""Printed for an amount that the runs do not identify."""
 
 
 def significant(x: float, digits: int = 3, *, trim: bool = True) -> str:
-    """`x` with so many significant digits, without an exponent; trailing zeros go with `trim`.
+    """`x` with that many significant digits, without an exponent; `trim` drops trailing zeros.
 
     Example:
         >>> significant(0.0012345), significant(1200.0), significant(12.0)
@@ -56,7 +56,7 @@ def power_of_ten(x: float, digits: int = 2) -> str:
 
 
 def _scaled(x: float, steps: tuple[tuple[float, str], ...], gap: str, digits: int) -> str | None:
-    # What is left after rounding decides: 999,999 is 1M, not 1000K.
+    # The rounded value decides: 999,999 is 1M, not 1000K.
     rounded = abs(float(f"{x:.{digits - 1}e}"))
     for step, name in steps:
         if rounded >= step:
@@ -65,7 +65,7 @@ def _scaled(x: float, steps: tuple[tuple[float, str], ...], gap: str, digits: in
 
 
 def count(x: float, digits: int = 3) -> str:
-    """How many: 840, 12.3K, 1.2M, 7B, and powers of ten beyond.
+    """A count: 840, 12.3K, 1.2M, 7B, and powers of ten beyond.
 
     Example:
         >>> count(1234567), count(999_999), count(12), count(float("inf"))
@@ -97,7 +97,7 @@ def flops(x: float, digits: int = 3) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time: 0.4 s, 12 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
+    """A duration: 0.4 s, 12 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
     if not math.isfinite(seconds):
         return "unknown"
     if seconds < 9.95:
@@ -114,7 +114,7 @@ def duration(seconds: float) -> str:
 
 
 def loss(x: float, digits: int = 3) -> str:
-    """A loss with so many decimals, more where it would vanish."""
+    """A loss with that many decimals, or more if it is small."""
     if math.isnan(x):
         return "unknown"
     if not math.isfinite(x):
@@ -133,14 +133,14 @@ def percent(share: float) -> str:
 
 
 def span(estimate: Estimate, write: Writer) -> str:
-    """The ends of an interval: `1.2M to 3M`, `at least 1.2M`, or why there are none."""
+    """The ends of an interval: `1.2M to 3M`, `at least 1.2M, no upper end`, `no interval`."""
     lo, hi = estimate.interval
     if estimate.exact:
         return "exact"
     if math.isfinite(lo) and math.isfinite(hi):
         first, last = write(lo), write(hi)
         unit = last.rpartition(" ")[2]
-        # One unit will do for both ends: 44.5 to 57.1 TFLOP.
+        # Both ends share one unit: 44.5 to 57.1 TFLOP.
         return f"{first.removesuffix(unit).rstrip() if ' ' in last else first} to {last}"
     if math.isfinite(lo):
         return f"at least {write(lo)}, no upper end"
@@ -166,11 +166,11 @@ def estimated(estimate: Estimate, write: Writer, unit: str = "") -> str:
 
 
 FITTED = ("gaussian", "histogram")
-"""Families with a formula: fitted by moments or counts, neither trained nor built."""
+"""Baselines fitted by moments or counts: neither trained nor constructed."""
 
 
 def family(name: str) -> str:
-    """The family's name as one writes it."""
+    """The family's name for printing."""
     return _NAMES.get(name, name.replace("_", " "))
 
 
@@ -182,7 +182,7 @@ def listed(items: list[str]) -> str:
 
 
 def small(n: int) -> str:
-    """A count in a word up to ten, in figures beyond."""
+    """A count as a word up to ten, in digits beyond."""
     return _SMALL[n] if 0 <= n < len(_SMALL) else str(n)
 
 

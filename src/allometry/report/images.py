@@ -1,4 +1,4 @@
-"""Small pictures as PNG and SVG files, as addresses that a page can carry inside."""
+"""Small pictures as PNG and SVG, embedded in a page as data URLs."""
 
 import base64
 import struct
@@ -17,7 +17,7 @@ from allometry.report.theme import LIGHT
 @final
 @dataclass(frozen=True)
 class Picture:
-    """An image of the page: its address, what it shows, and the words under it."""
+    """An image on the page: its name, its data URL and its caption."""
 
     name: str
     address: str
@@ -39,7 +39,7 @@ def png(pixels: UInt8[ndarray, "h w 3"]) -> bytes:
 
 
 def address(data: bytes, kind: str) -> str:
-    """A `data:` address that holds the file itself."""
+    """The file as a data URL."""
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
@@ -48,17 +48,17 @@ def _hex(colour: str) -> ndarray:
 
 
 def heat(values: Float[ndarray, "h w"]) -> UInt8[ndarray, "h w 3"]:
-    """Values from 0 (paper) to 1 (full colour, darkened) as pixels."""
+    """Values from 0 (background) to 1 (dark colour) as pixels."""
     v = np.clip(values, 0, 1)[..., None]
     paper, full = _hex(LIGHT["paper"]), _hex(LIGHT["c1"])
-    # Through the family's colour at a half to a darkened one: two steps the eye can tell apart.
+    # Through the full colour at one half to a darkened one, for more visible steps.
     low, high = paper + (full - paper) * np.minimum(1, 2 * v), full * 0.35
     mixed = np.where(v < 0.5, low, full + (high - full) * (2 * v - 1))
     return mixed.round().astype(np.uint8)
 
 
 def signed(values: Float[ndarray, "h w"]) -> UInt8[ndarray, "h w 3"]:
-    """Values from -1 (one colour) through 0 (paper) to 1 (another) as pixels."""
+    """Values from -1 (one colour) through 0 (background) to 1 (another colour) as pixels."""
     v = np.clip(values, -1, 1)[..., None]
     paper, up, down = (_hex(LIGHT[name]) for name in ("paper", "c1", "c2"))
     full = np.where(v > 0, up, down)
@@ -66,7 +66,7 @@ def signed(values: Float[ndarray, "h w"]) -> UInt8[ndarray, "h w 3"]:
 
 
 def pixels(image: Float[ndarray, "c h w"]) -> UInt8[ndarray, "h w 3"]:
-    """An image of values 0 to 1: its own colours where it has three, else shades of ours."""
+    """An image of values 0 to 1: RGB if it has three channels, else a heat map."""
     if image.shape[0] == 3:
         return (image.transpose(1, 2, 0) * 255).clip(0, 255).round().astype(np.uint8)
     return heat(image[0])
@@ -75,7 +75,7 @@ def pixels(image: Float[ndarray, "c h w"]) -> UInt8[ndarray, "h w 3"]:
 def side_by_side(
     panels: Sequence[UInt8[ndarray, "h w 3"]], gap: int = 4, columns: int | None = None
 ) -> UInt8[ndarray, "H W 3"]:
-    """Panels of one size in rows of `columns`, with paper between them."""
+    """Panels of equal size in rows of `columns`, with gaps."""
     columns = len(panels) if columns is None else min(columns, len(panels))
     rows = -(-len(panels) // columns)
     h, w, _ = panels[0].shape
@@ -88,7 +88,7 @@ def side_by_side(
 
 
 def enlarged(pixels: UInt8[ndarray, "h w 3"], times: int) -> UInt8[ndarray, "H W 3"]:
-    """Every pixel a square of `times` pixels."""
+    """Every pixel repeated to a square of `times` pixels."""
     return pixels.repeat(times, 0).repeat(times, 1)
 
 

@@ -1,4 +1,4 @@
-"""The law drawn along the study's own ladder: lines and bands for the charts."""
+"""Lines and bands of a scaling law along the runs' own sizes and data, for the charts."""
 
 import math
 from collections.abc import Sequence
@@ -28,18 +28,17 @@ def grid(configurations: Sequence[Configuration]) -> bool:
 @final
 @dataclass(frozen=True)
 class Series:
-    """The lines on which runs lie: what tells them apart, and each line's run keys by its name."""
+    """Runs grouped into lines: what the lines differ in, and each line's run keys by its name."""
 
     title: str
     lines: dict[str, list[str]]
 
 
 def series(configurations: Sequence[Configuration], x: str, token: str) -> Series:
-    """The lines on which the runs lie when drawn against `x`.
+    """The runs grouped into lines for a chart against `x`.
 
-    One amount of data per size: one line, the ladder. Several: against D one line for each size,
-    against N and C one for each amount of data, or of data per parameter where that is what the
-    sizes share.
+    One amount of data per size: one line. Several: against D one line per size; against N and C
+    one line per amount of data, or per ratio of data to parameters if the sizes share that.
     """
     if not grid(configurations):
         return Series("", {"": [k for c in configurations for k in c.keys]})
@@ -53,7 +52,7 @@ def series(configurations: Sequence[Configuration], x: str, token: str) -> Serie
 def _names(
     configurations: Sequence[Configuration], x: str, token: str
 ) -> tuple[str, list[tuple[float, str]]]:
-    """What tells the lines apart, and what each configuration's is sorted by and called."""
+    """What the lines differ in, and the sort key and name of each configuration's line."""
     if x == "D":
         return "Parameters", [(c.N, fmt.count(c.N)) for c in configurations]
     amounts: dict[float, list[float]] = {}
@@ -67,7 +66,7 @@ def _names(
     for title, names in ((f"{data} seen", by_data), (f"{data} per parameter", by_ratio)):
         if len(set(names)) <= most:
             return title, names
-    # Neither is shared by the sizes, so go by rank: the least data of each size, the next, ...
+    # The sizes share neither, so lines go by rank: the least data of each size, the next, ...
     ranks = [sorted(set(amounts[c.N])).index(c.D) for c in configurations]
     return "Data, from least to most", [(float(r), str(r + 1)) for r in ranks]
 
@@ -81,8 +80,8 @@ def bands(
 ) -> pd.DataFrame:
     """The law's middle and 95 % band along each line of `series`.
 
-    Between the runs of a line N, D and C are interpolated in logarithms; beyond its ends they go
-    on along the straight line through its runs.
+    Between the runs of a line, N, D and C are interpolated in logarithms; beyond its end they
+    follow the linear fit through its runs.
 
     Returns:
         Columns line, N, D, C, lo, mid, hi.
@@ -91,7 +90,7 @@ def bands(
     lines = series(configurations, x, token).lines
     names = list(lines)
     if len(names) > MOST_LINES:
-        # Evenly spread, ends included: more lines than this can't be told apart.
+        # Evenly spread with both ends: more lines than this are not distinguishable.
         names = [names[round(i)] for i in np.linspace(0, len(names) - 1, MOST_LINES)]
     made = []
     for name in names:

@@ -1,6 +1,6 @@
-"""Charts of one law, for people who bring runs of their own: fit, residuals, budgets, backtests.
+"""Charts of one scaling law: fit, residuals, isoFLOP curves, backtests, plan and profile.
 
-Each function gives a Vega-Lite specification; `write` puts them on one page with the numbers.
+Each function returns a Vega-Lite specification; `write` puts them on one page with the numbers.
 """
 
 import html
@@ -16,8 +16,9 @@ from allometry._core.files import atomic_write
 from allometry.laws import Law, Plan, profile
 from allometry.report import formatting as fmt
 from allometry.report import plan_cells, theme
-from allometry.report.page import page_policy, raised
-from allometry.report.tables import Table, law_table
+from allometry.report.cells import Table
+from allometry.report.page_template import policy, raised
+from allometry.report.tables import law_table
 from allometry.report.theme import LIGHT, Spec, layer
 
 _TITLES = {"N": "Parameters", "D": "Data seen", "C": "Training compute, FLOP", "S": "Steps"}
@@ -27,7 +28,7 @@ _OTHER = LIGHT[theme.COUNT_COLOUR]
 _LINE = {"color": _COLOUR, "strokeWidth": 2, "clip": True, "aria": False}
 _BAND = {"color": _COLOUR, "opacity": 0.15, "clip": True, "aria": False}
 BEYOND = math.log(30.0)
-"""How far past the largest run a chart of the fit goes, in e-folds."""
+"""How far the chart of the fit extends beyond the largest run, in e-folds, at most."""
 
 
 def _write(name: str) -> fmt.Writer:
@@ -37,7 +38,7 @@ def _write(name: str) -> fmt.Writer:
 
 
 def along(law: Law) -> str:
-    """What the chart of the fit has on its x axis: the law's one variable, or compute."""
+    """The x axis of the chart of the fit: the law's one variable, or compute."""
     if law.variables in (("N",), ("D",)):
         return law.variables[0]
     return "C" if "C" in law.table.logs else law.variables[0]
@@ -67,21 +68,20 @@ def _runs(law: Law, x: str) -> pd.DataFrame:
     loss = np.exp(law.table.y)
     frame = pd.DataFrame({name: np.exp(value) for name, value in logs.items()}).assign(loss=loss)
     names = [n for n in ("N", "D", "C") if n in frame]
-    told = [
+    tooltip = [
         ", ".join(f"{n} {_write(n)(float(row[n]))}" for n in names) + f": loss {row['loss']:.4g}"
         for row in frame[[*names, "loss"]].to_dict("records")
     ]
-    frame = frame.assign(told=told, x=frame[x])
-    # A chart of thousands of dots is a blot and a slow one.
+    frame = frame.assign(tooltip=tooltip, x=frame[x])
+    # Thousands of dots overlap and are slow to draw.
     return frame.sample(600, random_state=0) if len(frame) > 600 else frame
 
 
 def fit(law: Law, width: int = 720, *, plan: Plan | None = None, paper: bool = False) -> Spec:
-    """Loss of the runs, and the law with its 95 % band, some way past the largest run.
+    """Loss of the runs, and the law with its 95 % band, to some way beyond the largest run.
 
-    With a plan it goes as far as the planned budget, which is marked.
-
-    A law in N and D is drawn along the best split of each compute.
+    With a plan it extends to the planned budget, which is marked. A law in N and D is drawn at
+    the compute-optimal allocation.
     """
     x = along(law)
     runs = _runs(law, x)
@@ -103,17 +103,17 @@ def fit(law: Law, width: int = 720, *, plan: Plan | None = None, paper: bool = F
         layer(line, "area", _BAND, x="x", y="lo", y2="hi"),
         layer(inside, "line", _LINE, x="x", y="mid"),
         layer(beyond, "line", _LINE | {"strokeDash": [2, 3]}, x="x", y="mid"),
-        layer(runs, "point", _DOT | {"color": _COLOUR}, x="x", y="loss", told="told"),
+        layer(runs, "point", _DOT | {"color": _COLOUR}, x="x", y="loss", tooltip="tooltip"),
     ]
     losses = [*runs["loss"], *mid]
     if goal is not None and plan is not None:
         lower, upper = plan.loss.interval
         mark = pd.DataFrame({"x": [goal], "y": [plan.loss.value], "lo": [lower], "hi": [upper]})
-        mark["told"] = f"the plan: loss {fmt.loss(plan.loss.value)}"
+        mark["tooltip"] = f"Plan: loss {fmt.loss(plan.loss.value)}"
         bar = {"color": _OTHER, "strokeWidth": 2, "clip": True}
         dot = _DOT | {"color": _OTHER, "size": 90}
         layers.append(layer(mark, "rule", bar, x="x", y="lo", y2="hi"))
-        layers.append(layer(mark, "point", dot, x="x", y="y", told="told"))
+        layers.append(layer(mark, "point", dot, x="x", y="y", tooltip="tooltip"))
         losses.append(plan.loss.value)
     xs = _log("x", [*runs["x"], *line["x"]], _write(x), _TITLES[x], 7)
     return _assembled(
@@ -128,7 +128,7 @@ def fit(law: Law, width: int = 720, *, plan: Plan | None = None, paper: bool = F
 
 
 def _goal(x: str, plan: Plan | None) -> float | None:
-    """Where the plan lies on the axis, if it does."""
+    """The position of the plan on the axis, if it has one."""
     if plan is None:
         return None
     if x == "C":
@@ -139,32 +139,32 @@ def _goal(x: str, plan: Plan | None) -> float | None:
 
 
 def residuals(law: Law, width: int = 344, *, paper: bool = False) -> Spec:
-    """How far each run lies from the law, in percent, against size or compute."""
+    """Relative residual of each run in percent, against size or compute."""
     x = along(law)
     value = law(**{v: np.exp(law.table.logs[v]) for v in law.variables})
     away = 100 * np.expm1(law.table.y - np.log(value))
     frame = pd.DataFrame({"x": np.exp(law.table.logs[x]), "away": away})
-    frame["told"] = [f"{a:+.2f} % from the law" for a in away]
+    frame["tooltip"] = [f"{a:+.2f} % from the law" for a in away]
     frame = frame.sample(600, random_state=0) if len(frame) > 600 else frame
     most = 1.1 * float(np.abs(away).max()) + 1e-6
     zero = pd.DataFrame({"y": [0.0]})
     rule = {"color": LIGHT["muted"], "strokeWidth": 1, "aria": False}
     layers = [
         layer(zero, "rule", rule, y="y"),
-        layer(frame, "point", _DOT | {"color": _COLOUR}, x="x", y="away", told="told"),
+        layer(frame, "point", _DOT | {"color": _COLOUR}, x="x", y="away", tooltip="tooltip"),
     ]
     xs = _log("x", frame["x"], _write(x), _TITLES[x], 5)
     ys = _linear("y", -most, most, None, "+.2~f")
-    return _assembled(layers, xs, ys, "Run less law, %", width, round(0.8 * width), paper)
+    return _assembled(layers, xs, ys, "Residual, %", width, round(0.8 * width), paper)
 
 
 def isoflop(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
-    """Loss against size at each compute that has several sizes; `None` where no compute has."""
+    """Loss against size at each compute with several sizes; `None` if fewer than two have them."""
     logs = law.table.logs
     if not {"N", "C"} <= set(logs) or not {"N", "D"} <= set(law.variables):
         return None
     order = np.argsort(logs["C"])
-    # Budgets as they stand; where compute is all over the place, slices of a third of an e-fold.
+    # Budgets as they are; if compute varies continuously, bins of a third of an e-fold.
     groups = np.split(order, np.flatnonzero(np.diff(logs["C"][order]) > 0.15) + 1)
     if max(float(np.ptp(logs["C"][g])) for g in groups) > 0.5:
         bins = np.floor(logs["C"] * 3).astype(int)
@@ -182,19 +182,19 @@ def isoflop(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
         n = np.linspace(logs["N"][g].min(), logs["N"][g].max(), 40)
         line = pd.DataFrame({"x": np.exp(n), "loss": law(N=np.exp(n), C=np.full(40, np.exp(c)))})
         dots = pd.DataFrame({"x": np.exp(logs["N"][g]), "loss": np.exp(law.table.y[g])})
-        dots["told"] = fmt.flops(math.exp(c)) + ": loss " + dots["loss"].map("{:.4g}".format)
+        dots["tooltip"] = fmt.flops(math.exp(c)) + ": loss " + dots["loss"].map("{:.4g}".format)
         layers.append(layer(line, "line", _LINE | {"color": colour}, x="x", y="loss"))
         look = _DOT | {"color": colour}
-        layers.append(layer(dots, "point", look, x="x", y="loss", told="told"))
+        layers.append(layer(dots, "point", look, x="x", y="loss", tooltip="tooltip"))
         losses += [*dots["loss"], *line["loss"]]
         sizes += [*dots["x"]]
-    xs = _log("x", sizes, fmt.count, "Parameters, one line for each compute", 5)
+    xs = _log("x", sizes, fmt.count, "Parameters, one line per compute", 5)
     ys = _log("y", losses, fmt.significant, None, 6)
     return _assembled(layers, xs, ys, "Loss", width, round(0.8 * width), paper)
 
 
 def backtest(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
-    """What the law's forms, fitted to smaller runs, said of larger ones; `None` without folds."""
+    """Errors of the law's forms, fitted to smaller runs, on larger ones; `None` without folds."""
     if not law.folds:
         return None
     rows = [
@@ -204,31 +204,31 @@ def backtest(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
     ]
     frame = pd.DataFrame(rows)
     frame = frame.sample(600, random_state=0) if len(frame) > 600 else frame
-    frame["told"] = [
-        f"fitted to {r['fold']} runs: {r['away']:+.2f} % off" for r in frame.to_dict("records")
+    frame["tooltip"] = [
+        f"fitted to {r['fold']} runs: {r['away']:+.2f} %" for r in frame.to_dict("records")
     ]
     reach = max(float(frame["x"].max()), 0.1)
     at = np.linspace(0, reach, 40)
     from allometry.laws.intervals import half_width
 
-    half = half_width(np.full(40, 0.0), law.noise, law.dof, at, law.drift)
+    half = half_width(np.full(40, 0.0), law.noise, law.dof, at, law.extrapolation_error)
     band = pd.DataFrame({"x": at, "lo": 100 * np.expm1(-half), "hi": 100 * np.expm1(half)})
     most = 1.1 * max(float(frame["away"].abs().max()), float(band["hi"].max()))
     zero = pd.DataFrame({"y": [0.0]})
     layers = [
         layer(band, "area", _BAND, x="x", y="lo", y2="hi"),
         layer(zero, "rule", {"color": LIGHT["muted"], "strokeWidth": 1, "aria": False}, y="y"),
-        layer(frame, "point", _DOT | {"color": _COLOUR}, x="x", y="away", told="told"),
+        layer(frame, "point", _DOT | {"color": _COLOUR}, x="x", y="away", tooltip="tooltip"),
     ]
-    xs = _linear("x", 0.0, reach * 1.05, "How far beyond the runs fitted, e-folds", ".1~f")
+    xs = _linear("x", 0.0, reach * 1.05, "Distance beyond the fitted runs, e-folds", ".1~f")
     ys = _linear("y", -most, most, None, "+.2~f")
     return _assembled(
-        layers, xs, ys, "Larger run less forecast, %", width, round(0.8 * width), paper
+        layers, xs, ys, "Measured minus predicted, %", width, round(0.8 * width), paper
     )
 
 
 def profiled(law: Law, letter: str, width: int = 344, *, paper: bool = False) -> Spec:
-    """How much worse the fit gets as one parameter is held elsewhere, with its 95 % line."""
+    """Profile likelihood of one parameter, with the threshold of its 95 % interval."""
     made = profile(law, letter)
     frame = pd.DataFrame({"x": made.value, "rise": made.rise})
     frame = frame[np.isfinite(frame["x"]) & (frame["rise"] <= 12)].sort_values("x")
@@ -242,12 +242,12 @@ def profiled(law: Law, letter: str, width: int = 344, *, paper: bool = False) ->
     low, high = float(frame["x"].min()), float(frame["x"].max())
     xs = _linear("x", low, high, letter, ".3~g")
     ys = _linear("y", 0.0, 12.0, None, ".0f")
-    title = "Rise of twice the log likelihood"
+    title = "Increase of the deviance"
     return _assembled(layers, xs, ys, title, width, round(0.8 * width), paper)
 
 
 def planned(law: Law, plan: Plan, width: int = 344, *, paper: bool = False) -> Spec | None:
-    """Loss against size at the plan's compute, with the best size and its interval."""
+    """Loss against size at the plan's compute, with the plan's size and its interval."""
     if plan.N is None or not {"N", "D"} <= set(law.variables):
         return None
     lo, hi = plan.N.interval
@@ -255,13 +255,15 @@ def planned(law: Law, plan: Plan, width: int = 344, *, paper: bool = False) -> S
     low, mid, high = law.band(N=np.exp(n), C=np.full(60, plan.compute))
     line = pd.DataFrame({"x": np.exp(n), "lo": low, "mid": mid, "hi": high})
     best = pd.DataFrame({"x": [plan.N.value], "loss": [plan.loss.value], "lo": [lo], "hi": [hi]})
-    best["told"] = f"{fmt.count(plan.N.value)} parameters, loss {plan.loss.value:.4g}"
+    best["tooltip"] = f"{fmt.count(plan.N.value)} parameters, loss {plan.loss.value:.4g}"
     ends = {"color": _OTHER, "strokeWidth": 2, "clip": True}
     layers = [
         layer(line, "area", _BAND, x="x", y="lo", y2="hi"),
         layer(line, "line", _LINE, x="x", y="mid"),
         layer(best, "rule", ends, x="lo", x2="hi", y="loss"),
-        layer(best, "point", _DOT | {"color": _OTHER, "size": 90}, x="x", y="loss", told="told"),
+        layer(
+            best, "point", _DOT | {"color": _OTHER, "size": 90}, x="x", y="loss", tooltip="tooltip"
+        ),
     ]
     title = f"Parameters, at {fmt.flops(plan.compute)}"
     xs = _log("x", [*line["x"], lo, hi], fmt.count, title, 5)
@@ -284,15 +286,15 @@ def charts(law: Law, plan: Plan | None = None) -> dict[str, Spec]:
     return {name: spec for name, spec in made.items() if spec is not None}
 
 
-_SAID = {
-    "fit": "The runs, and the law with its 95 % interval for one more run.",
-    "residuals": "What the law leaves over. A pattern here means that the form is wrong.",
-    "isoflop": "Loss against size at equal compute: the lowest point is the best size.",
-    "backtest": "Forms fitted to the smaller runs only, against the larger runs they had not "
-    "seen; the band is the noise and drift that this teaches.",
+_CAPTIONS = {
+    "fit": "The runs, and the scaling law with its 95 % interval for one more run.",
+    "residuals": "Residuals of the fit. A pattern here means that the form is wrong.",
+    "isoflop": "Loss against size at equal compute. The minimum is the compute-optimal size.",
+    "backtest": "Forms fitted to the smaller runs only, against the larger runs held out. The "
+    "band is the noise and extrapolation error estimated from them.",
     "plan": "Loss against size at the plan's compute, and the plan's size with its interval.",
-    "profile": "How much worse the fit gets with the floor held elsewhere; what lies below the "
-    "broken line can't be told from the best.",
+    "profile": "Profile likelihood of the irreducible loss. Values below the dashed line are in "
+    "its 95 % interval.",
 }
 
 _STYLE = (
@@ -315,28 +317,32 @@ def _table(table: Table) -> str:
 
 def _figure(name: str, spec: Spec, law: Law) -> str:
     picture = theme.svg(spec).replace("<svg ", f'<svg role="img" aria-label="{name}" ', 1)
-    said = _SAID[name]
-    if name == "plan" and law.split.drifts:
-        said += " The curve is the law of all runs; the size is read from the efficient ones."
-    return f"<figure>{picture}<figcaption>{html.escape(said)}</figcaption></figure>"
+    caption = _CAPTIONS[name]
+    if name == "plan" and law.allocation.backtested:
+        caption += (
+            " The curve is the law of all runs; the size comes from the runs near the "
+            "compute-optimal frontier."
+        )
+    return f"<figure>{picture}<figcaption>{html.escape(caption)}</figcaption></figure>"
 
 
 def write(path: Path | str, law: Law, plan: Plan | None = None) -> Path:
-    """One page with the law's numbers, doubts and charts, in a file that needs nothing else."""
-    made = law_table(law)
+    """Write one page with the law's numbers, warnings and charts; it loads nothing else."""
+    shown = law_table(law)
+    title = f"Scaling law of {fmt.several(law.n, 'run')}"
     parts = [
         "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f'<meta http-equiv="Content-Security-Policy" content="{page_policy(_STYLE)}">',
-        f"<title>A law of {law.n} runs</title><style>{_STYLE}</style>",
-        f"<h1>A law of {law.n} runs</h1><p>{html.escape(law.why)}</p>",
-        f"<p><em>{raised(made.equation)}</em></p>{_table(made.table)}",
+        f'<meta http-equiv="Content-Security-Policy" content="{policy(_STYLE)}">',
+        f"<title>{title}</title><style>{_STYLE}</style>",
+        f"<h1>{title}</h1><p>{html.escape(law.why)}</p>",
+        f"<p><em>{raised(shown.equation)}</em></p>{_table(shown.table)}",
         f"<p>{html.escape(law.backtest.words())}</p>",
     ]
-    doubts = plan.warnings if plan is not None else law.warnings
+    warnings = plan.warnings if plan is not None else law.warnings
     if plan is not None:
         parts.append(f"<h2>Plan</h2>{_table(plan_cells.table(plan))}")
-    if doubts:
-        parts.append("<ul>" + "".join(f"<li class=w>{html.escape(w)}" for w in doubts) + "</ul>")
+    if warnings:
+        parts.append("<ul>" + "".join(f"<li class=w>{html.escape(w)}" for w in warnings) + "</ul>")
     figures = [_figure(name, spec, law) for name, spec in charts(law, plan).items()]
     parts += [figures[0], "<section>", *figures[1:], "</section>"]
     path = Path(path)

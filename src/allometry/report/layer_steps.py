@@ -5,19 +5,16 @@ Letters: l layers, h heads, n slots, d width.
 
 import json
 from dataclasses import asdict, dataclass
-from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any, Protocol, final, runtime_checkable
 
-import jinja2
 import torch
 from torch import Tensor
 
 from allometry._core.errors import require
-from allometry._core.files import atomic_write, make_folder
 from allometry.construct import attention_maps
 from allometry.models import Transformer
-from allometry.report.page import page_policy, page_style, template
+from allometry.report import page_template
 
 MOST_SLOTS = 64
 MOST_LAYERS = 128
@@ -32,7 +29,7 @@ KINDS = {
 
 @runtime_checkable
 class Shown(Protocol):
-    """What a construction offers to be shown: its model and what it reads for an input."""
+    """What this page needs of a construction: its model and its tokens for an input."""
 
     @property
     def model(self) -> Transformer:
@@ -40,22 +37,23 @@ class Shown(Protocol):
         ...
 
     def slots(self, word: Any, /) -> tuple[Tensor, list[str]]:
-        """Token ids (1, n), and what stands in each slot."""
+        """Token ids (1, n), and the name of each slot."""
         ...
 
 
 @final
 @dataclass(frozen=True)
 class Steps:
-    """All that the page shows, as plain values.
+    """The content of the page as plain values.
 
     Attributes:
-        title: In a few words.
-        slots: What stands in each slot.
-        names: Of the stream's coordinates.
+        title: Title of the page.
+        slots: Name of each slot.
+        names: Names of the residual stream's coordinates.
         states: The stream before the first block and after each, by slot.
-        attention: For each block and head the weights, rows looking at columns; none without.
-        ends: What comes out.
+        attention: For each block and head the weights, rows attending to columns; empty without
+            attention.
+        ends: The output.
     """
 
     title: str
@@ -68,12 +66,12 @@ class Steps:
 
 @torch.no_grad()
 def follow(made: Shown, word: Any, title: str | None = None) -> Steps:
-    """The stream and every head's attention of a construction on one input.
+    """The residual stream and every head's attention of a construction on one input.
 
     Args:
         made: By `construct.dyck`, `construct.turing` or `construct.program`.
         word: Its input.
-        title: Of the page; the construction's kind and input unless told.
+        title: Title of the page. Default: the construction's kind and input.
     """
     tokens, slots = made.slots(word)
     model = made.model
@@ -96,7 +94,7 @@ def follow(made: Shown, word: Any, title: str | None = None) -> Steps:
 
 
 def _plain(x: Tensor) -> list[Any]:
-    """Four decimals are more than the eye can see."""
+    """Nested lists, rounded to the four decimals that the page needs."""
     return (x * 1e4).round().div(1e4).tolist()
 
 
@@ -114,32 +112,25 @@ def _ends(made: Shown, word: Any) -> str:
 
 
 def steps(path: Path | str, made: Shown, word: Any, title: str | None = None) -> Path:
-    """Write the page: one HTML file that loads nothing from anywhere.
+    """Write the page: one HTML file that loads nothing from elsewhere.
 
-    Arrow keys or the slider go from layer to layer, head by head; a slot that is chosen shows what
-    it looks at and what its coordinates hold.
+    Arrow keys or the slider select the layer. Selecting a slot shows what it attends to and the
+    values of its coordinates.
 
     Args:
         path: The HTML file.
         made: By `construct.dyck`, `construct.turing` or `construct.program`.
         word: Its input.
-        title: Of the page.
+        title: Title of the page. Default: the construction's kind and input.
     """
-    path = Path(path)
-    require(path.suffix.lower() in (".html", ".htm"), "steps.path", "end in .html", str(path))
-    told = follow(made, word, title)
-    css, js = page_style("steps.css"), template("steps.js")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    page = environment.from_string(template("steps.html")).render(
-        css=css,
-        js=js,
-        policy=page_policy(css, js),
-        told=told,
-        # "<" could end the script element early, whatever stands in a slot.
-        data=json.dumps(asdict(told)).replace("<", "\\u003c"),
-        version=installed("allometry"),
+    path = page_template.html_path(path, "steps")
+    content = follow(made, word, title)
+    page = page_template.fill(
+        "steps.html",
+        "steps.css",
+        script="steps.js",
+        steps=content,
+        # "<" could end the script element early.
+        data=json.dumps(asdict(content)).replace("<", "\\u003c"),
     )
-    make_folder(path.parent)
-    with atomic_write(path) as file:
-        file.write(page)
-    return path
+    return page_template.save(path, page)

@@ -1,4 +1,4 @@
-"""One likelihood in several units: nats, bits and perplexity, with their intervals."""
+"""A loss in several units: nats, bits and perplexity, with intervals."""
 
 import math
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, final
 
 from allometry._core.estimate import Estimate
 from allometry.report import formatting as fmt
-from allometry.report.tables import Cell, Head, Table, estimate
+from allometry.report.cells import Cell, Head, Table, estimate
 
 if TYPE_CHECKING:
     from allometry.report.analysis import Analysis
 
 _COUNTED = ("character", "token", "byte", "symbol")
-"""What a perplexity can be per: something drawn from a list, not a real number."""
+"""Units that have a perplexity: discrete symbols, not real numbers."""
 
 
 @final
@@ -22,9 +22,9 @@ class Unit:
     """Another unit of a loss.
 
     Args:
-        name: As one writes it.
-        of: The estimate in it, from the one in the study's own unit.
-        write: How its numbers are written.
+        name: The unit's name.
+        of: Converts an estimate from the study's own unit.
+        write: Formats its numbers.
     """
 
     name: str
@@ -35,15 +35,15 @@ class Unit:
 def others(
     unit: str, characters: float | None = None, dimensions: int | None = None
 ) -> tuple[Unit, ...]:
-    r"""The other units that a loss can be told in.
+    r"""The other units of a loss.
 
-    Nats divided by $\ln 2$ are bits, and $e^{\text{nats}}$ is the perplexity: among how many
-    equally likely symbols one would be as unsure.
+    Nats divided by $\ln 2$ are bits, and $e^{\text{nats}}$ is the perplexity: the number of
+    equally likely symbols with that entropy.
 
     Args:
-        unit: Of the loss, such as `nats per character`.
-        characters: That a token stands for, where the unit is per token.
-        dimensions: That an image has, where the unit is per dimension.
+        unit: Unit of the loss, such as `nats per character`.
+        characters: Characters per token, if the unit is per token.
+        dimensions: Dimensions of an image, if the unit is per dimension.
     """
     what, _, per = unit.partition(" per ")
     if unit == "bits per dimension":
@@ -52,10 +52,10 @@ def others(
         return (nats, *(Unit("nats per image", _times(x), _rounded) for x in whole))
     if what != "nats" or per not in _COUNTED:
         return ()
-    made = [Unit(f"bits per {per}", _times(1 / math.log(2)))]
+    units = [Unit(f"bits per {per}", _times(1 / math.log(2)))]
     if per != "character" and characters is not None:
-        made.append(Unit("bits per character", _times(1 / (math.log(2) * characters))))
-    return (*made, Unit("perplexity", _perplexity, _rounded))
+        units.append(Unit("bits per character", _times(1 / (math.log(2) * characters))))
+    return (*units, Unit("perplexity", _perplexity, _rounded))
 
 
 def _rounded(x: float) -> str:
@@ -71,36 +71,35 @@ def _perplexity(loss: Estimate) -> Estimate:
 
 
 def aside(loss: float, unit: str) -> str:
-    """A loss in the other units, for brackets behind it; empty where there are none."""
-    plain = Estimate(loss)
-    told = ((u.name, u.write(u.of(plain).value)) for u in others(unit))
+    """A loss in the other units, to print in brackets; empty if there are none."""
+    values = ((u.name, u.write(u.of(Estimate(loss)).value)) for u in others(unit))
     return ", ".join(
-        f"{name} {value}" if name == "perplexity" else f"{value} {name}" for name, value in told
+        f"{name} {value}" if name == "perplexity" else f"{value} {name}" for name, value in values
     )
 
 
-def table(story: "Analysis") -> Table | None:
-    """The best of each family on validation and test, and what its law expects, in all units."""
-    more = others(story.unit, story.characters, story.dimensions)
-    if not more or story.best is None:
+def table(analysis: "Analysis") -> Table | None:
+    """The best of each family on validation and test, and its forecast, in all units."""
+    more = others(analysis.unit, analysis.characters, analysis.dimensions)
+    if not more or analysis.best is None:
         return None
     rows: list[tuple[Cell, ...]] = []
-    laws = {f.name: f for f in story.families}
-    bests = [*(f.best for f in story.families), *story.counted]
+    laws = {f.name: f for f in analysis.families}
+    bests = [*(f.best for f in analysis.families), *analysis.counted]
     for best in sorted(bests, key=lambda c: c.loss.value):
-        told: list[tuple[str, Estimate]] = [("validation", best.loss)]
-        told += [("test", best.test)] if best.test is not None else []
+        losses: list[tuple[str, Estimate]] = [("validation", best.loss)]
+        losses += [("test", best.test)] if best.test is not None else []
         if best.family in laws:
-            reached = (r for r in laws[best.family].reaches if r.label == "10×")
-            told += [("10× compute, by its law", r.loss) for r in reached]
-        for where, loss in told:
+            larger = (r for r in laws[best.family].reaches if r.label == "10×")
+            losses += [("10× compute, predicted", r.loss) for r in larger]
+        for where, loss in losses:
             cells = (estimate(u.of(loss), u.write) for u in more)
             name = Cell(fmt.family(best.family), kind="tight")
             rows.append((name, Cell(where, kind="tight"), estimate(loss, fmt.loss), *cells))
-    names = [story.unit, *(u.name for u in more)]
+    names = [analysis.unit, *(u.name for u in more)]
     heads = (
-        Head("Best of", kind="tight"),
-        Head("On", kind="tight"),
+        Head("Family", kind="tight"),
+        Head("Data", kind="tight"),
         *(Head(n[:1].upper() + n[1:], "95 % interval", "num") for n in names),
     )
-    return Table(f"The same likelihood in {fmt.small(len(names))} units", heads, tuple(rows))
+    return Table(f"The same loss in {fmt.small(len(names))} units", heads, tuple(rows))

@@ -1,41 +1,23 @@
-"""One self-contained HTML page: the story, its charts, its tables, and nothing from elsewhere."""
+"""The report of a study: one self-contained HTML page with its charts and tables."""
 
-import base64
-import hashlib
-import platform
-import re
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
-from importlib.metadata import version as installed
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
-import jinja2
-from markupsafe import Markup
-
-from allometry._core.cite import cite
-from allometry._core.errors import require
 from allometry._core.files import atomic_write, make_folder, path_inside
 from allometry.laws import Law, Plan
-from allometry.report import (
-    formatting as fmt,
-)
-from allometry.report import (
-    likelihood_units,
-    page_figures,
-    tables,
-    theme,
-)
-from allometry.report.analysis import Analysis, tell
+from allometry.report import formatting as fmt
+from allometry.report import page_template, theme
+from allometry.report.analysis import Analysis, analyse
+from allometry.report.content import Block, Chart, ChartRow, Part
 from allometry.report.prose import doubts, facts, plural
-from allometry.report.run_groups import RunsLike, about
-from allometry.report.sections import (
-    densities,
-    nesting,
-    questions,
-    sample_quality,
-)
+from allometry.report.run_groups import RunsLike
+from allometry.report.sections import SECTIONS
+
+WIDE, NARROW, PANEL = 960, 344, 344
+"""Widths in pixels of a chart on wide and narrow screens, and of one in a row."""
 
 
 def write(
@@ -44,231 +26,120 @@ def write(
     law: Law | None = None,
     plan: Plan | None = None,
     *,
-    story: Analysis | None = None,
+    analysis: Analysis | None = None,
 ) -> Path:
     """Write the report of a study as one HTML file, and its charts as SVG beside it.
 
-    The page loads nothing from anywhere. The charts lie in `<stem>_charts/` too, each as a picture
-    of its own. A study that is still running can be reported: the page tells of what is there.
+    The page loads nothing from elsewhere. The charts are also saved in `<stem>_charts/`, one SVG
+    file each. The study may still be running: the page then covers the runs so far.
 
     Args:
         path: The HTML file.
         runs: A study's runs.
-        law: The law of the trained family; fitted where not given.
-        plan: A plan to show beside ten and a hundred times the compute.
-        story: What `tell` made of the runs, to save its time; made here where not given.
+        law: The scaling law of the trained family. Default: fitted here.
+        plan: A plan to show beside the predictions for 10 and 100 times the compute.
+        analysis: What `analyse` returned, to save its time. Default: computed here.
 
     Returns:
         The path of the page.
 
     References:
-        `hoffmann2022` (laws of loss against size and data), `muennighoff2023` (repeated data).
+        `hoffmann2022` (scaling laws in size and data), `muennighoff2023` (repeated data).
     """
-    path = Path(path)
-    require(path.suffix.lower() in (".html", ".htm"), "write.path", "end in .html", str(path))
+    path = page_template.html_path(path, "write")
     make_folder(path.parent)
-    story = story if story is not None else tell(runs, law, plan)
-    page, charts = render(runs, story)
-    # The page may lie in a study's folder, out of which nothing may lead.
+    analysis = analysis if analysis is not None else analyse(runs, law, plan)
+    page, charts = render(runs, analysis)
+    # The page may be in a study's folder; a link there must not lead out of it.
     folder = make_folder(path_inside(path.parent, f"{path.stem}_charts")) if charts else None
     for name, picture in charts.items():
         assert folder is not None
         with atomic_write(folder / f"{name}.svg") as file:
             file.write(picture)
-    with atomic_write(path) as file:
-        file.write(page)
-    return path
+    return page_template.save(path, page)
 
 
-def render(runs: RunsLike, story: Analysis) -> tuple[str, dict[str, str]]:
-    """The page as text, and the charts that stand alone by name."""
-    css, js = page_style(), template("page.js")
-    drawn = page_figures.plates(runs, story)
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"bound": bound, "raised": raised}
-    page = environment.from_string(template("page.html")).render(
-        css=css,
-        js=js,
-        policy=page_policy(css, js),
-        story=story,
-        subtitle=_subtitle(story),
-        notes=doubts(story),
-        facts=facts(story),
-        frontier=drawn.frontier,
-        sizes=drawn.sizes,
-        by_size=drawn.families,
-        nesting=drawn.nesting,
-        twins=nesting.nesting(runs),
-        reaches=tables.reaches(story),
-        reach_warnings=_reach_warnings(story),
-        panels=[p for p in drawn.panels if p.figures],
-        panels_title="Predicting the largest from the smaller"
-        if any(f.held_out for f in story.families)
-        else "How loss falls",
-        families=tables.families(story),
-        units=likelihood_units.table(story),
-        panel_notes=page_figures.panel_notes(story),
-        held_out=tables.held_out(story),
-        curves=drawn.curves,
-        game=drawn.game,
-        findings=list(zip(story.findings, drawn.findings, strict=True)),
-        measures=sample_quality.measures(runs, story),
-        pictures=densities.pictures(runs),
-        # The tables of a question's findings hold every run already.
-        runs=None if story.findings else tables.runs(runs, story),
-        runs_lead=_runs_lead(story),
-        samples=tables.samples(runs, story),
-        samples_lead=f"One sample of each size, as generated, smallest first; {_whose(story)}",
-        failed=tables.failed(story),
-        nothing_failed="Nothing: every run finished with a finite loss."
-        if story.total
-        else "There are no runs yet.",
-        parameters=tables.laws(story),
-        versions=_versions(runs),
-        citation=f"{cite()}\n\n{cite(questions.answer if story.findings else write)}",
-        version=installed("allometry"),
+def render(runs: RunsLike, analysis: Analysis) -> tuple[str, dict[str, str]]:
+    """The page as HTML, and its charts as SVG by name."""
+    drawing = _Drawing()
+    parts = [
+        drawing.part(part)
+        for section in SECTIONS
+        if section.applies(runs, analysis)
+        for part in section.parts(runs, analysis)
+    ]
+    page = page_template.fill(
+        "page.html",
+        analysis=analysis,
+        subtitle=_subtitle(analysis),
+        notes=doubts(analysis),
+        facts=facts(analysis),
+        parts=[part for part in parts if part["blocks"]],
         date=datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
     )
-    return page, drawn.charts
+    return page, drawing.charts
 
 
-_UNITS = re.compile(r"(\d) (?=(%|[kMGTPEZ]?FLOP|s|min|h|d|parameters|times)\b|%)")
+@final
+@dataclass(frozen=True)
+class Figure:
+    """A drawn chart: its pictures by screen width, its caption, `single` or `panel` layout."""
+
+    layout: str
+    pictures: tuple[tuple[str, str], ...]
+    caption: str
 
 
-def bound(text: str) -> str:
-    """The text with its numbers held to their units by no-break spaces."""
-    return _UNITS.sub("\\1\u00a0", text)
+@final
+@dataclass(frozen=True)
+class FigureRow:
+    """Drawn charts side by side."""
+
+    figures: tuple[Figure, ...]
 
 
-def raised(equation: str) -> Markup:
-    """The equation as HTML with exponents raised and indices lowered: N^α, N^(α/β), N_c."""
-    text = re.sub(r"\^(?:\(([^()]*)\)|(-?\w+))", r"<sup>\1\2</sup>", escape(equation))
-    return Markup(re.sub(r"_([^\W_]+)", r"<sub>\1</sub>", text))
+@final
+@dataclass
+class _Drawing:
+    """Draws the charts of a page and collects them as SVG by name."""
+
+    charts: dict[str, str] = field(default_factory=dict)
+
+    def part(self, part: Part) -> dict[str, Any]:
+        """The part for the template, with its charts drawn; empty ones are left out."""
+        blocks = [drawn for block in part.blocks if (drawn := self._block(block)) is not None]
+        named = [(type(block).__name__, block) for block in blocks]
+        return {"name": part.name, "title": part.title, "blocks": named}
+
+    def _block(self, block: Block) -> Block | Figure | FigureRow | None:
+        if isinstance(block, Chart):
+            return self._figure(block, "single", (("wide", WIDE), ("narrow", NARROW)))
+        if isinstance(block, ChartRow):
+            drawn = [self._figure(chart, "panel", (("every", PANEL),)) for chart in block.charts]
+            figures = tuple(figure for figure in drawn if figure is not None)
+            return FigureRow(figures) if figures else None
+        return block
+
+    def _figure(
+        self, chart: Chart, layout: str, widths: tuple[tuple[str, int], ...]
+    ) -> Figure | None:
+        pictures = []
+        for size, width in widths:
+            spec = chart.draw(width)
+            if spec is None:
+                return None
+            picture = theme.svg(spec)
+            name = f"{chart.name}-{size}"
+            pictures.append((size, theme.inline(picture, name, escape(chart.caption))))
+            self.charts.setdefault(chart.name, theme.on_paper(picture))
+        return Figure(layout, tuple(pictures), chart.caption)
 
 
-def template(name: str) -> str:
-    """A file of the templates folder."""
-    return files("allometry.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def page_style(*more: str) -> str:
-    """The style of every page, with files of the templates folder after it."""
-
-    def block(colours: dict[str, str], wash: str) -> str:
-        return "".join(f"--{k}:{v};" for k, v in colours.items()) + f"--wash:{wash};"
-
-    return (
-        "".join(template(name) for name in ("page.css", *more))
-        .replace("/*LIGHT*/", block(theme.LIGHT, "#f4f2ec"))
-        .replace("/*DARK*/", block(theme.DARK, "#1e2226"))
-    )
-
-
-def page_policy(css: str, js: str = "") -> str:
-    """A policy under which the page runs its own style and script and can reach nothing else."""
-
-    def sha(text: str) -> str:
-        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-    script = f"script-src 'sha256-{sha(js)}'; " if js else ""
-    return (
-        f"default-src 'none'; style-src 'sha256-{sha(css)}'; {script}"
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _reach_warnings(story: Analysis) -> list[str]:
-    said = []
-    limited = [(f, r) for f in story.families for r in f.reaches if r.fresh is not None]
-    if limited:
-        each = [
-            f"{r.label} {fmt.loss(r.fresh.value)}" for f, r in limited
-            if f is story.families[0] and r.fresh is not None
-        ]  # fmt: skip
-        new = f" New data alone would give {fmt.listed(each)}." if each else ""
-        said.append(
-            f"There are {fmt.count(story.D_unique or 0)} distinct {plural(story.token)} to "
-            "train on, so these budgets repeat them. Repeated data are counted as worth less, at "
-            f"the rate that Muennighoff et al. measured.{new}"
-        )
-    for family in story.families:
-        known = set(family.law.warnings) if family.law is not None else set()
-        said += [w for r in family.reaches for w in r.warnings if w not in known]
-    return _once(said)
-
-
-def _once(said: list[str]) -> list[str]:
-    """Each sentence once; of those that differ only in what stands in brackets, none of that."""
-    alike: dict[str, set[str]] = {}
-    for sentence in said:
-        alike.setdefault(re.sub(r" \([^)]*\)", "", sentence), set()).add(sentence)
-    return [next(iter(full)) if len(full) == 1 else bare for bare, full in alike.items()]
-
-
-def _subtitle(story: Analysis) -> str:
+def _subtitle(analysis: Analysis) -> str:
     parts = []
-    if story.D_unique:
-        parts.append(f"{fmt.count(story.D_unique)} {plural(story.token)} to train on")
-    parts.append(fmt.several(story.total, "run"))
-    if story.waiting:
-        parts.append(f"{story.waiting} more to come")
+    if analysis.D_unique:
+        parts.append(f"{fmt.count(analysis.D_unique)} {plural(analysis.token)} of training data")
+    parts.append(fmt.several(analysis.total, "run"))
+    if analysis.waiting:
+        parts.append(f"{analysis.waiting} more to come")
     return "· " + " · ".join(parts)
-
-
-def _runs_lead(story: Analysis) -> str:
-    broken = len(story.unfinished)
-    text = f"{fmt.several(story.total, 'run')}"
-    if broken:
-        text += f", of which {broken} did not finish"
-    return (
-        f"{text}. N leaves out embeddings, which are counted apart. Choose a column's name to "
-        "sort by it."
-    )
-
-
-def _whose(story: Analysis) -> str:
-    return "lower loss reads more like the text." if story.best else ""
-
-
-def _told(name: str, value: Any) -> str:
-    """A property of the target: where files lie is nobody's business, and hashes are long.
-
-    Of a target made of several, each goes by its name and the first of its fingerprint.
-    """
-    if name == "paths" and isinstance(value, list):
-        return ", ".join(Path(str(p)).name for p in value)
-    if isinstance(value, list) and value and all(isinstance(part, dict) for part in value):
-        return ", ".join(
-            f"{part.get('name', part.get('target', 'unnamed'))} "
-            f"({str(part.get('fingerprint', 'no fingerprint'))[:8]})"
-            for part in value
-        )
-    return str(value)[:16] if name == "fingerprint" else _plainly(value)
-
-
-def _plainly(value: Any) -> str:
-    """A value from JSON in plain words."""
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {_plainly(v)}" for k, v in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_plainly, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _versions(runs: RunsLike) -> list[tuple[str, str]]:
-    said = about(runs)
-    target = said.get("target")
-    rows: list[tuple[str, str]] = []
-    if isinstance(target, dict):
-        rows += [(k.replace("_", " "), _told(k, v)) for k, v in target.items() if v is not None]
-    if said.get("folder"):
-        rows.append(("folder", str(said["folder"])))
-    versions = said.get("versions") or {"python": platform.python_version()}
-    rows += [(str(k), str(v)) for k, v in dict(versions).items()]
-    rows = list(dict.fromkeys(rows))
-    rows += [("report written with", f"allometry {installed('allometry')}")]
-    return rows

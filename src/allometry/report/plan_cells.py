@@ -1,4 +1,4 @@
-"""A plan as plain cells and sentences, for pages and the terminal alike."""
+"""A plan as cells and sentences, for pages and the terminal alike."""
 
 from allometry._core.errors import InputError
 from allometry._core.estimate import Estimate
@@ -6,16 +6,16 @@ from allometry.laws import Plan
 from allometry.laws.hoffmann import ApproachResult
 from allometry.report import formatting as fmt
 from allometry.report import likelihood_units
-from allometry.report.prose import plural
-from allometry.report.tables import Cell, Head, Table
+from allometry.report.cells import Cell, Head, Table
+from allometry.report.prose import pass_count, plural
 
 
 def table(plan: Plan, unit: str = "nats", token: str = "token") -> Table:
-    """Size, data and loss with their intervals, and the FLOPs lost to doubt."""
+    """Size, data and loss with their intervals, and the FLOPs lost to parameter uncertainty."""
     heads = (Head("", kind="tight"), Head(f"with {fmt.flops(plan.compute)}"))
 
     def row(name: str, x: Estimate | None, write: fmt.Writer, what: str) -> tuple[Cell, ...]:
-        text = "not told by this law" if x is None else fmt.estimated(x, write, what)
+        text = "not identified by this law" if x is None else fmt.estimated(x, write, what)
         return Cell(name), Cell(text)
 
     rows = (
@@ -30,39 +30,39 @@ def table(plan: Plan, unit: str = "nats", token: str = "token") -> Table:
     if plan.lost is not None:
         most = plan.lost.interval[1]
         share = f"{plan.lost.value / plan.compute:.2%}, at most {most / plan.compute:.2%}"
-        lost = f"{share} of the budget, for not knowing the best split better"
+        lost = f"{share} of the budget, from uncertainty about the compute-optimal allocation"
         rows = (*rows, (Cell("FLOPs lost"), Cell(lost)))
     return Table("Plan", heads, rows)
 
 
 def repeated(plan: Plan, unique: float | None, token: str, *, counted: bool) -> str:
-    """What a plan makes of limited data, in a sentence; nothing where there are enough.
+    """A sentence on the passes over limited data; empty if there are enough data.
 
     Args:
         plan: The plan.
-        unique: Distinct data there are.
-        token: What they are counted in.
-        counted: Whether the plan counts repeated data as worth less.
+        unique: Amount of distinct data.
+        token: Unit of the data.
+        counted: Whether the plan discounts repeated data.
     """
     if unique is None or plan.D is None or plan.D.value <= unique:
         return ""
-    passes = fmt.significant(plan.D.value / unique, 2)
-    start = f"The plan takes {passes} passes over the {fmt.many(unique, token, plural(token))} "
+    data = fmt.many(unique, token, plural(token))
+    start = f"The plan takes {pass_count(plan.D.value / unique)} over the {data} available"
     if counted:
-        return f"{start}there are; repeated ones are counted as worth less."
-    return f"{start}there are, and this law does not know what repeated data are worth."
+        return f"{start}; repeated data are discounted."
+    return f"{start}, and this law does not predict the value of repeated data."
 
 
 _APPROACHES = {
     "envelope": "the envelope of the best runs",
     "isoflop": "parabolas at equal compute",
-    "parametric": "the parametric law alone",
+    "parametric": "the parametric law",
 }
 
 
 def approach(name: str, found: ApproachResult | InputError) -> str:
-    """What one of the three approaches to the best size says, in a sentence."""
+    """The compute-optimal size by one of the three approaches, as a sentence."""
     if isinstance(found, InputError):
-        return f"By {_APPROACHES[name]}: not to be had. {found}"
+        return f"By {_APPROACHES[name]}: unavailable. {found}"
     size = fmt.estimated(found.N, fmt.count, "parameters")
     return f"By {_APPROACHES[name]}: {size}; N grows as C^{found.exponent.value:.2f}."

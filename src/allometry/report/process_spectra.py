@@ -1,4 +1,4 @@
-r"""Pictures of the classic processes: spectra, and autocovariances carried on.
+r"""Charts of linear processes: spectra, and extended autocovariances.
 
 Letters: $\omega$ radians per step, S the spectrum, $r_k$ the autocovariance at lag k.
 """
@@ -18,7 +18,7 @@ from allometry.report import theme
 from allometry.report.theme import LIGHT, Spec, layer
 
 POINTS = 400
-"""Frequencies at which a spectrum is drawn."""
+"""Number of frequencies of a spectrum."""
 
 
 def spectra(
@@ -29,19 +29,19 @@ def spectra(
 ) -> Spec:
     r"""The spectrum of a series by Welch's method, and those of processes fitted to it.
 
-    All are $S(\omega) = \sum_k r_k e^{-i\omega k}$, so that white noise of variance 1 lies at 1.
+    All are $S(\omega) = \sum_k r_k e^{-i\omega k}$, so that white noise of variance 1 has S = 1.
 
     Args:
         x: The series.
         fits: Processes by name, such as those of `yule_walker`, `burg` and `least_squares`.
-        truth: The process it came from, where that is known; drawn broken.
-        width: In pixels.
+        truth: The true process, if known; drawn as a dashed line.
+        width: Width in pixels.
 
     References: `welch1967` for the points.
     """
     require(len(x) >= 16, "spectra.x", "have at least 16 values", len(x))
     omega = np.linspace(0, np.pi, POINTS)
-    # Two-sided, for the one-sided density is twice S.
+    # Two-sided, because the one-sided density is twice S.
     where, power = signal.welch(x, nperseg=min(256, len(x)), return_onesided=False)
     keep = (where > 0) & (where < 0.5)
     points = pd.DataFrame({"omega": 2 * np.pi * where[keep], "S": power[keep]})
@@ -82,14 +82,14 @@ def extension(
     truth: Autoregression | None = None,
     width: int = 720,
 ) -> Spec:
-    r"""The first autocovariances of a series carried on by greatest entropy, beside the others.
+    r"""The first autocovariances of a series, extended by maximum entropy, beside measured ones.
 
     Args:
         x: The series.
-        p: The last lag that is taken as known.
-        lags: How far to go on.
-        truth: The process it came from, where that is known; drawn as rings.
-        width: In pixels.
+        p: The last lag taken as known.
+        lags: The last lag of the extension.
+        truth: The true process, if known; drawn as rings.
+        width: Width in pixels.
 
     References: `burg1975`.
     """

@@ -1,4 +1,4 @@
-"""A study at work as a table: what is done at each rung, without fitting anything."""
+"""The progress of a running study as a table, without fitting anything."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +9,10 @@ from allometry.report import formatting as fmt
 
 
 def rungs(records: Mapping[str, Mapping[str, Any]]) -> Table:
-    """A row per family, shape and number of tokens, in the order of size.
+    """One row per family, shape and number of tokens, in order of size.
 
     Args:
-        records: The last line of each run in the journal, by key.
+        records: The last record of each run in the journal, by key.
     """
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for record in records.values():
@@ -21,7 +21,7 @@ def rungs(records: Mapping[str, Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for head in ("family", "shape"):
         table.add_column(head)
-    for head in ("N", "D", "done", "failed", "loss", "seconds a run"):
+    for head in ("N", "D", "done", "failed", "loss", "seconds per run"):
         table.add_column(head, justify="right")
     for (family, N, shape, D), found in sorted(groups.items()):
         done = [record for record in found if record.get("status", "done") == "done"]
@@ -41,7 +41,7 @@ def rungs(records: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def _range(losses: list[float]) -> str:
-    """The mean, and from where to where where there are several."""
+    """The mean, and the range of several."""
     if not losses:
         return ""
     mean = f"{sum(losses) / len(losses):.3f}"

@@ -1,4 +1,4 @@
-"""What the report reads of a study: its runs, put together by configuration."""
+"""The runs of a study, grouped into configurations."""
 
 import math
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ NEEDED = ("family", "N", "D", "loss")
 
 @runtime_checkable
 class RunsLike(Protocol):
-    """The part of `allometry.study.Runs` that the report uses."""
+    """The part of `allometry.runs.Runs` that the report uses."""
 
     def frame(self) -> pd.DataFrame:
-        """One row for each run."""
+        """One row per run."""
         ...
 
     def curves(self) -> pd.DataFrame:
-        """Validation loss along training: key, step, tokens, flops, loss."""
+        """Validation loss during training: key, step, tokens, flops, loss."""
         ...
 
     def samples(self) -> dict[str, str]:
@@ -36,10 +36,9 @@ class RunsLike(Protocol):
 class Configuration:
     """One shape of one family at one budget, its finished runs averaged over seeds.
 
-    The standard error of `loss` joins the spread between seeds with the error of the evaluation,
-    which all seeds share since they are scored on the same data. `spread` is the standard error
-    of the mean from seeds alone: what remains uncertain about the loss on those very data. It is
-    0 for a count model, which has no seeds, and unknown for a single training.
+    The standard error of `loss` combines the spread between seeds with the evaluation error, which
+    all seeds share because they are scored on the same data. `spread` is the standard error of
+    the mean from seeds alone. It is 0 for an n-gram, which has no seeds, and `None` for one seed.
     """
 
     family: str
@@ -52,17 +51,17 @@ class Configuration:
     seeds: int
     keys: tuple[str, ...]
     test: Estimate | None = None
-    """The loss on the test split, where it was measured."""
+    """The loss on the test split, if measured."""
     target: str = ""
-    """What it is asked to do; a study may have several targets, whose losses do not compare."""
+    """The target's name; losses on different targets of a study do not compare."""
     exact: bool = False
-    """Whether it is built to have the exact distribution, so that its loss is the entropy."""
+    """Whether it is a construction of the exact distribution, so that its loss is the entropy."""
 
 
 @final
 @dataclass(frozen=True)
 class UnfinishedRun:
-    """A run that left no loss, and why."""
+    """A run without a finite loss, and the reason."""
 
     key: str
     family: str
@@ -74,7 +73,7 @@ class UnfinishedRun:
 
 
 def table(runs: RunsLike) -> pd.DataFrame:
-    """The runs' frame with every column the report reads, missing ones filled with nothing."""
+    """The runs' frame with every column that the report reads; missing ones get defaults."""
     frame = runs.frame().copy()
     for name in NEEDED:
         require(
@@ -91,21 +90,21 @@ def table(runs: RunsLike) -> pd.DataFrame:
         values = frame[name] if name in frame else pd.Series(math.nan, index=frame.index)
         frame[name] = pd.to_numeric(values, errors="coerce").astype(float)
     for name in ("key", "family", "target", "shape", "status", "error"):
-        # A column that no run has a word in comes as numbers, which take no text.
+        # A text column that is empty in every run has a numeric dtype.
         frame[name] = frame[name].astype(object).where(frame[name].notna(), "").astype(str)
     if frame["seed"].isna().any():
-        # A run that failed before it could say anything has none.
+        # A run that failed early has no seed.
         frame["seed"] = pd.to_numeric(frame["seed"], errors="coerce").fillna(0).astype(int)
     if frame["C"].isna().all():
-        # Runs of others often count no FLOPs: six per parameter and token is the usual stand-in.
+        # Imported runs often have no FLOPs: 6 N D is the usual approximation.
         frame["C"] = frame["C_6ND"].fillna(6 * frame["N"] * frame["D"])
-    # Where some runs have their compute counted, one without has none: it only counts its data.
+    # If other runs have compute, a run without it trained nothing: it only counted its data.
     frame["C"] = frame["C"].fillna(0.0)
     return frame.reset_index(drop=True)
 
 
 def finished(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows that ended well and with a finite loss: the only ones that may enter a fit."""
+    """The rows that are done and have a finite loss; only these enter a fit."""
     good = (frame["status"] == "done") & np.isfinite(frame["loss"])
     return cast("pd.DataFrame", frame[good])
 
@@ -128,20 +127,20 @@ def unfinished(frame: pd.DataFrame) -> tuple[UnfinishedRun, ...]:
 
 
 def counted(frame: pd.DataFrame) -> bool:
-    """Whether these runs of one family cost no training: n-grams and other tables of counts.
+    """Whether these runs of one family are a baseline without gradient training.
 
-    An n-gram is one even among runs that count no compute at all.
+    That is a family without compute; an n-gram is one even if no run has compute.
     """
     return not bool((frame["C"] > 0).any()) or bool((frame["family"] == "ngram").all())
 
 
 def configurations(frame: pd.DataFrame) -> tuple[Configuration, ...]:
     """The finished runs by family, shape, N and D, smallest compute first."""
-    made = [
+    groups = [
         _configuration(group)
         for _, group in finished(frame).groupby(["family", "shape", "N", "D"], sort=False)
     ]
-    return tuple(sorted(made, key=lambda c: (c.family, c.C, c.N)))
+    return tuple(sorted(groups, key=lambda c: (c.family, c.C, c.N)))
 
 
 def _configuration(group: pd.DataFrame) -> Configuration:
@@ -169,7 +168,7 @@ def _configuration(group: pd.DataFrame) -> Configuration:
 
 
 def _pooled(losses: ndarray, scoring: ndarray) -> Estimate:
-    """The mean over seeds; its error from their spread and from the evaluation they share."""
+    """The mean over seeds; its error combines their spread and the shared evaluation error."""
     n = len(losses)
     within = float(np.nanmean(scoring) ** 2) if np.isfinite(scoring).any() else math.nan
     if n > 1:
@@ -184,12 +183,12 @@ def _pooled(losses: ndarray, scoring: ndarray) -> Estimate:
 
 def curved(runs: RunsLike) -> list[str]:
     """Keys of the runs that have a learning curve."""
-    found = getattr(runs, "curved", None)
-    return found() if found is not None else list(runs.curves()["key"].drop_duplicates())
+    keys = getattr(runs, "curved", None)
+    return keys() if keys is not None else list(runs.curves()["key"].drop_duplicates())
 
 
 def curves_of(runs: RunsLike, most: int) -> pd.DataFrame:
-    """The curves of `most` runs at most, evenly chosen; the files of others are not opened."""
+    """The curves of at most `most` runs, evenly chosen; other files are not opened."""
     keys = curved(runs)
     keys = keys[:: math.ceil(len(keys) / most)] if len(keys) > most else keys
     if hasattr(runs, "curved"):
@@ -199,5 +198,5 @@ def curves_of(runs: RunsLike, most: int) -> pd.DataFrame:
 
 
 def about(runs: RunsLike) -> dict[str, Any]:
-    """`runs.about`, or an empty mapping where the runs say nothing of themselves."""
+    """`runs.about`, or an empty mapping."""
     return dict(getattr(runs, "about", None) or {})

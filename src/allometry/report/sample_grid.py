@@ -1,4 +1,4 @@
-"""Samples as one picture: a grid of images, or where points of the plane lie."""
+"""Samples as one picture: a grid of images, or a density of points in the plane."""
 
 import math
 from pathlib import Path
@@ -12,19 +12,19 @@ from allometry._core.files import atomic_write
 from allometry.report.images import enlarged, heat, pixels, png, side_by_side
 
 MOST = 1024
-"""Images on a sheet."""
+"""Images in a grid, at most."""
 
 SIDE = 400
-"""Pixels of a picture, at least."""
+"""Width of a picture in pixels, at least."""
 
 
 def write_sheet(path: Path, values: Float[ndarray, "n ..."], levels: int | None = None) -> Path:
-    """A PNG file of samples.
+    """Write samples as a PNG file.
 
     Args:
         path: The file.
         values: Images (n, channels, height, width), or points of two numbers each.
-        levels: Whole values that a pixel may have; their range is taken if not given.
+        levels: Number of integer values of a pixel. Default: the range of the values.
     """
     plane = values.ndim == 2 and values.shape[1] == 2
     images = values.ndim == 4 and values.shape[1] in (1, 3)
@@ -45,11 +45,11 @@ def _grid(values: ndarray, levels: int | None) -> UInt8[ndarray, "H W 3"]:
 
 
 def _plane(values: ndarray) -> UInt8[ndarray, "H W 3"]:
-    """Counts of points in cells, darker for more; the outermost hundredth may lie outside."""
+    """Counts of points in cells, darker for more; up to 1 % of each coordinate is cut off."""
     low, high = np.quantile(values, [0.005, 0.995], axis=0)
-    room = 0.05 * np.maximum(high - low, 1e-9)
+    margin = 0.05 * np.maximum(high - low, 1e-9)
     cells = 100
-    ends = [(a, b) for a, b in zip(low - room, high + room, strict=True)]
+    ends = [(a, b) for a, b in zip(low - margin, high + margin, strict=True)]
     counts, *_ = np.histogram2d(values[:, 0], values[:, 1], bins=cells, range=ends)
     top = max(1.0, float(np.quantile(counts[counts > 0], 0.95)) if counts.any() else 1.0)
     return enlarged(heat(np.sqrt(counts.T[::-1] / top)), SIDE // cells)

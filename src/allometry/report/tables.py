@@ -1,8 +1,7 @@
-"""Tables of the story as plain cells, for the page and the terminal alike."""
+"""Tables of an analysis, for the page and the terminal alike."""
 
 import math
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +9,8 @@ from allometry._core.estimate import Estimate
 from allometry.laws import Law
 from allometry.report import formatting as fmt
 from allometry.report.analysis import Analysis
+from allometry.report.cells import Cell, Head, Table, estimate, number, shorten
+from allometry.report.content import LawTable, Sample
 from allometry.report.guards import identified
 from allometry.report.prose import plural
 from allometry.report.run_groups import Configuration, RunsLike, about, finished, table
@@ -19,97 +20,23 @@ MOST_SAMPLES = 24
 SAMPLE_LENGTH = 700
 
 
-@final
-@dataclass(frozen=True)
-class Head:
-    """A column's name, its unit, how its cells are set; a minor one is left out where narrow."""
-
-    text: str
-    unit: str = ""
-    kind: str = ""
-    sorted: str = "none"
-    minor: bool = False
-
-
-@final
-@dataclass(frozen=True)
-class Cell:
-    """A cell: its text, a quieter addition, what it sorts by, and how it is set."""
-
-    text: str
-    more: str = ""
-    order: float | str | None = None
-    kind: str = ""
-
-
-@final
-@dataclass(frozen=True)
-class Table:
-    """A caption, heads and rows of cells."""
-
-    caption: str
-    heads: tuple[Head, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-
-
-@final
-@dataclass(frozen=True)
-class Sample:
-    """A piece of generated text and whose it is."""
-
-    title: str
-    under: str
-    text: str
-
-
-@final
-@dataclass(frozen=True)
-class LawTable:
-    """A law's parameters, its equation and its doubts."""
-
-    title: str
-    equation: str
-    table: Table
-    warnings: tuple[str, ...]
-
-
-def number(x: float | None, write: fmt.Writer) -> Cell:
-    """A number that sorts by its value; an em dash where there is none."""
-    if x is None or not math.isfinite(x):
-        return Cell("—", order="", kind="num")
-    return Cell(write(x), order=float(x), kind="num")
-
-
-def estimate(x: Estimate | None, write: fmt.Writer) -> Cell:
-    """A value with its interval."""
-    if x is None:
-        return Cell("—", order="", kind="num")
-    if not math.isfinite(x.value):
-        return Cell(fmt.BEYOND, order="", kind="num")
-    ends = fmt.span(x, write)
-    return Cell(write(x.value), more=f"({ends})", order=float(x.value), kind="num")
-
-
-def _whole(x: float) -> str:
-    return f"{x:,.0f}" if x < 1e5 else fmt.count(x)
-
-
-def runs(study: RunsLike, story: Analysis | None = None) -> Table:
-    """Every run, finished ones by loss; with very many, the best and what failed.
+def runs(study: RunsLike, analysis: Analysis | None = None) -> Table:
+    """Every run, sorted by loss; of very many, the failed ones and the best.
 
     Args:
         study: The runs.
-        story: What they tell, where it is known: the table needs no law fitted.
+        analysis: Their analysis, if known; without it units come from the study, and no law is
+            fitted.
     """
     frame, total = table(study), len(study.frame())
-    said = about(study).get("target") or {}
-    unit = story.unit if story is not None else str(said.get("unit") or "nats")
-    token = story.token if story is not None else said.get("token")
+    target = about(study).get("target") or {}
+    unit = analysis.unit if analysis is not None else str(target.get("unit") or "nats")
+    token = analysis.token if analysis is not None else target.get("token")
     token = str(token or unit.partition(" per ")[2] or "token")
     frame = frame.sort_values("loss", na_position="first", kind="stable")
     cut = len(frame) > MOST_ROWS
     if cut:
-        # What failed comes first here, so that the cut falls on the worst of the finished.
+        # Failed runs come first here, so that only the worst of the finished ones are cut.
         frame = frame.head(MOST_ROWS)
     frame = frame.sort_values("loss", na_position="last", kind="stable")
     heads = (
@@ -132,7 +59,7 @@ def runs(study: RunsLike, story: Analysis | None = None) -> Table:
         rows.append(
             (
                 Cell(fmt.family(row["family"]), kind="tight"),
-                Cell(_cut(row["shape"], 60), kind="tight"),
+                Cell(shorten(row["shape"], 60), kind="tight"),
                 Cell(str(row["seed"]), order=_order(row["seed"]), kind="num"),
                 number(row["N"], fmt.count),
                 number(row["N_embedding"], fmt.count),
@@ -145,11 +72,9 @@ def runs(study: RunsLike, story: Analysis | None = None) -> Table:
                 Cell(row["key"][:10], kind="tight more"),
             )
         )
-    caption = (
-        f"All {len(rows)} runs"
-        if not cut
-        else f"What failed and the best, {MOST_ROWS} of {total} runs"
-    )
+    caption = f"All {fmt.several(total, 'run')}" if total > 1 else "The run"
+    if cut:
+        caption = f"Failed runs and the best others, {MOST_ROWS} of {total} runs"
     return Table(caption, heads, tuple(rows))
 
 
@@ -164,24 +89,24 @@ def _order(value: Any) -> float | str:
         return str(value)
 
 
-def held_out(story: Analysis) -> Table | None:
-    """The held-out configurations: predicted, measured, error, covered."""
-    several = len(story.families) > 1
+def held_out(analysis: Analysis) -> Table | None:
+    """The held-out configurations: predicted and measured loss, error, coverage."""
+    several = len(analysis.families) > 1
     rows = []
-    for family in story.families:
-        for held in family.held_out:
-            c = held.configuration
-            inside = "inside" if held.covered else "outside"
+    for family in analysis.families:
+        for test in family.held_out:
+            c = test.configuration
+            inside = "covers" if test.covered else "misses"
             rows.append(
                 (
                     *((Cell(fmt.family(family.name), kind="tight"),) if several else ()),
                     number(c.N, fmt.count),
                     number(c.D, fmt.count),
                     number(c.C, fmt.flops),
-                    estimate(held.predicted, fmt.loss),
+                    estimate(test.predicted, fmt.loss),
                     Cell(fmt.loss(c.loss.value), more=_spread(c), kind="num"),
-                    Cell(f"{100 * held.error:+.2f} %".replace("-", "−"), kind="num"),
-                    Cell(inside, kind="tight good" if held.covered else "tight bad"),
+                    Cell(f"{100 * test.error:+.2f} %".replace("-", "−"), kind="num"),
+                    Cell(inside, kind="tight good" if test.covered else "tight bad"),
                 )
             )
     if not rows:
@@ -189,38 +114,40 @@ def held_out(story: Analysis) -> Table | None:
     heads = (
         *((Head("Family"),) if several else ()),
         Head("N", "parameters", "num"),
-        Head("D", plural(story.token), "num"),
+        Head("D", plural(analysis.token), "num"),
         Head("Compute", kind="num"),
         Head("Predicted loss", "with 95 % interval", "num"),
         Head("Measured loss", "± s.e. between seeds", "num"),
         Head("Error", "of the prediction", "num"),
-        Head("Interval"),
+        Head("95 % interval"),
     )
-    return Table("Held-out sizes, predicted by the law fitted without them", heads, tuple(rows))
+    return Table(
+        "Held-out sizes, predicted by the scaling law fitted without them", heads, tuple(rows)
+    )
 
 
 def _spread(c: Configuration) -> str:
     return "(one seed)" if c.spread is None else f"± {fmt.significant(c.spread, 2)}"
 
 
-def families(story: Analysis) -> Table | None:
-    """The best of every family side by side; nothing to compare with one family alone."""
-    bests = [f.best for f in story.families] + list(story.counted)
-    if len(story.families) < 2:
+def families(analysis: Analysis) -> Table | None:
+    """The best of every family side by side; `None` with fewer than two trained families."""
+    bests = [f.best for f in analysis.families] + list(analysis.counted)
+    if len(analysis.families) < 2:
         return None
     heads = (
         Head("Family", kind="tight"),
         Head("Best shape", kind="tight"),
         Head("N", "parameters or counts", "num"),
         Head("Compute", kind="num"),
-        Head("Loss", f"{story.unit}, 95 % interval", "num"),
-        Head("10× compute", "by its law, 95 % interval", "num"),
+        Head("Loss", f"{analysis.unit}, 95 % interval", "num"),
+        Head("10× compute", "predicted, 95 % interval", "num"),
     )
-    ten = {f.name: r.loss for f in story.families for r in f.reaches if r.label == "10×"}
+    ten = {f.name: r.loss for f in analysis.families for r in f.reaches if r.label == "10×"}
     rows = tuple(
         (
             Cell(fmt.family(c.family), kind="tight"),
-            Cell(_cut(c.shape, 60), kind="tight"),
+            Cell(shorten(c.shape, 60), kind="tight"),
             number(c.N, fmt.count),
             _compute(c.C),
             estimate(c.loss, fmt.loss),
@@ -228,14 +155,14 @@ def families(story: Analysis) -> Table | None:
         )
         for c in sorted(bests, key=lambda c: c.loss.value)
     )
-    return Table("The best of each family at this budget, lowest loss first", heads, rows)
+    return Table("The best run of each family, lowest loss first", heads, rows)
 
 
-def reaches(story: Analysis) -> Table | None:
-    """What larger budgets would reach."""
-    several = len(story.families) > 1
+def reaches(analysis: Analysis) -> Table | None:
+    """Predictions for larger budgets."""
+    several = len(analysis.families) > 1
     rows = []
-    for family in story.families:
+    for family in analysis.families:
         for r in family.reaches:
             passes = "—" if r.passes is None else fmt.significant(r.passes, 2)
             rows.append(
@@ -253,20 +180,22 @@ def reaches(story: Analysis) -> Table | None:
         return None
     heads = (
         *((Head("Family"),) if several else ()),
-        Head("Budget", "of the largest run"),
+        Head("Budget", "relative to the largest run"),
         Head("Compute", kind="num"),
-        Head("Loss", f"{story.unit}, 95 % interval", "num"),
+        Head("Loss", f"{analysis.unit}, 95 % interval", "num"),
         Head("N", "parameters", "num"),
-        Head("D", plural(story.token), "num"),
+        Head("D", plural(analysis.token), "num"),
         Head("Passes", "over the data", "num"),
     )
     return Table(
-        "What larger budgets would reach, by the law of all finished runs", heads, tuple(rows)
+        "Predictions for larger budgets, by the scaling law of all finished runs",
+        heads,
+        tuple(rows),
     )
 
 
 def _planned(x: Estimate | None) -> Cell:
-    """A planned size, whose lack of an interval is explained by where it comes from."""
+    """A planned size or amount of data; without an interval, the cell says where it comes from."""
     if x is not None and not identified(x):
         return Cell(fmt.UNKNOWN, order="", kind="num")
     if x is None or x.lo is not None or not math.isfinite(x.value):
@@ -275,7 +204,7 @@ def _planned(x: Estimate | None) -> Cell:
     return Cell(fmt.count(x.value), more=f"({how})", kind="num")
 
 
-def failed(story: Analysis) -> Table:
+def failed(analysis: Analysis) -> Table:
     """Runs that diverged or failed, with the reason."""
     heads = (
         Head("Family"),
@@ -292,55 +221,51 @@ def failed(story: Analysis) -> Table:
             Cell(str(u.seed), kind="num"),
             number(u.N, fmt.count),
             Cell(u.status, kind="tight bad"),
-            Cell(_cut(u.error, 600), kind="wide-text"),
+            Cell(shorten(u.error, 600), kind="wide-text"),
         )
-        for u in story.unfinished[:MOST_ROWS]
+        for u in analysis.unfinished[:MOST_ROWS]
     )
-    return Table("Runs without a result", heads, rows)
+    return Table("Runs that diverged or failed", heads, rows)
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
-
-
-def samples(study: RunsLike, story: Analysis) -> tuple[Sample, ...]:
-    """One piece of text for each configuration that gave one, smallest first."""
+def samples(study: RunsLike, analysis: Analysis) -> tuple[Sample, ...]:
+    """One generated text for each family and size that has one, smallest first."""
     texts = study.samples()
     frame = finished(table(study))
     frame = frame[frame["key"].isin(list(texts))].sort_values(["N", "D"], kind="stable")
-    # Several seeds or amounts of data at one size would say the same thing again.
+    # Samples of other seeds or amounts of data at one size look alike.
     frame = frame.drop_duplicates(["family", "N"], keep="last")
     if len(frame) > MOST_SAMPLES:
         frame = frame.iloc[np.linspace(0, len(frame) - 1, MOST_SAMPLES).round().astype(int)]
-    trained = {f.name for f in story.families}
-    frame = frame.assign(later=~frame["family"].isin(trained))
-    frame = frame.sort_values(["later", "family", "N"], kind="stable")
-    made = []
+    trained = {f.name for f in analysis.families}
+    frame = frame.assign(baseline=~frame["family"].isin(trained))
+    frame = frame.sort_values(["baseline", "family", "N"], kind="stable")
+    found = []
     for row in frame.to_dict("records"):
-        kept = "counts" if row["later"] else "parameters"
-        title = f"{fmt.family(row['family'])}, {fmt.count(row['N'])} {kept}"
-        under = f"{row['shape']} · {fmt.loss(row['loss'])} {story.unit}"
-        made.append(Sample(title, under, _cut(texts[row["key"]], SAMPLE_LENGTH)))
-    return tuple(made)
+        noun = "count" if row["baseline"] else "parameter"
+        title = f"{fmt.family(row['family'])}, {fmt.many(row['N'], noun)}"
+        under = f"{row['shape']} · {fmt.loss(row['loss'])} {analysis.unit}"
+        found.append(Sample(title, under, shorten(texts[row["key"]], SAMPLE_LENGTH)))
+    return tuple(found)
 
 
 _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ"}
 
 
-def laws(story: Analysis) -> tuple[LawTable, ...]:
-    """Each family's law: parameters with intervals, on all runs and without the held-out ones."""
+def laws(analysis: Analysis) -> tuple[LawTable, ...]:
+    """The parameters of each family's law, fitted to all runs and without the held-out ones."""
     return tuple(
         law_table(family.law, family.law_without, fmt.family(family.name))
-        for family in story.families
+        for family in analysis.families
         if family.law is not None
     )
 
 
 def law_table(law: Law, without: Law | None = None, name: str = "law") -> LawTable:
-    """A law's parameters with intervals, beside those of the law fitted without some sizes."""
+    """The parameters of a law, beside those of the law fitted without the held-out sizes."""
     compare = without is not None and set(without.params) == set(law.params)
     heads = [Head("Parameter"), Head("All runs" if compare else "Value", "95 % interval", "num")]
-    heads += [Head("Without the held-out", "95 % interval", "num")] if compare else []
+    heads += [Head("Without held-out sizes", "95 % interval", "num")] if compare else []
     rows = []
     for letter, value in law.params.items():
         cells = [Cell(_equation(letter)), estimate(value, _parameter)]
@@ -350,7 +275,7 @@ def law_table(law: Law, without: Law | None = None, name: str = "law") -> LawTab
     warnings = list(law.warnings)
     if without is not None and without.shape.equation != law.shape.equation:
         warnings.append(
-            "Without the held-out sizes another form was chosen: "
+            "Without the held-out sizes another form fits best: "
             f"{_equation(without.shape.equation)}."
         )
     caption = f"Fitted to {fmt.several(law.n, 'run')}. {law.why}"

@@ -1,12 +1,12 @@
-"""The look of every chart: colours, type, axes for logarithms, and pictures made of charts.
+"""The style of every chart: colours, fonts, logarithmic axes, and rendering to SVG and PNG.
 
-Charts are Vega-Lite specifications as plain mappings: `altair.Chart.from_dict` takes them into a
-notebook, and drawing them without Altair's checks takes a fifth of the time.
+Charts are Vega-Lite specifications as plain mappings. `altair.Chart.from_dict` shows them in a
+notebook; rendering without Altair's validation takes a fifth of the time.
 
-Colours are written into a chart as the light scheme's plain values, so that a saved picture stands
-alone; inside the page each value becomes a CSS variable, so that it follows the colour scheme.
-The hues are those of Okabe and Ito, darkened for white paper and lightened for dark, and never
-carry a distinction without a second sign (shape, dash or label).
+A chart has the colours of the light scheme as plain values, so that a saved picture stands alone.
+Inside the page each value becomes a CSS variable that follows the colour scheme. The hues are
+those of Okabe and Ito, darkened for white paper and lightened for dark. Colour never carries a
+distinction alone: shape, dash or label repeats it.
 """
 
 import json
@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import vl_convert
 
 from allometry.report import formatting as fmt
 
@@ -76,13 +75,13 @@ Spec = dict[str, Any]
 
 
 def layer(data: pd.DataFrame, mark: str, look: Spec, **encoding: Any) -> Spec:
-    """One layer of a chart; an encoding given as a name means that field of the data.
+    """One layer of a chart; an encoding given as a string is a field of the data.
 
-    `told` is what a reader hears or sees about each mark: tooltip and accessible label at once.
+    `tooltip` is a field too: it becomes the tooltip and the accessible label of each mark.
     """
     channels: Spec = {}
     for channel, given in encoding.items():
-        if channel == "told":
+        if channel == "tooltip":
             channels["description"] = channels["tooltip"] = {"field": given, "type": "nominal"}
         elif isinstance(given, str):
             kind = "quantitative" if channel in ("x", "y", "x2", "y2") else "nominal"
@@ -94,7 +93,7 @@ def layer(data: pd.DataFrame, mark: str, look: Spec, **encoding: Any) -> Spec:
 
 
 def log_ticks(lo: float, hi: float, most: int = 6) -> list[float]:
-    """Round numbers between `lo` and `hi`, evenly spread on a log axis, at most `most` or so."""
+    """Round numbers from `lo` to `hi`, evenly spread on a log axis, at most about `most`."""
     decades = math.log10(hi / lo)
     if decades >= 2.5:
         stride = max(1, math.ceil(decades / most))
@@ -152,11 +151,11 @@ def extent(values: Any, margin: float = 0.06) -> tuple[float, float]:
 
 
 LETTER = 7.6
-"""Pixels that a letter of a legend takes at most; readers' fonts are wider than the drawer's."""
+"""Largest width in pixels of a letter in a legend; readers' fonts are wider than vl-convert's."""
 
 
 def legend_grid(layers: list[Spec], width: int) -> tuple[int, int, int]:
-    """Columns and rows of a legend in which no two entries collide, and its longest label."""
+    """Columns and rows of a legend whose entries do not overlap, and its longest label."""
     labels: list[str] = []
     for each in layers:
         for channel in each.get("encoding", {}).values():
@@ -173,7 +172,7 @@ def legend_grid(layers: list[Spec], width: int) -> tuple[int, int, int]:
 def styled(
     layers: list[Spec], title: str, width: int, height: int, *, paper: bool = False
 ) -> Spec:
-    """The chart with the page's type, rules and margins; `title` names what the y axis shows."""
+    """The chart with the page's fonts, grid and margins; `title` names the y axis."""
     muted, ink = LIGHT["muted"], LIGHT["ink"]
     columns, rows, longest = legend_grid(layers, width)
     height += 19 * max(0, rows - 2)
@@ -209,27 +208,31 @@ def styled(
 
 
 def svg(chart: Spec) -> str:
-    """The chart as a picture that stands alone."""
+    """The chart as SVG."""
+    import vl_convert  # a large library, which analyses without charts do not need
+
     return vl_convert.vegalite_to_svg(chart)
 
 
 def png(chart: Spec, scale: float = 2.0) -> bytes:
-    """The chart as pixels."""
+    """The chart as PNG."""
+    import vl_convert
+
     return vl_convert.vegalite_to_png(chart, scale=scale)
 
 
 def on_paper(picture: str) -> str:
-    """A picture from `svg` on the light scheme's paper, to be saved by itself."""
+    """A picture from `svg` with the light scheme's background, to be saved as a file."""
     return picture.replace('fill="transparent"', f'fill="{LIGHT["paper"]}"', 1)
 
 
 def inline(picture: str, name: str, label: str) -> str:
-    """A picture from `svg`, made to live inside a page: its colours follow the scheme.
+    """A picture from `svg` for use inside a page, with colours that follow the scheme.
 
     Args:
         picture: The SVG text.
-        name: Sets this picture's inner names apart from those of its neighbours.
-        label: What the chart shows, for those who can't see it; already escaped.
+        name: Prefix that makes the ids in this picture unique on the page.
+        label: Accessible label of the chart, already escaped.
     """
     picture = _COLOUR.sub(lambda m: f"var(--{_BY_VALUE[m.group()]})", picture)
     picture = re.sub(r'(id="|url\(#)', rf"\g<1>{name}-", picture)

@@ -1,1 +1,38 @@
-"""Sections of a report: one module for each kind of study."""
+"""The sections of a report, in page order. Each follows the protocol `content.Section`.
+
+To add a section, write a module with a `SECTION` and list it here.
+"""
+
+from allometry.report.sections import (
+    densities,
+    families,
+    gan,
+    nesting,
+    questions,
+    records,
+    results,
+    sample_quality,
+    sizes,
+)
+
+SECTIONS = (
+    questions.SECTION,
+    results.FAMILIES,
+    results.COMPUTE,
+    nesting.SECTION,
+    sizes.SECTION,
+    families.SECTION,
+    results.LAWS,
+    results.UNITS,
+    results.CURVES,
+    gan.SECTION,
+    sample_quality.SECTION,
+    densities.SECTION,
+    records.RUNS,
+    records.SAMPLES,
+    records.FAILED,
+    records.PARAMETERS,
+    records.PROVENANCE,
+    records.CITATION,
+)
+"""Every section in page order."""

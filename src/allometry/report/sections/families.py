@@ -1,10 +1,11 @@
-"""One chart for many families: loss against size at one amount of data, and where they cross.
+"""All families in one chart: loss against size at one amount of data, and their crossovers.
 
-Letters: N parameters (of a count model, counts), D data.
+Letters: N parameters (of an n-gram, counts), D data.
 """
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -17,6 +18,9 @@ from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry.report import formatting as fmt
 from allometry.report import theme
+from allometry.report.analysis import Analysis
+from allometry.report.content import Chart, Part, Section
+from allometry.report.extrapolation import attempt
 from allometry.report.figures import AXES
 from allometry.report.run_groups import (
     Configuration,
@@ -29,10 +33,13 @@ from allometry.report.run_groups import (
 from allometry.report.theme import COUNT_COLOUR, FAMILY_COLOURS, LIGHT, Spec, layer
 
 DRAWS = 2000
-"""Draws behind the interval of a crossing."""
+"""Draws behind the interval of a crossover."""
+
+LEAST_FAMILIES = 3
+"""Trained families from which on the page has this section."""
 
 OFTEN = 0.5
-"""Share of the draws in which two families must cross for the crossing to be told."""
+"""Share of the draws in which two families must cross for a crossover to be reported."""
 
 
 @final
@@ -42,9 +49,9 @@ class Crossover:
 
     Args:
         small: The family that is better below that size.
-        large: The one that is better above it.
-        N: The size, with the interval that the spread between seeds leaves.
-        share: In how many of the draws they cross in this order within the sizes both have.
+        large: The family that is better above it.
+        N: The size, with the interval from the spread between seeds.
+        share: Share of the draws in which they cross in this order within the sizes of both.
     """
 
     small: str
@@ -54,9 +61,9 @@ class Crossover:
 
 
 def at_one_budget(runs: RunsLike) -> dict[str, list[Configuration]]:
-    """For each family the sizes trained on the most data that all have, smallest first.
+    """Each family's sizes at the most data that all trained families share, smallest first.
 
-    Count models have read their text once, whatever the others did.
+    Baselines without gradient training keep all their sizes: they read the data once.
     """
     frame = table(runs)
     done = finished(frame)
@@ -65,7 +72,7 @@ def at_one_budget(runs: RunsLike) -> dict[str, list[Configuration]]:
     by_family: dict[str, list[Configuration]] = {}
     for c in trained:
         by_family.setdefault(c.family, []).append(c)
-    # Batches round D a little differently from one family to the next.
+    # Batches round D a little differently in each family.
     budgets = [{round(math.log10(c.D), 2) for c in members} for members in by_family.values()]
     common = set.intersection(*budgets) if budgets else set()
     most = max(common, default=None)
@@ -81,16 +88,16 @@ def at_one_budget(runs: RunsLike) -> dict[str, list[Configuration]]:
 
 
 def meetings(runs: RunsLike, seed: int = 0) -> list[Crossover]:
-    r"""Where families cross, smallest first.
+    r"""Crossovers between families, smallest first.
 
-    Between sizes the loss is taken as straight in $\log N$. In each of 2,000 draws every mean is
-    moved by Student noise of its standard error between seeds, pooled over the sizes of a family
-    (two seeds say little of one size); the interval is that of the crossings found. All families
-    are scored on the same data, so the error of the evaluation is left out.
+    Between sizes the loss is interpolated linearly in $\log N$. In each of 2,000 draws, Student-t
+    noise moves every mean by its standard error between seeds, which is pooled over the sizes of
+    a family because two seeds say little about one size. The interval is that of the crossovers
+    in the draws. All families are scored on the same data, so the evaluation error is left out.
 
     Args:
         runs: A study's runs, with at least 2 seeds.
-        seed: Of the draws.
+        seed: Seed of the draws.
     """
     found = at_one_budget(runs)
     rng = np.random.default_rng(seed)
@@ -102,14 +109,14 @@ def meetings(runs: RunsLike, seed: int = 0) -> list[Crossover]:
 
 
 def _draws(members: list[Configuration], rng: np.random.Generator) -> Float[ndarray, "draws n"]:
-    """The means, and draws of what they might have been with other seeds; the means come first."""
+    """The means in the first row, then draws of the means under other seeds."""
     losses = np.array([c.loss.value for c in members])
     spreads = [c.spread for c in members]
     require(
         all(s is not None for s in spreads), "meetings.runs", "have 2 seeds or more", "one seed"
     )
     freedom = sum(max(c.seeds - 1, 0) for c in members)
-    if freedom == 0:  # counting has no seeds
+    if freedom == 0:  # n-grams have no seeds
         return np.tile(losses, (DRAWS + 1, 1))
     parts = [
         (c.seeds - 1) * c.seeds * (s or 0.0) ** 2 for c, s in zip(members, spreads, strict=True)
@@ -155,14 +162,14 @@ def _met(
 
 
 def _between(nodes: Float[ndarray, " n"], x: Float[ndarray, " k"]) -> Float[ndarray, "n k"]:
-    """The weights of straight lines between nodes: values at the nodes times these are at x."""
+    """Linear interpolation weights: values at the nodes times these are the values at x."""
     return np.stack([np.interp(x, nodes, unit) for unit in np.eye(len(nodes))])
 
 
 def chart(runs: RunsLike, unit: str, width: int = 720) -> Spec | None:
-    """Loss against size of every family, bars of 95 % between seeds, crossings as open marks.
+    """Loss against size of every family, with 95 % intervals between seeds.
 
-    Nothing where there are fewer than two families to show.
+    `None` if fewer than two families have two sizes.
 
     Args:
         runs: A study's runs.
@@ -200,7 +207,7 @@ def chart(runs: RunsLike, unit: str, width: int = 720) -> Spec | None:
             y=y,
             color=colour,
             shape=shape,
-            told="told",
+            tooltip="tooltip",
         ),
     ]
     height = round(width * (0.52 if width > 500 else 1.0))
@@ -209,24 +216,42 @@ def chart(runs: RunsLike, unit: str, width: int = 720) -> Spec | None:
 
 def _row(label: str, c: Configuration, unit: str) -> dict[str, float | str]:
     half = 1.96 * (c.spread or 0.0)
-    told = f"{label}, {c.shape}: {fmt.estimated(c.loss, fmt.loss, unit)}"
+    tooltip = f"{label}, {c.shape}: {fmt.estimated(c.loss, fmt.loss, unit)}"
     return {
         "name": label,
         "x": c.N,
         "loss": c.loss.value,
         "lo": c.loss.value - half,
         "hi": c.loss.value + half,
-        "told": told,
+        "tooltip": tooltip,
     }
 
 
 def sentence(met: list[Crossover]) -> str:
-    """Where the lines cross, in words; nothing where they do not or where seeds are one."""
-    told = []
-    for m in met:
-        lo, hi = m.N.interval
-        told.append(
-            f"the {fmt.family(m.large)} overtakes the {fmt.family(m.small)} at "
-            f"{fmt.count(m.N.value)} ({fmt.count(lo)} to {fmt.count(hi)})"
-        )
-    return f"By size, {fmt.listed(told)}." if told else ""
+    """The crossovers in one sentence; empty if there are none."""
+    parts = [
+        f"the {fmt.family(m.large)} overtakes the {fmt.family(m.small)} at "
+        f"{fmt.count(m.N.value)} (95 % interval {fmt.span(m.N, fmt.count)})"
+        for m in met
+    ]
+    return f"As N grows, {fmt.listed(parts)}." if parts else ""
+
+
+def _parts(runs: RunsLike, analysis: Analysis) -> Iterator[Part]:
+    # Losses on different domains do not compare, so their crossovers mean nothing.
+    domains = analysis.target == "domains"
+    met = [] if domains else attempt(lambda: meetings(runs))[0] or []
+    caption = (
+        "Loss against size at the most data that all trained families have seen, with 95 % "
+        "intervals between seeds. N-gram baselines have read all training data; their size "
+        f"is the number of counts they store. {sentence(met)}"
+    )
+    chart_ = Chart(
+        "families-against-size",
+        lambda width: chart(runs, analysis.unit, width),
+        caption.rstrip(),
+    )
+    yield Part("by-size", f"{'Domains' if domains else 'Families'} by size", (chart_,))
+
+
+SECTION = Section(lambda runs, analysis: len(analysis.families) >= LEAST_FAMILIES, _parts)

@@ -1,36 +1,39 @@
-"""Trained twins of the bracket networks: which depth of network knows which depth of nesting."""
+"""Bracket networks: which network depth recalls which nesting depth."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 
 from allometry.report import theme
+from allometry.report.analysis import Analysis
+from allometry.report.cells import Cell, Head, Table
+from allometry.report.content import Chart, Part, Section
 from allometry.report.run_groups import RunsLike, finished, table
-from allometry.report.tables import Cell, Head, Table
 from allometry.report.theme import LIGHT, Spec, layer
 
 NEEDED = ("kind", "layers", "nesting", "recalled", "recalled_longer")
 
 
-def _twins(runs: RunsLike) -> pd.DataFrame | None:
+def _means(runs: RunsLike) -> pd.DataFrame | None:
     """Means over seeds for each kind, number of layers and nesting; `None` for other studies."""
     done = finished(table(runs))
     if not set(NEEDED) <= set(done) or done.empty:
         return None
     values = [str(n) for n in done if str(n).startswith(("recalled", "closing"))]
     groups = done.groupby(["kind", "layers", "nesting"], sort=False)
-    made = groups[values].mean().reset_index()
-    made["seeds"] = groups.size().to_numpy()
-    # Of one seed there is only the error of the measurement; of several their spread too.
+    means = groups[values].mean().reset_index()
+    means["seeds"] = groups.size().to_numpy()
+    # One seed has the measurement error only; several also have a spread.
     spread = np.nan_to_num(groups["recalled"].std().to_numpy(float))
-    made["se"] = np.hypot(spread / np.sqrt(made["seeds"]), made["recalled_se"])
-    made["name"] = [
-        _name(kind, layers) for kind, layers in zip(made.kind, made.layers, strict=True)
+    means["se"] = np.hypot(spread / np.sqrt(means["seeds"]), means["recalled_se"])
+    means["name"] = [
+        _name(kind, layers) for kind, layers in zip(means.kind, means.layers, strict=True)
     ]
-    # The construction first, then families as they come, by depth.
-    order = made["kind"].ne("construction") * 1000 + made["layers"]
-    return made.assign(order=order).sort_values(["order", "kind"], kind="stable")
+    # The construction first, then the families by depth.
+    order = means["kind"].ne("construction") * 1000 + means["layers"]
+    return means.assign(order=order).sort_values(["order", "kind"], kind="stable")
 
 
 def _name(kind: str, layers: float) -> str:
@@ -38,14 +41,14 @@ def _name(kind: str, layers: float) -> str:
 
 
 def nesting(runs: RunsLike) -> Table | None:
-    """A row for each network, a column for each nesting: brackets recalled."""
-    made = _twins(runs)
-    if made is None:
+    """Share of brackets recalled: one row per network, one column per nesting depth."""
+    means = _means(runs)
+    if means is None:
         return None
-    depths = sorted(int(d) for d in made["nesting"].unique())
+    depths = sorted(int(d) for d in means["nesting"].unique())
     rows = []
-    for kind in made["kind"].unique():
-        part = made[made["kind"] == kind]
+    for kind in means["kind"].unique():
+        part = means[means["kind"] == kind]
         for layers in sorted(part["layers"].unique()):
             cells = [Cell(_name(str(kind), float(layers)), kind="tight")]
             for depth in depths:
@@ -54,8 +57,9 @@ def nesting(runs: RunsLike) -> Table | None:
             rows.append(tuple(cells))
     heads = (Head("Network", kind="tight"), *(Head(f"nesting {d}", "", "num") for d in depths))
     caption = (
-        "Brackets recalled: where the open bracket is not the symbol just read, how often its "
-        "type is known (± standard error; in brackets on inputs four times as long as in training)"
+        "Share of brackets recalled: how often the type of the open bracket is predicted when it "
+        "is not the last symbol read (± standard error; in brackets, on inputs four times as long "
+        "as in training)"
     )
     return Table(caption, heads, tuple(rows))
 
@@ -73,12 +77,12 @@ def _cell(found: pd.DataFrame) -> Cell:
 
 
 def depth_against_nesting(runs: RunsLike, width: int = 720) -> Spec | None:
-    """Brackets recalled on longer inputs against the nesting depth, a line for each network."""
-    made = _twins(runs)
-    if made is None:
+    """Brackets recalled on longer inputs against the nesting depth, one line per network."""
+    means = _means(runs)
+    if means is None:
         return None
-    data = made[["name", "kind", "nesting", "recalled_longer", "layers"]].copy()
-    data["told"] = [
+    data = means[["name", "kind", "nesting", "recalled_longer", "layers"]].copy()
+    data["tooltip"] = [
         f"{r.name_}, nesting {r.nesting:.0f}: {r.recalled_longer:.3f}"
         for r in data.rename(columns={"name": "name_"}).itertuples()
     ]
@@ -97,7 +101,25 @@ def depth_against_nesting(runs: RunsLike, width: int = 720) -> Spec | None:
     y |= {"axis": {"title": None, "tickCount": 6}}
     marks = [
         layer(data, "line", {"strokeWidth": 2}, x=x, y=y, color=colour, strokeDash=dash),
-        layer(data, "point", {"filled": True, "size": 46}, x=x, y=y, color=colour, told="told"),
+        layer(
+            data, "point", {"filled": True, "size": 46}, x=x, y=y, color=colour, tooltip="tooltip"
+        ),
     ]
     title = "Share of brackets recalled, inputs four times as long as in training"
     return theme.styled(marks, title, width, round(width * (0.5 if width > 500 else 1.1)))
+
+
+def _parts(runs: RunsLike, analysis: Analysis) -> Iterator[Part]:
+    table = nesting(runs)
+    if table is not None:
+        chart = Chart(
+            "depth-against-nesting",
+            lambda width: depth_against_nesting(runs, width),
+            "How well networks of several depths recall open brackets, against the nesting "
+            "depth. The construction has two layers and the exact next-symbol distribution at "
+            "every nesting depth.",
+        )
+        yield Part("nesting", "Depth against nesting", (chart, table))
+
+
+SECTION = Section(lambda runs, analysis: not analysis.findings, _parts)

@@ -1,59 +1,20 @@
-"""Answers to questions of expressive power: a verdict in words and the findings it rests on."""
+"""The findings of a study that asks a question, one part each."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Iterator
 
-import pandas as pd
-
-from allometry.report.tables import Table
-from allometry.report.theme import Spec
+from allometry.report.analysis import Analysis
+from allometry.report.content import Block, ChartRow, Part, Prose, Section
+from allometry.report.run_groups import RunsLike
 
 
-@final
-@dataclass(frozen=True)
-class Chart:
-    """A chart that can be drawn in any width, its name as a file, and what to read under it."""
-
-    name: str
-    draw: Callable[[int], Spec | None]
-    caption: str
-
-
-@final
-@dataclass(frozen=True)
-class Finding:
-    """A part of the answer: what it says, its charts and its tables."""
-
-    name: str
-    title: str
-    words: tuple[str, ...]
-    charts: tuple[Chart, ...] = ()
-    tables: tuple[Table, ...] = ()
+def _parts(runs: RunsLike, analysis: Analysis) -> Iterator[Part]:
+    for finding in analysis.findings:
+        blocks: list[Block] = [Prose(sentence) for sentence in finding.words]
+        if len(finding.charts) == 1:
+            blocks.append(finding.charts[0])
+        elif finding.charts:
+            blocks.append(ChartRow(finding.charts))
+        yield Part(finding.name, finding.title, (*blocks, *finding.tables))
 
 
-@final
-@dataclass(frozen=True)
-class Answer:
-    """The verdict in a sentence or two, what to doubt about it, and what it rests on."""
-
-    verdict: str
-    notes: tuple[str, ...]
-    findings: tuple[Finding, ...]
-
-
-def answer(name: str, done: pd.DataFrame) -> Answer:
-    """What the finished runs say about a question.
-
-    Args:
-        name: `"degree"`, `"rank"` or `"mixer"`.
-        done: The rows of a study's frame that are done.
-
-    References:
-        `levine2020` (separation rank of attention), `tolstikhin2021` (the Mixer).
-    """
-    from allometry.report.sections import degrees, ranks
-
-    if done.empty or "part" not in done:
-        return Answer("No run has finished yet, so there is no answer.", (), ())
-    return {"degree": degrees.degree, "rank": ranks.rank, "mixer": ranks.mixer}[name](done)
+SECTION = Section(lambda runs, analysis: bool(analysis.findings), _parts)

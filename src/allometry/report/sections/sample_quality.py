@@ -1,33 +1,36 @@
-"""What the models' samples are worth: the measures a study has taken, as a table."""
+"""Sample quality: the metrics that a study measured, as a table."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 
 from allometry.report import formatting as fmt
 from allometry.report.analysis import Analysis
+from allometry.report.cells import Cell, Head, Table, number
+from allometry.report.content import Part, Prose, Section
 from allometry.report.run_groups import RunsLike, finished, table
-from allometry.report.tables import Cell, Head, Table, number
 
 
 def measured(runs: RunsLike) -> list[str]:
-    """Names of the measures in the study's frame."""
-    naming = getattr(runs, "measures", None)
-    return list(naming()) if naming is not None else []
+    """Names of the metrics in the study's frame."""
+    names = getattr(runs, "measures", None)
+    return list(names()) if names is not None else []
 
 
-def measures(runs: RunsLike, story: Analysis) -> Table | None:
-    """Every measure of each shape at the most data it finished on, averaged over seeds.
+def measures(runs: RunsLike, analysis: Analysis) -> Table | None:
+    """Every metric of each shape at the most data it finished on, averaged over seeds.
 
-    The error joins the spread between seeds with that of the measuring, which seeds share.
+    The standard error combines the spread between seeds with the measurement error, which the
+    seeds share.
     """
     names = measured(runs)
     if not names:
         return None
     done = finished(table(runs))
     rows = []
-    for family in [f.name for f in story.families]:
+    for family in [f.name for f in analysis.families]:
         own = done[done["family"] == family]
         for shape in _largest(own):
             some = own[own["shape"] == shape]
@@ -50,7 +53,7 @@ def measures(runs: RunsLike, story: Analysis) -> Table | None:
         *(Head(name.replace("_", " "), kind="num") for name in names),
     )
     caption = (
-        "Measures of what each model makes, at the most data it has finished on; ± s.e. over "
+        "Metrics of each model's samples, at the most data it finished on; ± standard error over "
         "seeds and samples"
     )
     return Table(caption, heads, tuple(rows))
@@ -73,3 +76,13 @@ def _cell(some: pd.DataFrame, name: str) -> Cell:
     se = math.sqrt(spread + (own if math.isfinite(own) else 0.0) ** 2)
     more = f"± {fmt.significant(se, 2)}" if se > 0 else ""
     return Cell(fmt.significant(value, 3), more=more, order=value, kind="num")
+
+
+def _parts(runs: RunsLike, analysis: Analysis) -> Iterator[Part]:
+    table = measures(runs, analysis)
+    if table is not None:
+        lead = Prose("Each metric captures what the others miss. Features are the raw data.")
+        yield Part("measures", "Sample quality", (lead, table))
+
+
+SECTION = Section(lambda runs, analysis: bool(measured(runs)), _parts)

@@ -1,4 +1,6 @@
-"""Loss against size, built networks beside trained ones, each family with its own power law."""
+"""Loss against size of constructed and trained networks, each family with its own power law."""
+
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -7,6 +9,8 @@ from allometry import laws
 from allometry.laws import Allometry
 from allometry.report import formatting as fmt
 from allometry.report import theme
+from allometry.report.analysis import Analysis
+from allometry.report.content import Chart, Part, Section
 from allometry.report.figures import AXES
 from allometry.report.run_groups import (
     Configuration,
@@ -19,11 +23,11 @@ from allometry.report.run_groups import (
 from allometry.report.theme import LIGHT, Spec, layer
 
 LEAST = 3
-"""Sizes a family must have before a line is drawn through it."""
+"""Sizes that a power law is fitted to, at least."""
 
 
 def built(runs: RunsLike) -> list[str]:
-    """Families made without any training that are neither counts nor formulas: constructions."""
+    """Families of constructed networks: untrained, and no baseline with a formula or counts."""
     done = finished(table(runs))
     names = [str(name) for name in done["family"].unique()]
     known = ("ngram", *fmt.FITTED)
@@ -31,9 +35,9 @@ def built(runs: RunsLike) -> list[str]:
 
 
 def lines(runs: RunsLike) -> dict[str, Allometry]:
-    r"""The power law $\text{loss} = a N^{-b}$ of each family of at least three sizes.
+    r"""The power law $\text{loss} = a N^{-b}$ of each family with at least three sizes.
 
-    At every size the lowest loss counts, so that trainings of several lengths are one family.
+    It is fitted to the lowest loss at each size, so that runs of several lengths are one family.
     """
     found = {}
     for name, best in _best(runs).items():
@@ -44,7 +48,7 @@ def lines(runs: RunsLike) -> dict[str, Allometry]:
 
 
 def sizes(runs: RunsLike, unit: str, width: int = 720) -> Spec | None:
-    """The chart; `None` unless there are both built and trained families.
+    """The chart; `None` unless there are both constructed and trained families.
 
     Args:
         runs: A study's runs.
@@ -52,24 +56,24 @@ def sizes(runs: RunsLike, unit: str, width: int = 720) -> Spec | None:
         width: In pixels.
     """
     best, fits = _best(runs), lines(runs)
-    apart = built(runs)
-    if not apart or len(apart) == len(best):
+    constructed = built(runs)
+    if not constructed or len(constructed) == len(best):
         return None
-    names = sorted(best, key=lambda n: (n in apart, n))
+    names = sorted(best, key=lambda n: (n in constructed, n))
     labels = {n: _label(n, fits.get(n)) for n in names}
     rows = [
         {
             "name": labels[n],
             "x": c.N,
             "loss": c.loss.value,
-            "told": f"{fmt.family(n)}, {c.shape}: {fmt.estimated(c.loss, fmt.loss, unit)}; "
+            "tooltip": f"{fmt.family(n)}, {c.shape}: {fmt.estimated(c.loss, fmt.loss, unit)}; "
             f"{fmt.count(c.N)} parameters",
         }
         for n in names
         for c in best[n]
     ]
     if not rows:
-        return None  # none of them can be placed on a logarithmic axis
+        return None  # no loss fits a logarithmic axis
     data = pd.DataFrame(rows)
     order = [labels[n] for n in names]
     hues = [LIGHT[theme.FAMILY_COLOURS[i % len(theme.FAMILY_COLOURS)]] for i in range(len(order))]
@@ -85,13 +89,15 @@ def sizes(runs: RunsLike, unit: str, width: int = 720) -> Spec | None:
         stroke = {"strokeWidth": 1.8, "clip": True, "aria": False}
         marks.append(layer(pd.concat(drawn), "line", stroke, x=x, y=y, color=colour))
     dots = {"filled": True, "size": 70, "opacity": 0.92}
-    marks.append(layer(data, "point", dots, x=x, y=y, color=colour, shape=shape, told="told"))
+    marks.append(
+        layer(data, "point", dots, x=x, y=y, color=colour, shape=shape, tooltip="tooltip")
+    )
     height = round(width * (0.5 if width > 500 else 1.0))
     return theme.styled(marks, f"Loss, {unit}", width, height)
 
 
 def _best(runs: RunsLike) -> dict[str, list[Configuration]]:
-    """For each family the configuration of lowest loss at every size, smallest first."""
+    """Each family's configuration of lowest loss at every size, smallest first."""
     found: dict[str, dict[float, Configuration]] = {}
     for c in configurations(table(runs)):
         if c.loss.value > 0:
@@ -109,3 +115,16 @@ def _label(name: str, fit: Allometry | None) -> str:
 def _drawn(label: str, best: list[Configuration], fit: Allometry) -> pd.DataFrame:
     x = np.geomspace(best[0].N, best[-1].N, 24)
     return pd.DataFrame({"name": label, "x": x, "loss": fit(x)})
+
+
+def _parts(runs: RunsLike, analysis: Analysis) -> Iterator[Part]:
+    chart = Chart(
+        "loss-against-size",
+        lambda width: sizes(runs, analysis.unit, width),
+        "The lowest loss at each size. Lines are power laws in N, fitted to each family "
+        "separately. Constructed networks are not trained; N counts their nonzero parameters.",
+    )
+    yield Part("sizes", "Constructed and trained networks", (chart,))
+
+
+SECTION = Section(lambda runs, analysis: not analysis.findings, _parts)

@@ -36,7 +36,7 @@ def test_charts_hold_the_runs_and_the_law(law):
     assert sorted(d["loss"] for d in dots) == pytest.approx(sorted(np.exp(law.table.y)))
     band = layers[1]["data"]["values"]
     at = band[10]
-    # The law along the best split of that compute.
+    # The law at the compute-optimal allocation.
     assert at["mid"] == pytest.approx(law.plan(at["x"]).loss.value, rel=1e-3)
     away = [d["away"] for d in law_charts.residuals(law)["layer"][-1]["data"]["values"]]
     assert abs(np.mean(away)) < 0.3
@@ -79,7 +79,7 @@ def test_runs_without_two_budgets_have_a_page_too(tmp_path):
     assert law_charts.isoflop(made) is None
     text = law_charts.write(tmp_path / "law.html", made, made.plan(1e21)).read_text()
     assert 'aria-label="plan"' in text
-    assert "read from the efficient ones" in text
+    assert "near the compute-optimal frontier" in text
     assert "<td>N</td>" in text
     assert "N<sup>" in text
 

@@ -98,7 +98,7 @@ def test_lists_read_as_sentences(items, text):
     assert fmt.listed(items) == text
 
 
-def test_a_sentence_names_its_family_without_spoiling_its_name():
+def test_a_sentence_is_prefixed_with_its_family():
     lstm, ngram = (
         SimpleNamespace(name="lstm", notes=("The law missed.",), claims=()),
         SimpleNamespace(name="ngram", notes=("It is flat.",), claims=()),

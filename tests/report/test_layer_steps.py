@@ -16,20 +16,20 @@ MADE = dyck(2, 3, 16)
 
 
 def test_what_is_shown_is_what_the_network_does():
-    told = follow(MADE, "([])")
+    shown = follow(MADE, "([])")
     tokens, slots = MADE.slots("([])")
-    assert told.slots == slots == ["start", "(", "[", "]", ")", "end"]
-    states = torch.tensor(told.states)
+    assert shown.slots == slots == ["start", "(", "[", "]", ")", "end"]
+    states = torch.tensor(shown.states)
     torch.testing.assert_close(states, MADE.model.states(tokens)[:, 0], atol=5e-5, rtol=0)
-    assert len(told.attention) == MADE.model.depth
-    for heads in told.attention:
+    assert len(shown.attention) == MADE.model.depth
+    for heads in shown.attention:
         torch.testing.assert_close(
             torch.tensor(heads).sum(-1), torch.ones(2, 6), atol=1e-3, rtol=0
         )
     # In layer 1 the inner closing bracket looks at the inner opening one.
-    assert told.attention[0][0][3][2] == 1
-    assert "opening" in told.names
-    assert told.ends == "accepted"
+    assert shown.attention[0][0][3][2] == 1
+    assert "opening" in shown.names
+    assert shown.ends == "accepted"
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,10 @@ def test_what_is_shown_is_what_the_network_does():
     ],
 )
 def test_every_construction_can_be_followed(made, word, ends):
-    told = follow(made, word)
-    assert told.ends.startswith(ends)
-    assert len(told.states) == made.model.depth + 1
-    assert len(told.states[0]) == len(told.slots)
+    shown = follow(made, word)
+    assert shown.ends.startswith(ends)
+    assert len(shown.states) == made.model.depth + 1
+    assert len(shown.states[0]) == len(shown.slots)
 
 
 def test_the_page_stands_alone(tmp_path):

@@ -14,11 +14,11 @@ from allometry.measure.likelihood import bits, perplexity
 from allometry.report import likelihood_units
 from allometry.report.page import render
 from allometry.report.terminal import closing
-from tests.report.synthetic import story, synthetic_runs
+from tests.report.synthetic import analysis, synthetic_runs
 from tests.report.test_terminal import printed
 
 
-def test_nats_are_told_in_bits_and_as_perplexity():
+def test_nats_convert_to_bits_and_perplexity():
     in_bits, unsure = likelihood_units.others("nats per character")
     loss = Estimate(math.log(2), se=0.1)
     assert in_bits.name == "bits per character"
@@ -39,14 +39,14 @@ def test_units_agree_with_the_measures_of_that_name(value, se):
     assert lo < unsure.of(loss).value < hi
 
 
-def test_a_token_of_several_characters_is_told_by_the_character_too():
+def test_a_token_of_several_characters_has_bits_per_character():
     each, character, _ = likelihood_units.others("nats per token", 2.5)
     loss = Estimate(3.0, se=0.1)
     assert character.name == "bits per character"
     assert character.of(loss).value == pytest.approx(each.of(loss).value / 2.5)
 
 
-def test_images_are_told_in_nats():
+def test_images_have_nats():
     (nats,) = likelihood_units.others("bits per dimension")
     assert nats.of(Estimate(2.0)).value == pytest.approx(2 * math.log(2))
     _, image = likelihood_units.others("bits per dimension", dimensions=64)
@@ -67,35 +67,35 @@ def test_the_aside_of_a_generated_text():
     assert likelihood_units.aside(1.5, "nats") == ""
 
 
-def test_a_text_study_tells_all_three_units():
-    told = story()
-    table = likelihood_units.table(told)
+def test_a_text_study_has_all_three_units():
+    result = analysis()
+    table = likelihood_units.table(result)
     assert table is not None
     heads = [h.text for h in table.heads]
     assert heads[2:] == ["Nats per character", "Bits per character", "Perplexity"]
-    loss = told.best.loss
+    loss = result.best.loss
     best = table.rows[0]
     assert best[2].order == pytest.approx(loss.value)
     assert best[3].order == pytest.approx(loss.value / math.log(2))
     assert best[4].order == pytest.approx(math.exp(loss.value))
     lo, hi = (math.exp(x) for x in loss.interval)
     assert best[4].more == f"({lo:.2f} to {hi:.2f})"
-    page, _ = render(synthetic_runs(), told)
+    page, _ = render(synthetic_runs(), result)
     assert "Bits per character" in page
     assert "Perplexity" in page
-    answer = plain(told)
+    answer = plain(result)
     assert answer["units"]["perplexity"]["value"] == pytest.approx(math.exp(loss.value))
     json.dumps(answer)
 
 
 def test_the_test_split_has_rows_of_its_own():
-    told = story()
-    best = dataclasses.replace(told.families[0].best, test=Estimate(1.25, se=0.01))
-    first = dataclasses.replace(told.families[0], best=best)
-    table = likelihood_units.table(dataclasses.replace(told, families=(first,)))
+    result = analysis()
+    best = dataclasses.replace(result.families[0].best, test=Estimate(1.25, se=0.01))
+    first = dataclasses.replace(result.families[0], best=best)
+    table = likelihood_units.table(dataclasses.replace(result, families=(first,)))
     assert table is not None
     assert [r[2].text for r in table.rows if r[1].text == "test"] == ["1.250"]
 
 
 def test_the_terminal_has_the_table():
-    assert "Perplexity" in printed(closing(story()), 140)
+    assert "Perplexity" in printed(closing(analysis()), 140)

@@ -1,4 +1,4 @@
-"""Pictures of codes: traversals, ways between examples, copies; and the cells of a quantiser.
+"""Pictures of codes: reconstructions, interpolations, traversals, and cells of a quantiser.
 
 Letters: K codes, n points.
 """
@@ -18,17 +18,16 @@ from allometry.report.images import Picture
 from allometry.report.theme import LIGHT, layer
 
 CAPTIONS = {
-    "reconstruction": "Held-out examples (above) and what the {name} makes of their codes "
-    "(below).",
-    "interpolation": "The way between pairs of held-out examples through the code of the {name}: "
-    "each row from one to the other.",
-    "traversal": "One unit of the code of the {name} at a time, a row for each, from -2.5 to 2.5 "
-    "while the others stay: the units that tell most come first.",
+    "reconstruction": "Held-out examples (above) and their reconstructions by the {name} (below).",
+    "interpolation": "Interpolation between pairs of held-out examples in the code of the {name}, "
+    "one pair per row.",
+    "traversal": "One unit of the code of the {name} varied from -2.5 to 2.5 in each row, with "
+    "the others fixed. The most informative units come first.",
 }
 
 
 def latent(arrays: Mapping[str, ndarray], levels: int, name: str) -> list[Picture]:
-    """A sheet of images for each array (rows, columns, c, h, w) of `CAPTIONS`, in its order."""
+    """A sheet of images for each array (rows, columns, c, h, w) named in `CAPTIONS`."""
     drawn = []
     for kind, caption in CAPTIONS.items():
         if kind not in arrays:
@@ -45,9 +44,9 @@ def latent(arrays: Mapping[str, ndarray], levels: int, name: str) -> list[Pictur
 def cells(
     codes: Float[ndarray, "K 2"], low: Float[ndarray, " 2"], high: Float[ndarray, " 2"]
 ) -> list[Float[ndarray, "corners 2"]]:
-    """The Voronoi cell of each code as a polygon, cut to a box that holds the codes.
+    """The Voronoi cell of each code as a polygon, clipped to a box around the codes.
 
-    Codes are mirrored in the box's four sides: the cells of the originals then end exactly there.
+    Codes are mirrored at the box's four sides, so that the original cells end exactly there.
     """
     mirrored = [codes]
     for axis in (0, 1):
@@ -68,13 +67,13 @@ def voronoi(
     name: str = "quantiser",
     size: int = 420,
 ) -> Picture:
-    """The cells of a vector quantiser in the plane over points that it was made for.
+    """The cells of a vector quantiser in the plane, over points of its distribution.
 
     Args:
         codes: The codebook.
         sample: Points to show.
-        name: Of the quantiser, for the caption.
-        size: Of the picture's longer side.
+        name: The quantiser's name, for the caption.
+        size: Longer side of the picture in pixels.
     """
     both = np.concatenate([codes, sample])
     low, high = both.min(0), both.max(0)
@@ -100,41 +99,43 @@ def voronoi(
     return Picture(
         f"cells-{name}",
         images.address("".join([*parts, "</g></svg>"]).encode(), "image/svg+xml"),
-        f"The {len(codes)} codes of the {name} and their Voronoi cells: every point is told as "
-        "the code whose cell it lies in.",
+        f"The {len(codes)} codes of the {name} and their Voronoi cells: a point is encoded as "
+        "the code whose cell contains it.",
     )
 
 
 def rate_distortion(
     codes: Float[ndarray, " m"], distortion: Float[ndarray, " m"], dim: int, entropy: float
 ) -> Picture:
-    r"""Distortion of quantisers against their rate, over what no code can beat.
+    r"""Distortion of quantisers against their rate, over Shannon's lower bound.
 
     Args:
-        codes: K of each; its rate is $\log_2 K / d$ bits per dimension.
+        codes: Number of codes K of each; its rate is $\log_2 K / d$ bits per dimension.
         distortion: Squared error per dimension of each on held-out points.
         dim: d.
-        entropy: Of the law, in nats.
+        entropy: Entropy of the distribution, in nats.
 
     References: `shannon1959`; `cover2006` section 10.3.
     """
     rate = np.log2(codes) / dim
     bound = np.array([shannon_bound(entropy, r, dim) for r in rate])
     data = pd.DataFrame({"rate": rate, "y": distortion, "K": codes})
-    data["told"] = [f"{k:.0f} codes: {d:.3g}" for k, d in zip(codes, distortion, strict=True)]
+    data["tooltip"] = [f"{k:.0f} codes: {d:.3g}" for k, d in zip(codes, distortion, strict=True)]
     line = pd.DataFrame({"rate": rate, "y": bound}).sort_values("rate")
     x = {"field": "rate", "type": "quantitative", "axis": {"title": "Rate, bits per dimension"}}
     y = theme.log_axis("y", *theme.extent([*distortion, *bound]), fmt.significant, None)
     colour = {"value": LIGHT["c1"]}
     marks = [
         layer(line, "line", {"strokeDash": [5, 3], "color": LIGHT["muted"]}, x=x, y=y),
-        layer(data, "point", {"filled": True, "size": 50}, x=x, y=y, color=colour, told="told"),
+        layer(
+            data, "point", {"filled": True, "size": 50}, x=x, y=y, color=colour, tooltip="tooltip"
+        ),
     ]
     chart = theme.styled(marks, "Squared error per dimension", 560, 300)
     best = float((distortion / bound).min())
     return Picture(
         "distortion-against-rate",
         images.address(theme.on_paper(theme.svg(chart)).encode(), "image/svg+xml"),
-        "Quantisers (dots) over Shannon's bound (broken), which no code of the rate goes below; "
-        f"the nearest has {best:.2f} times its error.",
+        "Quantisers (dots) over Shannon's lower bound (dashed). The nearest has "
+        f"{best:.2f} times the distortion of the bound.",
     )

@@ -1,4 +1,4 @@
-"""Which degree learns most at one budget: errors of stacks on teachers, and what was solved."""
+"""Which degree learns most at one budget: test errors of stacks on teachers, and solved shares."""
 
 import functools
 import math
@@ -6,23 +6,27 @@ import math
 import pandas as pd
 
 from allometry._core.estimate import Estimate
-from allometry.models.polynomial_degree import best_words
 from allometry.report import formatting as fmt
 from allometry.report import theme
-from allometry.report.sections.questions import Answer, Chart, Finding
-from allometry.report.tables import Cell, Head, Table, estimate, number
+from allometry.report.cells import Cell, Head, Table, estimate, number
+from allometry.report.content import Chart
+from allometry.report.questions.findings import Answer, Finding
 from allometry.report.theme import LIGHT, Spec, layer
 
 WHOLE = ("T_2", "T_3", "T_4")
-"""The stacks of one whole degree, whose order the note foretells."""
-NOTE = "T_3"
+"""The stacks of one whole degree, whose order the argument of `best_words` predicts."""
+PREDICTED = "T_3"
+"""The stack that the argument predicts to be best."""
 
 
 def degree(done: pd.DataFrame) -> Answer:
     """The answer to `allometry run degree`."""
+    # The package of models imports torch.
+    from allometry.models.polynomial_degree import best_words
+
     learnt, solved = done[done["part"] == "learning"], done[done["part"] == "solving"]
-    argued = Finding("argued", "What the argument foretells", best_words())
-    findings = [f for f in (_learning(learnt), _solving(solved), argued) if f is not None]
+    argument = Finding("argued", "What the argument predicts", best_words())
+    findings = [f for f in (_learning(learnt), _solving(solved), argument) if f is not None]
     return Answer(_verdict(learnt, solved), (), tuple(findings))
 
 
@@ -57,82 +61,79 @@ def _whole(stacks: dict[str, Estimate]) -> dict[str, Estimate]:
 
 
 def _verdict(learnt: pd.DataFrame, solved: pd.DataFrame) -> str:
-    said = []
+    sentences = []
     by = {t: _whole(s) for t, s in errors(learnt).items()}
     by = {t: s for t, s in by.items() if len(s) > 1}
     if by:
-        wins = {t: winner(s) for t, s in by.items()}
-        names = sorted({w for w in wins.values() if w is not None})
-        if len(names) == 1 and all(wins.values()):
-            said.append(f"At one budget {names[0]} learns best on every teacher tried")
-        elif names:
-            each = [f"{w} on {t}" for t, w in wins.items() if w is not None]
-            each[0] = each[0].replace(" on ", " learns best on ", 1)
-            rest = [t for t, w in wins.items() if w is None]
-            open_ = f"; on {fmt.listed(rest)} the intervals overlap" if rest else ""
-            every = (
-                "No degree is best everywhere at one budget"
-                if len(names) > 1
-                else ("At one budget no degree is best on every teacher")
-            )
-            said.append(f"{every}: {fmt.listed(each)}{open_}")
-        else:
-            said.append("At one budget the degrees tried can't be told apart on any teacher")
-        holds = [t for t, w in wins.items() if w == NOTE]
+        sentences.append(_winners(by))
         if set(WHOLE) <= {n for s in by.values() for n in s}:
-            said[-1] += (
-                f". The note's order, 3 first, is seen on {len(holds)} of "
-                f"{fmt.several(len(by), 'teacher')}"
+            first = sum(winner(s) == PREDICTED for s in by.values())
+            sentences.append(
+                f"The predicted order, degree 3 first, holds on {first} of "
+                f"{fmt.several(len(by), 'teacher')}."
             )
-        said[-1] += "."
     found = {(r["target"], r["family"]): r for r in solved.to_dict("records")}
-    three, two = (found.get(("Chebyshev 9", f"{n}, six forms")) for n in (NOTE, "T_2"))
+    three, two = (found.get(("Chebyshev 9", f"{n}, six forms")) for n in (PREDICTED, "T_2"))
     if three is not None and two is not None:
-        said.append(
-            f"Fitted by second-order steps, Chebyshev 9 is solved by T_3 from "
-            f"{fmt.percent(three['solved'])} of the starts and by T_2 from "
+        sentences.append(
+            f"Second-order optimisation fits Chebyshev 9 with T_3 from "
+            f"{fmt.percent(three['solved'])} of the starts and with T_2 from "
             f"{fmt.percent(two['solved'])}."
         )
-    return " ".join(said) or "No run has finished yet, so there is no answer."
+    return " ".join(sentences) or "No run has finished yet, so there is no answer."
+
+
+def _winners(by: dict[str, dict[str, Estimate]]) -> str:
+    """Which degree learns best on which teacher."""
+    wins = {t: winner(s) for t, s in by.items()}
+    names = sorted({w for w in wins.values() if w is not None})
+    if not names:
+        return "At one budget, the degrees are not distinguishable on any teacher."
+    if len(names) == 1 and all(wins.values()):
+        return f"At one budget, {names[0]} learns best on every teacher."
+    each = [f"{w} on {t}" for t, w in wins.items() if w is not None]
+    each[0] = each[0].replace(" on ", " learns best on ", 1)
+    rest = [t for t, w in wins.items() if w is None]
+    overlap = f"; on {fmt.listed(rest)} the intervals overlap" if rest else ""
+    return f"At one budget, no degree is best on every teacher: {fmt.listed(each)}{overlap}."
 
 
 def _learning(learnt: pd.DataFrame) -> Finding | None:
     if learnt.empty:
         return None
     by = errors(learnt)
-    said = [
-        "Stacks of the same number of linear forms are trained with Adam on fresh points; the "
-        "rate is chosen on validation points by seeds of its own. Errors are squared, relative to "
-        "the teacher's variance, on points seen neither in training nor in that choice: medians "
-        "over seeds, with 95 % intervals that assume nothing of their law."
+    sentences = [
+        "Stacks with the same number of linear forms are trained with Adam on fresh points. The "
+        "learning rate is chosen on validation points with separate seeds. Errors are squared "
+        "and relative to the teacher's variance, on test points used in neither step. They are "
+        "medians over seeds with distribution-free 95 % intervals."
     ]
-    said += [_on_teacher(teacher, stacks) for teacher, stacks in by.items()]
-    real = _real_degrees(by)
+    sentences += [_on_teacher(teacher, stacks) for teacher, stacks in by.items()]
+    sentences += _real_degrees(by)
     charts = tuple(
         Chart(
             f"errors-{place + 1}",
             functools.partial(_errors_chart, learnt[learnt["target"] == teacher], teacher),
-            f"Relative squared error of each stack on {teacher}: dots are seeds, the bar is the "
-            "median's 95 % interval.",
+            f"Relative squared error of each stack on {teacher}. Dots are seeds; the bar is the "
+            "95 % interval of the median.",
         )
         for place, teacher in enumerate(by)
     )
-    return Finding("learning", "What was learnt", (*said, *real), charts, (_table(learnt),))
+    return Finding("learning", "Test errors", tuple(sentences), charts, (_table(learnt),))
 
 
 def _on_teacher(teacher: str, stacks: dict[str, Estimate]) -> str:
     whole = _whole(stacks)
     if len(whole) < 2:
-        return f"On {teacher}, too few whole degrees were tried to compare."
+        return f"On {teacher}: too few whole degrees to compare."
     order = sorted(whole, key=lambda n: whole[n].value)
     figures = [f"{n} {fmt.estimated(whole[n], fmt.loss)}" for n in order]
     pairs = [(a, b) for i, a in enumerate(order) for b in order[i + 1 :]]
-    level = [f"{a} and {b}" for a, b in pairs if not apart(whole[a], whole[b])]
-    if not level:
-        what = "all intervals are disjoint" if len(order) > 2 else "the intervals are disjoint"
-    else:
-        what = f"the intervals of {fmt.listed(level)} overlap"
-    return f"On {teacher}: {fmt.listed(figures)}; {what}."
+    ties = [f"{a} and {b}" for a, b in pairs if not apart(whole[a], whole[b])]
+    overlap = "The intervals are disjoint"
+    if ties:
+        overlap = f"The intervals of {fmt.listed(ties)} overlap"
+    return f"On {teacher}: {fmt.listed(figures)}. {overlap}."
 
 
 def _real_degrees(by: dict[str, dict[str, Estimate]]) -> list[str]:
@@ -141,28 +142,28 @@ def _real_degrees(by: dict[str, dict[str, Estimate]]) -> list[str]:
     tried = 0
     for teacher, stacks in by.items():
         for name in (n for n in stacks if n.startswith("T_e")):
-            if NOTE not in stacks:
+            if PREDICTED not in stacks:
                 continue
             tried += 1
-            if apart(stacks[name], stacks[NOTE]):
-                first = stacks[name].value < stacks[NOTE].value
+            if apart(stacks[name], stacks[PREDICTED]):
+                first = stacks[name].value < stacks[PREDICTED].value
                 (better if first else worse).append(f"{name} on {teacher}")
     if not tried:
         return []
-    said = f"Of {tried} comparisons of degree e with T_3, "
-    said += f"e is better in {len(better)}" + (f" ({fmt.listed(better)})" if better else "")
-    said += f", worse in {len(worse)}" + (f" ({fmt.listed(worse)})" if worse else "")
-    return [f"{said}, and the intervals overlap in {tried - len(better) - len(worse)}."]
+    text = f"In {fmt.several(tried, 'comparison')} of degree e with T_3, "
+    text += f"e is better in {len(better)}" + (f" ({fmt.listed(better)})" if better else "")
+    text += f", worse in {len(worse)}" + (f" ({fmt.listed(worse)})" if worse else "")
+    return [f"{text}, and the intervals overlap in {tried - len(better) - len(worse)}."]
 
 
 def _table(learnt: pd.DataFrame) -> Table:
     heads = (
         Head("Teacher", kind="tight"),
-        Head("Rank", "at 0.1", "num"),
+        Head("Rank", "(epsilon 0.1)", "num"),
         Head("Stack", kind="tight"),
         Head("Degrees", kind="tight"),
         Head("N", "parameters", "num"),
-        Head("Rate", "chosen", "num"),
+        Head("Learning rate", "chosen", "num"),
         Head("Error", "median, 95 % interval", "num"),
         Head("Seeds", kind="num"),
     )
@@ -184,7 +185,7 @@ def _table(learnt: pd.DataFrame) -> Table:
                 Cell(f"{row['seeds']:.0f}", kind="num"),
             )
         )
-    caption = "Every stack on every teacher; in brackets the rank that is enough within 0.1 (d_2)"
+    caption = "Every stack on every teacher; in brackets the epsilon-rank at 0.1 (d_2)"
     return Table(caption, heads, tuple(rows))
 
 
@@ -206,7 +207,7 @@ def _errors_chart(learnt: pd.DataFrame, teacher: str, width: int) -> Spec:
             "error": e.value,
             "lo": e.interval[0],
             "hi": e.interval[1],
-            "told": f"{n}: {fmt.estimated(e, fmt.loss)}",
+            "tooltip": f"{n}: {fmt.estimated(e, fmt.loss)}",
         }
         for n, e in by.items()
     ]
@@ -230,7 +231,7 @@ def _errors_chart(learnt: pd.DataFrame, teacher: str, width: int) -> Spec:
             x=x, y=y, color=colour,
         ),
         layer(data, "rule", bar, x=low, x2="hi", y=y, color=colour),
-        layer(data, "tick", tick, x=x, y=y, color=colour, told="told"),
+        layer(data, "tick", tick, x=x, y=y, color=colour, tooltip="tooltip"),
     ]  # fmt: skip
     return theme.styled(marks, f"Error on {teacher}", width, 26 * len(names) + 60)
 
@@ -238,22 +239,26 @@ def _errors_chart(learnt: pd.DataFrame, teacher: str, width: int) -> Spec:
 def _solving(solved: pd.DataFrame) -> Finding | None:
     if solved.empty:
         return None
-    said = (
-        "Six forms of width 1 make three layers of degree 2 (degree 8) or two of degree 3 "
-        "(degree 9). Levenberg-Marquardt with kicks fits them to Chebyshev polynomials from many "
-        "starts; solved means a relative squared error below 0.001 on fresh points. Whatever the "
-        "optimiser does, a polynomial of degree 8 is left with 0.207 of Chebyshev 9.",
-        "Two loopholes have degree 9 at other prices: half the units cubic, and cubes whose three "
-        "forms share their weights.",
+    sentences = (
+        "Six forms of width 1 make three layers of degree 2 (total degree 8) or two of degree 3 "
+        "(total degree 9). Levenberg-Marquardt with random perturbations fits them to "
+        "Chebyshev polynomials from many starts. Solved means a relative squared error below "
+        "0.001 on fresh points. A polynomial of degree 8 has an error of at least 0.207 on "
+        "Chebyshev 9.",
+        "Two other designs reach degree 9 at other costs: half of the units cubic, and cubes "
+        "whose three forms share their weights.",
     )
     chart = Chart(
         "solved",
         lambda width: _solved_chart(solved, width),
-        "Share of starts from which each stack learns the polynomial; bars are Wilson's 95 % "
-        "intervals.",
+        "Share of starts from which each stack fits the polynomial, with Wilson 95 % intervals.",
     )
     return Finding(
-        "solving", "What second-order fitting solves", said, (chart,), (_shares(solved),)
+        "solving",
+        "Polynomials solved by second-order optimisation",
+        sentences,
+        (chart,),
+        (_shares(solved),),
     )
 
 
@@ -283,7 +288,7 @@ def _shares(solved: pd.DataFrame) -> Table:
                 Cell(f"{row['seeds']:.0f}", kind="num"),
             )
         )
-    return Table("Share of starts that solve it", heads, tuple(rows))
+    return Table("Share of starts that solve the polynomial", heads, tuple(rows))
 
 
 def _solved_chart(solved: pd.DataFrame, width: int) -> Spec:
@@ -294,7 +299,7 @@ def _solved_chart(solved: pd.DataFrame, width: int) -> Spec:
             "share": solved["solved"],
             "lo": solved["solved_lo"],
             "hi": solved["solved_hi"],
-            "told": [f"{r.target}, {r.family}: {r.solved:.2f}" for r in solved.itertuples()],
+            "tooltip": [f"{r.target}, {r.family}: {r.solved:.2f}" for r in solved.itertuples()],
             "of": solved["target"],
         }
     )
@@ -314,6 +319,6 @@ def _solved_chart(solved: pd.DataFrame, width: int) -> Spec:
     dot = {"filled": True, "size": 80, "opacity": 1}
     marks = [
         layer(data, "rule", rule, x=x | {"field": "lo"}, x2="hi", y=y, color=colour),
-        layer(data, "point", dot, x=x, y=y, color=colour, told="told"),
+        layer(data, "point", dot, x=x, y=y, color=colour, tooltip="tooltip"),
     ]
     return theme.styled(marks, "Solved", width, 28 * len(names) + 60)

@@ -1,4 +1,4 @@
-"""Which degree has the largest rank at one budget, and where a Mixer's rank comes from."""
+"""Which degree has the largest separation rank at one budget, and the source of a Mixer's rank."""
 
 import math
 from collections.abc import Mapping
@@ -7,16 +7,19 @@ from typing import Any
 import pandas as pd
 
 from allometry._core.estimate import Estimate
-from allometry.models.polynomial_degree import best_words
 from allometry.report import formatting as fmt
 from allometry.report import theme
-from allometry.report.sections.questions import Answer, Chart, Finding
-from allometry.report.tables import Cell, Head, Table, estimate, number
+from allometry.report.cells import Cell, Head, Table, estimate, number, whole
+from allometry.report.content import Chart
+from allometry.report.questions.findings import Answer, Finding
 from allometry.report.theme import LIGHT, Spec, layer
 
 
 def rank(done: pd.DataFrame) -> Answer:
     """The answer to `allometry run rank`."""
+    # The package of models imports torch.
+    from allometry.models.polynomial_degree import best_words
+
     real = _stacks(done[done["part"] == "stack"])
     done = done[done["part"] == "rank"]
     if done.empty:
@@ -28,26 +31,29 @@ def rank(done: pd.DataFrame) -> Answer:
     }
     three = [f for f, best in peaks.items() if best == [3]]
     other = [f"{f} ({_degrees(best)})" for f, best in peaks.items() if best != [3]]
-    verdict = f"At {most} linear forms a unit the separation rank is largest at degree 3 for "
-    verdict += fmt.listed(three) if three else "no form tried"
-    verdict += f", but not for {fmt.listed(other)}: the answer depends on the form of the layer."
+    verdict = f"At {most} linear forms per unit the separation rank is largest at degree 3 for "
+    verdict += fmt.listed(three) if three else "none of the architectures"
+    verdict += f", but not for {fmt.listed(other)}: the answer depends on the architecture."
     if not other:
-        verdict = f"At {most} linear forms a unit the rank is largest at degree 3 in every form."
-    said = (
-        "Ranks are exact: of the matrix of values at random points, modulo two primes, for "
-        "weights in general position, the matrix grown until its rank stays below its size. The "
-        "bound is what any polynomial of that degree can have.",
-        "The number of forms is what the note calls the budget. Attention has an output matrix "
-        "besides, so that at equal L d the parameters N are not equal.",
+        verdict = (
+            f"At {most} linear forms per unit the separation rank is largest at degree 3 in "
+            "every architecture."
+        )
+    sentences = (
+        "Ranks are exact for weights in general position: the rank, modulo two primes, of the "
+        "matrix of values at random points, which grows until its rank is below its size. The "
+        "bound is the largest rank of any polynomial of that degree.",
+        "The budget is the number of linear forms, L d. Attention also has an output matrix, so "
+        "the number of parameters N differs at equal L d.",
     )
     chart = Chart(
         "rank-against-degree",
         lambda width: _rank_chart(done[done["forms"] == most], most, width),
-        f"Separation rank against the degree of a layer at L d = {most}, weights in general "
+        f"Separation rank against the degree of a layer at L d = {most}, for weights in general "
         "position.",
     )
-    finding = Finding("ranks", "Rank against degree", said, (chart,), (_rank_table(done),))
-    price = Finding("price", "What a layer costs", best_words(-1, 0, 1))
+    finding = Finding("ranks", "Rank against degree", sentences, (chart,), (_rank_table(done),))
+    price = Finding("price", "Cost of a layer", best_words(-1, 0, 1))
     return Answer(verdict, (), (finding, *real, price))
 
 
@@ -55,19 +61,19 @@ def _stacks(rows: pd.DataFrame) -> tuple[Finding, ...]:
     """Epsilon-ranks of the stacks of `allometry run degree`."""
     if rows.empty:
         return ()
-    said = (
-        "A signed power has infinite separation rank, and so has a stack with norms between its "
-        "layers; for them only the rank within a distance means anything. Here it is that of the "
-        "stacks whose learning `allometry run degree` compares, eight inputs, four a side, at the "
-        "weights that training starts from: the least rank within a relative distance (d_2) of "
-        "0.1 and of 0.01 at 256 x 256 random points, medians over nine draws with 95 % intervals.",
+    sentences = (
+        "Signed powers, and stacks with norms between their layers, have infinite separation "
+        "rank; only their epsilon-rank is finite. The epsilon-rank is the least rank within a "
+        "relative distance (d_2) of epsilon. The table has it at 0.1 and 0.01 for the stacks of "
+        "`allometry run degree` at initialisation: eight inputs, four on each side, 256 x 256 "
+        "random points, medians over nine draws with 95 % intervals.",
     )
     heads = (
         Head("Stack", kind="tight"),
         Head("Degrees", kind="tight"),
         Head("N", "parameters", "num"),
-        Head("Within 0.1", "95 % interval", "num"),
-        Head("Within 0.01", "95 % interval", "num"),
+        Head("Epsilon 0.1", "95 % interval", "num"),
+        Head("Epsilon 0.01", "95 % interval", "num"),
     )
     cells = tuple(
         (
@@ -75,14 +81,14 @@ def _stacks(rows: pd.DataFrame) -> tuple[Finding, ...]:
             Cell(str(row["shape"]), kind="tight"),
             number(row["N"], fmt.count),
             *(
-                estimate(Estimate(row[f"{k}_rank"], lo=row[f"{k}_lo"], hi=row[f"{k}_hi"]), _whole)
+                estimate(Estimate(row[f"{k}_rank"], lo=row[f"{k}_lo"], hi=row[f"{k}_hi"]), whole)
                 for k in ("epsilon", "near")
             ),
         )
         for row in rows.sort_values("rung").to_dict("records")
     )
     table = Table("Epsilon-ranks at one budget", heads, cells)
-    return (Finding("stacks", "Real degrees", said, (), (table,)),)
+    return (Finding("stacks", "Real degrees", sentences, (), (table,)),)
 
 
 def _peak(rows: pd.DataFrame) -> list[int]:
@@ -106,7 +112,7 @@ def _rank_table(done: pd.DataFrame) -> Table:
         Head("N", "parameters", "num"),
         Head("Rank", kind="num"),
         Head("Bound", "of its degree", "num"),
-        Head("How", minor=True),
+        Head("Method", minor=True),
     )
     rows = tuple(
         (
@@ -115,38 +121,34 @@ def _rank_table(done: pd.DataFrame) -> Table:
             number(row["forms"], lambda x: f"{x:.0f}"),
             number(row["N"], fmt.count),
             _rank(row),
-            number(row["bound"], _whole),
+            number(row["bound"], whole),
             Cell(_how(str(row["method"])), kind="tight"),
         )
         for row in done.sort_values(["family", "forms", "rung"], kind="stable").to_dict("records")
     )
-    return Table("Every rank measured", heads, rows)
+    return Table("All measured ranks", heads, rows)
 
 
 def _rank(row: Mapping[Any, Any]) -> Cell:
     value = row["rank"]
     if value is None or math.isnan(value):
         return Cell("none", order="", kind="num")
-    return Cell(_whole(value) if row["exact"] else f"at least {_whole(value)}", order=float(value),
+    return Cell(whole(value) if row["exact"] else f"at least {whole(value)}", order=float(value),
                 kind="num")  # fmt: skip
 
 
 def _how(method: str) -> str:
-    """The method in few words: which primes is the journal's business."""
+    """The method in short form; the journal names the primes."""
     primes, _, points = method.partition(" at ")
     if points:
         return f"{primes.count(',') + 1} primes, {points}"
     return "no polynomial" if method.startswith("no polynomial") else method
 
 
-def _whole(x: float) -> str:
-    return f"{x:,.0f}"
-
-
 def _lines(
     data: pd.DataFrame, x: str, title: str, values: list[float], what: str, width: int
 ) -> Spec:
-    """Rank against x, a line for each family; `data` has family, x, rank and told."""
+    """Rank against x, one line per family; `data` has family, x, rank and tooltip."""
     names = list(dict.fromkeys(data["family"]))
     field = {"field": "family", "type": "nominal", "sort": names}
     field |= {"legend": {"title": None, "columns": 2 if width > 500 else 1, "labelLimit": 330}}
@@ -156,7 +158,7 @@ def _lines(
     colour = field | {"scale": {"domain": names, "range": hues}}
     signs = [theme.SHAPES[i % len(theme.SHAPES)] for i in range(len(names))]
     shape = field | {"scale": {"domain": names, "range": signs}}
-    # Lines may lie on one another: a broken one lets the other be seen.
+    # Lines may coincide: a dashed line lets the one below show through.
     dashes = [theme.DASHES[i % len(theme.DASHES)] for i in range(len(names))]
     dash = field | {"scale": {"domain": names, "range": dashes}, "legend": None}
     across = {"field": x, "type": "quantitative", "axis": {"title": title, "values": values}}
@@ -166,16 +168,21 @@ def _lines(
     line = {"strokeWidth": 2, "aria": False}
     marks = [
         layer(data, "line", line, x=across, y=up, color=colour, strokeDash=dash),
-        layer(data, "point", dot, x=across, y=up, color=colour, shape=shape, told="told"),
+        layer(data, "point", dot, x=across, y=up, color=colour, shape=shape, tooltip="tooltip"),
     ]
     legend = 22 * (math.ceil(len(names) / 2) if width > 500 else len(names))
     return theme.styled(marks, what, width, round(width * (0.42 if width > 500 else 0.8)) + legend)
 
 
+def _with_tooltips(data: pd.DataFrame, x: str) -> pd.DataFrame:
+    rows = data.to_dict("records")
+    tooltips = [f"{r['family']}, {r['shape']}: rank {r['rank']:,.0f}" for r in rows]
+    return data[["family", x, "rank"]].assign(tooltip=tooltips)
+
+
 def _rank_chart(done: pd.DataFrame, forms: int, width: int) -> Spec:
     data = done[done["degree"].notna()].sort_values("degree")
-    told = [f"{r['family']}, {r['shape']}: rank {r['rank']:,.0f}" for r in data.to_dict("records")]
-    data = data[["family", "degree", "rank"]].assign(told=told)
+    data = _with_tooltips(data, "degree")
     values = sorted(data["degree"].unique().tolist())
     title = "Degree of a layer"
     return _lines(data, "degree", title, values, f"Separation rank at L d = {forms}", width)
@@ -184,39 +191,41 @@ def _rank_chart(done: pd.DataFrame, forms: int, width: int) -> Spec:
 def mixer(done: pd.DataFrame) -> Answer:
     """The answer to `allometry run mixer`."""
     by = {str(form): rows.sort_values("layers") for form, rows in done.groupby("form", sort=False)}
-    said = []
+    sentences = []
     if "linear" in by:
         values = fmt.listed([str(r) for r in sorted({int(r) for r in by["linear"]["rank"]})])
         depths = fmt.listed([f"{d:.0f}" for d in by["linear"]["layers"]])
-        said.append(
-            f"Without activation a Mixer has separation rank {values} at {depths} layers: it only "
-            "adds the two sides up"
+        sentences.append(
+            f"Without an activation a Mixer has separation rank {values} at {depths} layers: it "
+            "only adds the two sides."
         )
     powers = [f for f in ("quadratic", "cubic") if f in by]
     if powers:
         rows = pd.concat([by[f] for f in powers])
         top = max(rows.to_dict("records"), key=lambda row: row["rank"])
-        said.append(
-            f"with powers as activations it reaches {top['rank']:,.0f} at "
-            f"{top['layers']:.0f} layers, of the {top['bound']:,.0f} that a polynomial of its "
-            "degree can have at most"
+        sentences.append(
+            f"With powers as activations it reaches {top['rank']:,.0f} at "
+            f"{fmt.several(int(top['layers']), 'layer')}, where a polynomial of its degree can "
+            f"have at most {top['bound']:,.0f}."
         )
-    verdict = "; ".join(said) + "." if said else "Only other networks were measured."
     if "linear" in by and powers:
-        verdict += (
-            " So the rank comes from the degree and from unshared mixing of tokens; attention is "
-            "not special."
+        sentences.append(
+            "The rank comes from the degree and from unshared token mixing; attention is not "
+            "special."
         )
+    verdict = " ".join(sentences) or "Only other networks were measured."
     lead = (
-        "Four tokens of size 2, two on each side, the output on the first. Ranks of polynomials "
-        "are exact, at weights in general position. GELU makes no polynomial, so it has only an "
-        "epsilon-rank: the least rank within a relative distance of 0.01 (d_2) at 256 x 256 "
-        "random points, the median of nine draws of ordinary weights with its 95 % interval.",
+        "Four tokens of size 2, two on each side; the output is read at the first token. Ranks "
+        "of polynomials are exact, for weights in general position. GELU is not a polynomial and "
+        "has only an epsilon-rank: the least rank within a relative distance of 0.01 (d_2) at "
+        "256 x 256 random points, the median of nine random initialisations with its 95 % "
+        "interval.",
     )
     chart = Chart(
         "rank-against-depth",
         lambda width: _mixer_chart(done, width),
-        "Separation rank against depth; the Mixer with GELU has none and is in the table.",
+        "Separation rank against depth. The Mixer with GELU has an epsilon-rank only; see the "
+        "table.",
     )
     finding = Finding("mixers", "Rank against depth", lead, (chart,), (_mixer_table(done),))
     return Answer(verdict, (), (finding,))
@@ -226,8 +235,7 @@ def _mixer_chart(done: pd.DataFrame, width: int) -> Spec | None:
     data = done[done["rank"].notna()].sort_values("layers")
     if data.empty:
         return None
-    told = [f"{r['family']}, {r['shape']}: rank {r['rank']:,.0f}" for r in data.to_dict("records")]
-    data = data[["family", "layers", "rank"]].assign(told=told)
+    data = _with_tooltips(data, "layers")
     values = sorted(data["layers"].unique().tolist())
     return _lines(data, "layers", "Layers", values, "Separation rank", width)
 
@@ -240,7 +248,7 @@ def _mixer_table(done: pd.DataFrame) -> Table:
         Head("Rank", kind="num"),
         Head("Bound", "of its degree", "num"),
         Head("Epsilon-rank", "95 % interval", "num"),
-        Head("How", minor=True),
+        Head("Method", minor=True),
     )
     rows = tuple(
         (
@@ -248,12 +256,12 @@ def _mixer_table(done: pd.DataFrame) -> Table:
             number(row["layers"], lambda x: f"{x:.0f}"),
             number(row["N"], fmt.count),
             _rank(row),
-            number(row["bound"], _whole),
+            number(row["bound"], whole),
             estimate(
-                Estimate(row["epsilon_rank"], lo=row["epsilon_lo"], hi=row["epsilon_hi"]), _whole
+                Estimate(row["epsilon_rank"], lo=row["epsilon_lo"], hi=row["epsilon_hi"]), whole
             ),
             Cell(_how(str(row["method"])), kind="tight"),
         )
         for row in done.sort_values(["family", "layers"], kind="stable").to_dict("records")
     )
-    return Table("Every rank measured", heads, rows)
+    return Table("All measured ranks", heads, rows)

@@ -1,13 +1,14 @@
-"""Pictures of games and the table of measures: drawn from made-up runs."""
+"""Charts of adversarial training and the table of metrics, on synthetic runs."""
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from allometry.report import gan_figures as gan
 from allometry.report import theme
-from allometry.report.analysis import tell
-from allometry.report.sections import gan, sample_quality
+from allometry.report.analysis import analyse
+from allometry.report.sections import sample_quality
 from allometry.train.game import Game, simultaneous
 from allometry.train.game.differentiable import play
 
@@ -15,7 +16,7 @@ RNG = np.random.default_rng(0)
 
 
 class Runs:
-    """Two families with two measures each, as a study's folder would tell them."""
+    """Two families with two metrics each, as in a study's folder."""
 
     def frame(self):
         rows = [
@@ -41,7 +42,7 @@ class Runs:
 
 def test_the_table_of_measures_averages_over_seeds():
     runs = Runs()
-    made = sample_quality.measures(runs, tell(runs))
+    made = sample_quality.measures(runs, analyse(runs))
     assert [h.text for h in made.heads] == ["Family", "Shape", "N", "modes", "recall"]
     assert len(made.rows) == 4
     first = next(r for r in made.rows if "16" in r[1].text and "Pac" in r[0].text)
@@ -55,7 +56,7 @@ def test_studies_without_measures_have_no_table():
     class Plain:
         frame, curves, samples = Runs.frame, Runs.curves, Runs.samples
 
-    assert sample_quality.measures(Plain(), tell(Plain())) is None
+    assert sample_quality.measures(Plain(), analyse(Plain())) is None
 
 
 @pytest.mark.parametrize("width", [344, 960])
@@ -80,7 +81,7 @@ def test_costs_modes_and_field_are_drawn():
     assert all(t["x"] <= t["ratio"] <= t["x2"] for t in tiles if abs(t["ratio"]) < 4)
 
 
-def test_a_portrait_has_the_games_field_and_its_ways():
+def test_a_portrait_has_the_games_field_and_paths():
     game = Game((lambda p: (p[0] * p[1]).sum(), lambda p: -(p[0] * p[1]).sum()))
     _, way = play(game, (torch.ones(1), torch.zeros(1)), simultaneous(0.1), 20)
     spec = gan.portrait(game, (-2, 2, -2, 2), {"simultaneous": way}, arrows=5)
@@ -105,7 +106,7 @@ def test_modes_over_time_have_a_tile_for_each_mode_and_look():
 
 def ends(spec):
     ways = pd.DataFrame(spec["layer"][2]["data"]["values"])
-    last = ways.sort_values("order").groupby("way").last()
+    last = ways.sort_values("order").groupby("path").last()
     return np.hypot(last["x"], last["y"])
 
 

@@ -1,0 +1,26 @@
+"""Studies of expressive power: which degree learns best, which has the largest rank."""
+
+import pandas as pd
+
+from allometry.report.questions.degrees import degree
+from allometry.report.questions.findings import Answer, Finding
+from allometry.report.questions.ranks import mixer, rank
+
+__all__ = ["Answer", "Finding", "answer"]
+
+_ANSWERS = {"degree": degree, "rank": rank, "mixer": mixer}
+
+
+def answer(name: str, done: pd.DataFrame) -> Answer:
+    """The answer that the finished runs give to a question.
+
+    Args:
+        name: `"degree"`, `"rank"` or `"mixer"`.
+        done: The rows of a study's frame that are done.
+
+    References:
+        `levine2020` (separation rank of attention), `tolstikhin2021` (the Mixer).
+    """
+    if done.empty or "part" not in done:
+        return Answer("No run has finished yet, so there is no answer.", (), ())
+    return _ANSWERS[name](done)
