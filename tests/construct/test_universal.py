@@ -221,8 +221,8 @@ def test_refusals_of_functions(f, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"delta": 0.3}, r"delta must be 1/2, 1/4, 1/8, \.\.\.; got 0\.3\. .* Take 1/4\."),
-        ({"delta": 1 / 3}, r"exact in binary\. Take 1/4\."),
+        ({"delta": 0.3}, r"delta must be 1/2, 1/4, 1/8, \.\.\.; got 0\.3\. .* Use 1/4\."),
+        ({"delta": 1 / 3}, r"exact in binary\. Use 1/4\."),
         ({"delta": 1.0}, r"delta must be 1/2"),
         ({"delta": -0.25}, r"delta must be 1/2"),
         ({"delta": 1 / 1024}, r"got \d+ bits .* smallest delta that fits is 1/128\."),
@@ -246,7 +246,7 @@ def test_refusals_of_arguments(arguments, message):
 def test_refusals_of_sizes():
     with pytest.raises(al.InputError, match=r"universal\.n must be at least 1"):
         universal(F.mean, d=1, n=0, delta=0.5)
-    with pytest.raises(al.InputError, match=r"at least n = 5 different columns.* Take 1/8"):
+    with pytest.raises(al.InputError, match=r"at least n = 5 different columns.* Use 1/8"):
         universal(F.mean, d=1, n=5, delta=0.25)
     with pytest.raises(al.InputError, match="smallest delta that fits is 1/8"):
         universal(F.mean, d=2, n=2, delta=1 / 16)

@@ -10,8 +10,9 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy import ndarray
@@ -159,7 +160,7 @@ def native(array: ndarray, name: str) -> ndarray:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _member(path: Path | str, name: str, file: IO[bytes], size: int) -> ndarray:
+def _member(path: Path | str, name: str, file: BufferedIOBase, size: int) -> ndarray:
     shape, dtype = _header(file)
     _require_numbers(f"{name} of {path}", dtype)
     count = math.prod(shape)
@@ -172,7 +173,7 @@ def _member(path: Path | str, name: str, file: IO[bytes], size: int) -> ndarray:
     return native(array, f"{name} of {path}")
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _header(file: BufferedIOBase) -> tuple[tuple[int, ...], np.dtype[Any]]:
     if file.read(len(_MAGIC)) != _MAGIC:
         raise ValueError("no array")
     file.seek(0)

@@ -18,7 +18,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast, final
+from typing import IO, Any, cast, final
 
 import orjson
 
@@ -127,7 +127,7 @@ def path_exists(path: Path) -> bool:
 
 
 @contextmanager
-def open_for_reading(path: Path, *, link: bool = False) -> Iterator[BinaryIO]:
+def open_for_reading(path: Path, *, link: bool = False) -> Iterator[io.BufferedReader]:
     """Open a regular file for reading; refuse anything else without blocking.
 
     Args:

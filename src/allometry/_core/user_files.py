@@ -11,8 +11,9 @@ import stat
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from allometry._core.errors import InputError
 from allometry._core.files import open_for_reading, storage_errors
@@ -75,7 +76,7 @@ def require_regular(path: Path | str) -> None:
 
 
 @contextmanager
-def open_regular(path: Path | str, most: int | None = None) -> Iterator[BinaryIO]:
+def open_regular(path: Path | str, most: int | None = None) -> Iterator[BufferedReader]:
     """Open a regular file of at most `most` bytes (default: `largest_size`) for reading."""
     most = largest_size() if most is None else most
     require_regular(path)

@@ -1,9 +1,9 @@
-"""What a construction promises and what it was measured to do."""
+"""Certificates of universal approximators: the bound from the proof and the measured error."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry._core.files import atomic_write
+from allometry.construct.sequence_functions import GridTable
 from allometry.measure.contextual import Contextual
 from allometry.models.transformer.model import Transformer
 
@@ -22,13 +23,13 @@ from allometry.models.transformer.model import Transformer
 @final
 @dataclass(frozen=True)
 class Term:
-    """One step of the proof's triangle inequality.
+    """One term of the proof's triangle inequality.
 
     Attributes:
         name: piecewise, contextual or softening.
         measured: Distance between the functions on both sides of the step.
-        bound: What the proof promises; `None` where it depends on an unknown Lipschitz constant.
-        words: How the bound comes about.
+        bound: Bound from the proof; `None` if it depends on an unknown Lipschitz constant.
+        words: Source of the bound.
     """
 
     name: str
@@ -40,29 +41,29 @@ class Term:
 @final
 @dataclass(frozen=True)
 class Certificate:
-    r"""The bound promised and the error measured.
+    r"""The bound from the proof and the measured error.
 
     Attributes:
         d_p: Measured distance to the target on $[0,1]^{d \times n}$.
         p: Its exponent.
-        terms: The triangle inequality behind it, term by term; their sum bounds `d_p`.
-        sup_error: Largest error met on the points measured: a lower bound of the supremum.
-        equivariance_error: Largest $|g(XP) - g(X)P|$ met.
+        terms: Terms of the triangle inequality; their sum bounds `d_p`.
+        sup_error: Largest measured error: a lower bound of the supremum.
+        equivariance_error: Largest measured $|g(XP) - g(X)P|$.
         blocks: Number of blocks.
-        layers: Attention and feed-forward layers, counted apart.
-        heads: Heads of an attention layer, with their size.
+        layers: Numbers of attention and feed-forward layers.
+        heads: Number of heads of an attention layer, and their size.
         hidden: Hidden size of a feed-forward layer.
-        parameters: Of the architecture's class with every part present (the paper's count).
-        stored: As built, parts that are the identity left out.
-        nonzero: Of the stored ones, those that are not 0.
+        parameters: Parameters of the architecture with every part present (the paper's count).
+        stored: Parameters as built, without parts that are the identity.
+        nonzero: Stored parameters that are not 0.
         bits: Binary digits that the largest code needs.
-        margin: What float64's 53 leave.
-        cells: Grid sequences checked, one point in the middle of each.
+        margin: Unused bits of float64's 53.
+        cells: Number of grid sequences checked, one point in the middle of each.
         grid_error: Largest error there against the tabulated value.
         clashes: Codes shared by sequences with different values (repeated columns).
         contextual: Exhaustive check of the contextual mapping.
         hardmax_difference: Largest difference of softmax and hardmax networks on the grid.
-        notes: Departures from the paper, and what was not checked.
+        notes: Differences from the paper, and what was not checked.
     """
 
     d_p: Estimate
@@ -87,7 +88,7 @@ class Certificate:
 
     @property
     def margin(self) -> int:
-        """Bits of float64 to spare."""
+        """Unused bits of float64."""
         return 53 - self.bits
 
     @property
@@ -98,7 +99,7 @@ class Certificate:
         return Estimate(value, se, method="triangle inequality")
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The certificate as JSON values."""
         out: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for name in ("d_p", "sup_error", "equivariance_error"):
             out[name] = out[name].to_dict()
@@ -115,7 +116,7 @@ class Certificate:
             bound = "" if t.bound is None else f", at most {t.bound:.3g} ({t.words})"
             rows.append((f"  {t.name}", f"{t.measured}{bound}"))
         rows += [
-            ("largest error met", f"{self.sup_error.value:.4g}"),
+            ("largest error", f"{self.sup_error.value:.4g}"),
             ("equivariance error", f"{self.equivariance_error.value:.2g}"),
             ("blocks", f"{self.blocks:,}"),
             ("layers", ", ".join(f"{count:,} {name}" for name, count in self.layers.items())),
@@ -130,39 +131,52 @@ class Certificate:
         )
 
 
-@final
-class Construction:
+class Construction(ABC):
     """A model whose weights come from a proof; call it on (b, d, n) or (d, n).
 
+    Abstract; see `UniversalConstruction` and `CompactConstruction`.
+
     Attributes:
-        model: An ordinary module, in float64.
-        certificate: Measured when first asked for.
+        model: The transformer, in float64.
+        f: The target, as a function of float64 tensors.
+        d: Size of a token.
+        n: Number of tokens.
+        delta: Size of a grid cell.
+        p: Exponent of the error.
+        positions: Whether a positional encoding is added.
+        table: Codes with their target values.
+        ramp: Width of a jump's ramp as a share of a cell.
     """
 
-    def __init__(
-        self, model: Transformer, certify: Callable[["Construction"], Certificate], **details: Any
-    ) -> None:
-        self.model = model
-        self.details = details
-        self._certify = certify
+    model: Transformer
+    f: Callable[[Tensor], Tensor]
+    d: int
+    n: int
+    delta: float
+    p: float
+    positions: bool
+    table: GridTable
+    ramp: float
 
+    @property
+    @abstractmethod
+    def certificate(self) -> Certificate:
+        """The bound from the proof and the measured error; computed once."""
+
+    @final
     def __call__(self, x: Any) -> Any:
-        """The network's output, as a tensor or as an array like the input."""
+        """The network's output: a tensor for a tensor, otherwise an array."""
         tensor = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x).double()
         require(tensor.ndim in (2, 3), "x", "be of shape (b, d, n) or (d, n)", tuple(tensor.shape))
         batch = tensor if tensor.ndim == 3 else tensor[None]
-        # Wide hidden layers are the largest thing in memory: 2^23 numbers of them at a time.
+        # Wide hidden layers dominate the memory: at most 2^23 of their numbers at a time.
         step = max(1, 2**23 // (max(self.model.hidden, 64) * batch.shape[2]))
         with torch.no_grad():
             y = torch.cat([self.model(part) for part in batch.split(step)])
         y = y if tensor.ndim == 3 else y[0]
         return y if isinstance(x, Tensor) else y.numpy()
 
-    @cached_property
-    def certificate(self) -> Certificate:
-        """The bound promised and the error measured."""
-        return self._certify(self)
-
+    @final
     def save(self, path: Path | str) -> Path:
         """Write the weights as safetensors.
 
@@ -174,11 +188,7 @@ class Construction:
             file.write(safetensors.torch.save(weights))
         return Path(path)
 
-    def __getattr__(self, name: str) -> Any:
-        details = self.__dict__.get("details", {})
-        if name in details:
-            return details[name]
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-
+    @final
     def __repr__(self) -> str:
-        return f"Construction({self.model.depth:,} blocks of width {self.model.width})"
+        name = type(self).__name__
+        return f"{name}({self.model.depth:,} blocks of width {self.model.width})"

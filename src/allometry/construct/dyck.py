@@ -1,8 +1,9 @@
-r"""Networks for $\mathrm{Dyck}_{k,D}$ whose weights come from a proof.
+r"""Constructed recognisers and generators of the Dyck language $\mathrm{Dyck}_{k,D}$.
 
 Letters: b words, n symbols, v symbols of the alphabet.
 """
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -16,15 +17,15 @@ from numpy import ndarray
 from torch import Tensor
 
 from allometry._core.errors import require
-from allometry.construct.attention_maps import attention_maps
 from allometry.construct.dyck_weights import compact, layered
 from allometry.construct.exact_certificate import Batch, Exactness, check
+from allometry.construct.head_patterns import attention_maps
 from allometry.models.transformer.model import Transformer
 from allometry.targets.languages.dyck import Dyck
 from allometry.targets.languages.language import Word
 
 MOST_SCORES = 2**18
-"""Numbers worked on at once, scores or the stream: what a processor's cache holds."""
+"""Largest number of scores or activations per batch; they should fit into the CPU cache."""
 
 
 def dyck(
@@ -39,14 +40,14 @@ def dyck(
     r"""A transformer that recognises or generates $\mathrm{Dyck}_{k,D}$ up to n symbols.
 
     Args:
-        k: Types of brackets.
-        D: Depth of nesting allowed.
-        n: Symbols of the longest word.
-        mode: "recognise" gives verdicts, "generate" the law of the next symbol.
-        form: Of the recogniser: "layered" is the paper's, D + 1 layers of hard attention of which
-            each cancels the innermost brackets left; "compact" has three layers of softmax for
-            any D and gives the verdict of every prefix in one pass.
-        p: Probability of opening, for the generator (see `targets.Dyck`).
+        k: Number of bracket types.
+        D: Largest nesting depth.
+        n: Largest length of a word.
+        mode: "recognise" gives verdicts, "generate" the next-symbol distribution.
+        form: Architecture of the recogniser. "layered" is the paper's: D + 1 layers of hard
+            attention, each of which cancels the innermost remaining brackets. "compact" has three
+            softmax layers for any D and gives the verdict on every prefix in one pass.
+        p: Probability of an opening bracket, for the generator (see `targets.Dyck`).
 
     Example:
         >>> from allometry.construct import dyck
@@ -64,7 +65,7 @@ def dyck(
     require(mode in ("recognise", "generate"), "dyck.mode", "be recognise or generate", mode)
     require(form in ("layered", "compact"), "dyck.form", "be layered or compact", form)
     if mode == "generate" or form == "compact":
-        # Scores reach 80 (n + 1) 5 (D + 2)^2; their rounding must stay below the gaps of 40.
+        # Scores reach 80 (n + 1) 5 (D + 2)^2; their rounding errors must stay below gaps of 40.
         size = 400 * (n + 1) * (D + 2) ** 2
         fix = "Choose a smaller n or D, or the layered form."
         require(size < 2**49, "dyck.n", "leave scores exact in float64", (n, D), fix)
@@ -78,8 +79,8 @@ class DyckRecogniser:
     """A recogniser; call it on a word for its verdict.
 
     Args:
-        language: What it recognises.
-        n: Symbols of the longest word.
+        language: The language.
+        n: Largest length of a word.
         form: "layered" or "compact".
 
     Attributes:
@@ -90,18 +91,17 @@ class DyckRecogniser:
         self.language, self.n, self.form = language, n, form
         assert language.depth is not None
         self.k, self.D = language.k, language.depth
-        make = (
+        self.model: Transformer = (
             layered(self.k, self.D, n) if form == "layered" else compact(self.k, self.D, n, None)
         )
-        self.model: Transformer = make
 
     def __call__(self, word: Word) -> bool:
-        """Whether `word` belongs to the language, by the network's word."""
+        """The network's verdict: whether `word` belongs to the language."""
         ids = self._ids(word)
         return bool(self.many(np.array([ids], dtype=np.int64).reshape(1, len(ids)))[0])
 
     def prefixes(self, word: Word) -> list[bool]:
-        """The verdict on every prefix: entry i is that on the first i + 1 symbols."""
+        """Verdicts on all prefixes: entry i is the verdict on the first i + 1 symbols."""
         ids = self._ids(word)
         if not ids:
             return []
@@ -113,18 +113,18 @@ class DyckRecogniser:
     def many(
         self, words: Int[ndarray, "b n"], lengths: Int[ndarray, " b"] | None = None
     ) -> Bool[ndarray, " b"]:
-        """Verdicts on many words at once.
+        """Verdicts on a batch of words.
 
         Args:
-            words: Ids; what lies beyond a word's length means nothing.
-            lengths: How long each is; all alike unless told.
+            words: Symbol ids; entries beyond a word's length are ignored.
+            lengths: Length of each word. Default: n for all.
         """
         return self.margins(words, lengths) > 0
 
     def margins(
         self, words: Int[ndarray, "b n"], lengths: Int[ndarray, " b"] | None = None
     ) -> Float[ndarray, " b"]:
-        """How far each output lies from the threshold: above 0 accepts, 1/2 is as it should be."""
+        """Distance of each output from the threshold: above 0 accepts; the ideal value is 1/2."""
         b, n = words.shape
         require(n <= self.n, "words", f"have at most {self.n} symbols", n)
         if self.form == "compact":
@@ -132,15 +132,15 @@ class DyckRecogniser:
             tables = [self._compact(words[i : i + step])[..., 0] for i in range(0, b, step)]
             last = np.full(b, n) if lengths is None else lengths
             return np.concatenate([np.zeros((0, n + 1)), *tables])[np.arange(b), last] - 0.5
-        # Words of one length go together: without padding, its attention takes time n, not n^2.
-        made = np.zeros(b)
+        # Words of one length form a batch: without padding, attention takes time n, not n^2.
+        margins = np.zeros(b)
         for length in [n] if lengths is None else np.unique(lengths).tolist():
             rows = np.arange(b) if lengths is None else np.flatnonzero(lengths == length)
             step = max(1, MOST_SCORES // ((length + 2) * self.model.width))
             for i in range(0, len(rows), step):
                 part = rows[i : i + step]
-                made[part] = self._layered(words[part, :length])
-        return made
+                margins[part] = self._layered(words[part, :length])
+        return margins
 
     def _layered(self, words: ndarray) -> ndarray:
         with torch.no_grad():
@@ -160,11 +160,10 @@ class DyckRecogniser:
         return torch.from_numpy(tokens)
 
     def where(self, word: Word) -> int | None:
-        """The place at which it went wrong, or `None` for a word.
+        """The position of the error, or `None` for a word of the language.
 
-        Compact: the first symbol after which no word can follow, or the length where brackets
-        stay open. Layered: the first bracket that nothing cancelled or whose partner is of another
-        type.
+        Compact: the first symbol after which no continuation is a word, or the length if brackets
+        stay open. Layered: the first bracket without a partner, or with one of another type.
         """
         ids = self._ids(word)
         if self(ids):
@@ -181,7 +180,7 @@ class DyckRecogniser:
         return int((wrong > 0.5).int().argmax())
 
     def slots(self, word: Word) -> tuple[Int[Tensor, "1 n"], list[str]]:
-        """What the model reads for a word, and the symbols that stand there."""
+        """The model's input tokens for a word, and their symbols."""
         ids = self._ids(word)
         frame = [2 * self.k, *ids] + ([2 * self.k + 1] if self.form == "layered" else [])
         inside = [self.language.alphabet[i] for i in ids]
@@ -189,47 +188,45 @@ class DyckRecogniser:
         return torch.tensor([frame]), labels
 
     def attention(self, word: Word) -> list[Float[Tensor, "h n n"]]:
-        """What each slot looks at, layer by layer; slot 0 is the start symbol."""
+        """Attention weights of each layer; position 0 is the start symbol."""
         maps = attention_maps(self.model, self.slots(word)[0])
         return [m[0] for m in maps if m is not None]
 
     def partners(self, word: Word) -> list[int | None]:
-        """For each closing bracket the place its head looks at when it is matched, and back."""
+        """The matching bracket of each bracket, as attended to by the network; `None` if none."""
         ids = self._ids(word)
-        found: list[int | None] = [None] * len(ids)
+        partners: list[int | None] = [None] * len(ids)
         maps = self.attention(ids)
-        looks = [maps[1]] if self.form == "compact" else maps[: self.D]
-        for layer in looks:
+        for layer in [maps[1]] if self.form == "compact" else maps[: self.D]:
             for i, symbol in enumerate(ids):
-                if symbol % 2 == 0 or found[i] is not None:
+                if symbol % 2 == 0 or partners[i] is not None:
                     continue
                 j = int(layer[0, i + 1].argmax()) - 1
-                if 0 <= j < len(ids) and ids[j] == symbol - 1 and found[j] is None:
-                    found[i], found[j] = j, i
-        return found
+                if 0 <= j < len(ids) and ids[j] == symbol - 1 and partners[j] is None:
+                    partners[i], partners[j] = j, i
+        return partners
 
     def softened(self, scale: float) -> "DyckRecogniser":
         """The same network with softmax, its scores multiplied by `scale`."""
-        make = object.__new__(DyckRecogniser)
-        make.language, make.n, make.form = self.language, self.n, self.form
-        make.k, make.D = self.k, self.D
+        softened = copy.copy(self)
+        softened.__dict__.pop("certificate", None)
         if self.form == "layered":
-            make.model = layered(self.k, self.D, self.n, hard=False, scale=scale)
+            softened.model = layered(self.k, self.D, self.n, hard=False, scale=scale)
         else:
-            make.model = compact(self.k, self.D, self.n, None, scale=scale)
-        return make
+            softened.model = compact(self.k, self.D, self.n, None, scale=scale)
+        return softened
 
     @cached_property
     def certificate(self) -> Exactness:
-        """Five seconds of checking against the language; `verify` takes as long as you like."""
+        """Five seconds of verification against the language; see `verify`."""
         return self.verify(5.0)
 
     def verify(self, seconds: float, rng: np.random.Generator | None = None) -> Exactness:
-        """Every string over the 2k brackets while half the time lasts, then samples.
+        """Test every string over the 2k brackets for half the time, then samples.
 
         Args:
-            seconds: Time to spend.
-            rng: Source of the samples.
+            seconds: Time limit.
+            rng: Generator of the samples.
         """
         rng = np.random.default_rng(0) if rng is None else rng
         random = (
@@ -242,7 +239,7 @@ class DyckRecogniser:
         if length == 0:
             yield self.compare(np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64))
             return
-        # The last symbols are laid out as an array, those before them one after another.
+        # The last symbols vary within a batch, the earlier ones from batch to batch.
         tail = min(length, max(1, int(math.log(2e4, symbols))))
         grid = np.array(list(product(range(symbols), repeat=tail)), dtype=np.int64)
         for head in product(range(symbols), repeat=length - tail):
@@ -250,7 +247,7 @@ class DyckRecogniser:
             yield self.compare(words, np.full(len(words), length))
 
     def compare(self, words: Int[ndarray, "b n"], lengths: Int[ndarray, " b"]) -> Batch:
-        """Words tried, verdicts unlike the language's, least margin, first wrong word."""
+        """Compare the verdicts with the language's; see `Batch`."""
         margins = self.margins(words, lengths)
         is_word, _ = self.language.verdicts(words, lengths)
         last = np.maximum(lengths - 1, 0)
@@ -269,11 +266,11 @@ class DyckRecogniser:
 
 @final
 class DyckGenerator:
-    """A generator; call it on a prefix for the law of the next symbol.
+    """A generator; call it on a prefix for the next-symbol distribution.
 
     Args:
-        language: Whose law it has.
-        n: Symbols of the longest prefix.
+        language: The language with its distribution.
+        n: Largest length of a prefix.
 
     Attributes:
         model: The transformer; its outputs are logits of the 2k brackets and the end.
@@ -286,49 +283,49 @@ class DyckGenerator:
         self.model: Transformer = compact(self.k, self.D, n, language.p)
 
     def __call__(self, prefix: Word) -> Float[ndarray, " v_plus_1"]:
-        """Shares of the 2k brackets and, last, of the end after `prefix`, which begins a word."""
-        return self.laws(prefix)[-1]
+        """Probabilities of the 2k brackets and, last, of the end after a valid `prefix`."""
+        return self.distributions(prefix)[-1]
 
-    def laws(self, word: Word) -> Float[ndarray, "prefixes v_plus_1"]:
-        """The law after every prefix, from the empty one on, in one pass."""
+    def distributions(self, word: Word) -> Float[ndarray, "prefixes v_plus_1"]:
+        """Next-symbol distributions after all prefixes, starting with the empty one."""
         with torch.no_grad():
             logits = self.model(self.slots(word)[0])
         return logits[0].softmax(-1).numpy()
 
     def slots(self, word: Word) -> tuple[Int[Tensor, "1 n"], list[str]]:
-        """What the model reads for a prefix, and the symbols that stand there."""
+        """The model's input tokens for a prefix, and their symbols."""
         ids = self.language.ids(word)
         require(len(ids) <= self.n, "word", f"have at most {self.n} symbols", len(ids))
         labels = ["start", *(self.language.alphabet[i] for i in ids)]
         return torch.tensor([[2 * self.k, *ids]]), labels
 
     def sample(self, rng: np.random.Generator) -> list[int]:
-        """A word generated symbol by symbol; cut at n."""
+        """A random word, truncated to n symbols."""
         word: list[int] = []
         cache, token = self.model.new_cache(), 2 * self.k
         while len(word) <= self.n:
             with torch.no_grad():
-                law = self.model(torch.tensor([[token]]), cache=cache)[0, -1].softmax(-1)
-            token = int(np.searchsorted(np.cumsum(law.numpy()), rng.random()))
+                logits = self.model(torch.tensor([[token]]), cache=cache)[0, -1]
+            token = int(np.searchsorted(np.cumsum(logits.softmax(-1).numpy()), rng.random()))
             if token >= 2 * self.k:
                 break
             word.append(token)
         return word[: self.n]
 
     def error(self, words: Sequence[Word]) -> float:
-        """Largest difference from the exact law, over all prefixes of the words."""
+        """Largest difference from the exact probabilities over all prefixes of the words."""
         worst = 0.0
         for word in words:
             ids = self.language.ids(word)
             exact = np.array([self.language.next_symbol(ids[:t]) for t in range(len(ids) + 1)])
-            worst = max(worst, float(np.abs(self.laws(ids) - exact).max()))
+            worst = max(worst, float(np.abs(self.distributions(ids) - exact).max()))
         return worst
 
 
 def samples(
     language: Dyck, n: int, rng: np.random.Generator, batch: int = 256
 ) -> Iterator[tuple[Int[ndarray, "b n"], Int[ndarray, " b"]]]:
-    """Words of all lengths to n, spread evenly in the logarithm: words, near misses, noise."""
+    """Batches of words, near misses and noise; lengths up to n, uniform in the logarithm."""
     while True:
         length = int(np.exp(rng.uniform(0, math.log(n + 1))))
         even = max(2, length - length % 2)
@@ -344,6 +341,6 @@ def samples(
             ]
         )
         lengths = np.full(batch, even)
-        # A tenth are cut short, to one length: prefixes of words, which are words only by chance.
+        # A tenth are truncated to one length: prefixes of words, rarely words themselves.
         lengths[rng.random(batch) < 0.1] = rng.integers(0, even + 1)
         yield words, lengths

@@ -1,7 +1,7 @@
 r"""Weights of the networks for $\mathrm{Dyck}_{k,D}$.
 
-Slots: a start symbol, the word, and for the layered recogniser an end symbol.
-Letters: k types of brackets, D depth, n symbols, b = bits of a type.
+Positions: a start symbol, the word, and for the layered recogniser an end symbol.
+Letters: k bracket types, D depth, n symbols, b = bits of a type.
 """
 
 import math
@@ -21,21 +21,21 @@ from allometry.models.transformer.model import Transformer
 
 
 def bits_of(k: int) -> int:
-    """Binary digits that tell k types apart, at least one."""
+    """Number of bits that encode k types, at least one."""
     return max(1, (k - 1).bit_length())
 
 
 def layered(k: int, D: int, n: int, *, hard: bool = True, scale: float = 1.0) -> Transformer:
     """The recogniser of depth D + 1 that cancels the innermost brackets layer by layer.
 
-    In each of D layers every bracket looks at the nearest one not yet cancelled, closing ones to
-    the left and opening ones to the right. An opening and a closing that see one another cancel,
-    and a difference of their types is noted where the bracket closes. The last layer looks for
-    any bracket left or any difference. Outputs at the start symbol: 0 for a word, at least 1
-    otherwise.
+    In each of D layers every bracket attends to the nearest one not yet cancelled, closing ones to
+    the left and opening ones to the right. An opening and a closing bracket that attend to each
+    other cancel, and a difference of their types is recorded at the closing bracket. The last
+    layer attends to any remaining bracket or recorded difference. Outputs at the start symbol: 0
+    for a word, at least 1 otherwise.
 
-    Differs from the paper: brackets of different type cancel too and leave a mark, which gives
-    the same verdict and lets one layer of ReLUs decide.
+    Differs from the paper: brackets of different type cancel too and record an error, which gives
+    the same verdict with one layer of ReLUs.
 
     References:
         `yao2021` section 4.1.
@@ -87,20 +87,20 @@ def layered(k: int, D: int, n: int, *, hard: bool = True, scale: float = 1.0) ->
 
 
 def compact(k: int, D: int, n: int, p: float | None, *, scale: float | None = None) -> Transformer:
-    r"""Three causal softmax layers for any D; two where the next symbol is wanted.
+    r"""Three causal softmax layers for any D; two layers for the generator.
 
-    Layer 1 averages +1 for openings and -1 for closings: depth / (i + 1), from which steps make
-    the depth. Layer 2 fetches the type of the latest opening at the depth looked for: the
-    partner of a closing bracket, or for the generator the innermost one still open. Layer 3
-    averages what was found wrong. Outputs of the recogniser at every prefix: 1 (a word) or at
-    most 0; 1 (begins a word) or 0. Those of the generator: logits of the 2k brackets and the end.
+    Layer 1 averages +1 for openings and -1 for closings: depth / (i + 1), from which step
+    functions compute the depth. Layer 2 fetches the type of the latest opening bracket at the
+    required depth: the partner of a closing bracket, or for the generator the innermost open one.
+    Layer 3 averages the errors. Outputs of the recogniser at every prefix: 1 (a word) or at most
+    0; 1 (prefix of a word) or 0. Outputs of the generator: logits of the 2k brackets and the end.
 
     Args:
-        k: Types.
-        D: Depth.
-        n: Longest word.
-        p: Probability of opening, for the generator; `None` for the recogniser.
-        scale: Factor on the scores; large enough for n unless told.
+        k: Number of bracket types.
+        D: Largest nesting depth.
+        n: Largest length of a word.
+        p: Probability of an opening bracket, for the generator; `None` for the recogniser.
+        scale: Factor on the scores. Default: large enough for n.
 
     References:
         `yao2021` section 4.2 for the two layers of the generator.
@@ -125,10 +125,10 @@ def compact(k: int, D: int, n: int, p: float | None, *, scale: float | None = No
         if c == D and p is not None:
             writes["full"] = 1.0
         first.neurons += step({"mean": 1.0, "share": -(c - 0.5)}, 0.0, K, writes)
-    wanted = {"depth": 2.0} if p is not None else {"depth": 2.0, "closing": 2.0}
+    query = {"depth": 2.0} if p is not None else {"depth": 2.0, "closing": 2.0}
     key = {"square": -1.0, "closing": -4.0 * (D + 2) ** 2, "place": 0.5}
     match = Head(
-        score=[(wanted, {"depth": 1.0}), ({ONE: 1.0}, key)],
+        score=[(query, {"depth": 1.0}), ({ONE: 1.0}, key)],
         fetch=list(zip([{t: 1.0} for t in kind], found, strict=True)),
     )
     second = Layer([match])
@@ -165,12 +165,12 @@ def compact(k: int, D: int, n: int, p: float | None, *, scale: float | None = No
 
 
 def _logits(k: int, b: int, p: float) -> list[dict[str, float]]:
-    """Logits of the brackets and the end, linear in what two layers found; -60 is impossible."""
+    """Linear forms of the logits of brackets and end; -60 marks impossible symbols."""
     never = 60.0
     rows: list[dict[str, float]] = []
     for i in range(k):
         rows.append({ONE: math.log(p / k), "full": -never})
-        # The Hamming distance to type i is linear in the bits found.
+        # The Hamming distance to type i is linear in the fetched bits.
         ones = i.bit_count()
         row = {ONE: math.log(1 - p) - never * (ones + 1), "open": never}
         row |= {f"found{r}": never if i >> r & 1 else -never for r in range(b)}

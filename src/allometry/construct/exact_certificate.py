@@ -1,4 +1,4 @@
-"""The certificate of a construction that must never be wrong: what was tried, and how."""
+"""Certificates of exact constructions: how they were verified."""
 
 import math
 import time
@@ -10,31 +10,31 @@ from allometry._core.estimate import Estimate
 from allometry.models.transformer.model import Block, Transformer
 
 Batch = tuple[int, int, float, Any]
-"""Inputs tried, wrong ones among them, least margin, and the first wrong input if any."""
+"""Numbers of inputs and of wrong outputs, smallest margin, and the first wrong input or None."""
 
 
 @final
 @dataclass(frozen=True)
 class Exactness:
-    """How a construction was checked against the truth, and how large it is.
+    """How a construction was verified against a reference, and its size.
 
     Attributes:
-        exhaustive: Every input up to this length was tried (-1: of none).
-        tried: How many inputs that were.
-        sampled: Longer inputs tried at random and made to deceive.
-        longest: Length of the longest.
-        wrong: Inputs answered wrongly, of both kinds.
-        example: The first of them.
-        margin: Least distance of an output from where its answer would change.
-        layers: Blocks.
-        heads: Heads of a block.
+        exhaustive: Every input up to this length was tested (-1: none).
+        tried: Number of these inputs.
+        sampled: Number of longer inputs, random and adversarial.
+        longest: Length of the longest input.
+        wrong: Number of wrong outputs on both kinds of inputs.
+        example: The first wrong input.
+        margin: Smallest distance of an output from the decision threshold.
+        layers: Number of blocks.
+        heads: Number of heads of a block.
         head_size: Size of a head.
-        width: Of the stream.
+        width: Width of the residual stream.
         hidden: Neurons of a block.
-        parameters: All of them.
-        nonzero: Those that are not 0.
+        parameters: Number of parameters.
+        nonzero: Number of parameters that are not 0.
         attention: "hard", or "soft" with the factor on the scores.
-        seconds: Spent checking.
+        seconds: Duration of the verification.
     """
 
     exhaustive: int
@@ -56,10 +56,10 @@ class Exactness:
 
     @property
     def error_rate(self) -> Estimate:
-        """Share of wrong answers on inputs like the sampled ones, with its exact 95 % bound.
+        """Error rate on inputs like the sampled ones, with its exact 95 % bound.
 
-        With nothing wrong among n, the bound is $1 - 0.05^{1/n}$; exact (0) where nothing had to
-        be sampled.
+        With no errors among n samples, the bound is $1 - 0.05^{1/n}$. Without sampling, the rate
+        is exact.
         """
         if self.sampled == 0:
             return Estimate(self.wrong / max(1, self.tried), exact=True, n=self.tried)
@@ -69,11 +69,11 @@ class Exactness:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was wrong."""
+        """Whether all outputs were right."""
         return self.wrong == 0
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """The certificate as JSON values."""
         margin = self.margin if math.isfinite(self.margin) else None
         return asdict(self) | {"margin": margin, "error_rate": self.error_rate.to_dict()}
 
@@ -90,14 +90,14 @@ class Exactness:
             ("margin", f"{self.margin:.3g}"),
             ("layers", f"{self.layers}, {self.attention} attention"),
             ("heads", f"{self.heads} of size {self.head_size}"),
-            ("width", f"{self.width}, {self.hidden} neurons a layer"),
+            ("width", f"{self.width}, {self.hidden} neurons per layer"),
             ("parameters", f"{self.parameters:,} ({self.nonzero:,} not 0)"),
         ]
         return "\n".join(f"{name:<16} {value}" for name, value in rows)
 
 
 def sizes(model: Transformer) -> dict[str, Any]:
-    """What a certificate says of a model's size."""
+    """The fields of `Exactness` that describe a model's size."""
     weights = list(model.parameters())
     first = next((b.attention for b in model.blocks if isinstance(b, Block) and b.attention), None)
     return {
@@ -120,48 +120,48 @@ def check(
     longest: int,
     seconds: float,
 ) -> Exactness:
-    """Every input of length 0, 1, 2, ... while half the time lasts, then samples.
+    """Test every input of length 0, 1, 2, ... for half the time, then random inputs.
 
     Args:
-        model: What is checked.
-        try_length: Batches of all inputs of a length, tried as they are drawn.
-        try_random: Batches of random inputs without end.
-        longest: Length of the longest input there may be.
-        seconds: Time to spend; the length in hand when half is over is finished or given up.
+        model: The model.
+        try_length: Tests all inputs of a length, in batches.
+        try_random: Tests random inputs; an endless iterator of batches.
+        longest: Largest length of an input.
+        seconds: Time limit. When half of it is over, the current length is finished only if one
+            more batch completes it.
     """
     start = time.monotonic()
     tried = sampled = wrong = 0
     exhaustive, margin, example = -1, math.inf, None
 
-    def take(batch: Batch) -> int:
+    def record(batch: Batch) -> int:
         nonlocal wrong, margin, example
-        count, bad, least, first = batch
-        wrong, margin = wrong + bad, min(margin, least)
+        count, errors, least, first = batch
+        wrong, margin = wrong + errors, min(margin, least)
         example = first if example is None else example
         return count
 
-    spent = 0.0
     for length in range(longest + 1):
-        begin, here, whole = time.monotonic(), 0, True
+        begin, count, complete = time.monotonic(), 0, True
         batches = iter(try_length(length))
         for batch in batches:
-            here += take(batch)
+            count += record(batch)
             if time.monotonic() - start > seconds / 2:
-                # One more, to know whether that was the last.
+                # One more batch shows whether this was the last.
                 more = next(batches, None)
-                whole = more is None
-                here += take(more) if more is not None else 0
+                complete = more is None
+                count += record(more) if more is not None else 0
                 break
-        # A length broken off has not been tried exhaustively, though what was tried counts.
-        if not whole:
-            sampled += here
+        # An incomplete length is not exhaustive; its inputs count as samples.
+        if not complete:
+            sampled += count
             break
-        tried, exhaustive = tried + here, length
-        spent = time.monotonic() - begin
-        if time.monotonic() - start + 2 * spent > seconds / 2:
+        tried, exhaustive = tried + count, length
+        now = time.monotonic()
+        if now - start + 2 * (now - begin) > seconds / 2:
             break
     while exhaustive < longest and time.monotonic() - start < seconds:
-        sampled += take(next(try_random))
+        sampled += record(next(try_random))
     return Exactness(
         exhaustive=exhaustive,
         tried=tried,

@@ -1,4 +1,4 @@
-"""Constructed networks for other programs: safetensors, ONNX, Hugging Face `transformers`."""
+"""Export of constructed networks: safetensors, ONNX, Hugging Face `transformers`."""
 
 import json
 from importlib.resources import files
@@ -17,18 +17,18 @@ FORMATS = ("safetensors", "onnx", "hf")
 
 
 def export(made: Any, path: Path | str, to: str | None = None) -> Path:
-    """Write the network of a construction so that other programs can run it.
+    """Write the network of a construction for use in other programs.
 
-    The safetensors file holds the state dict of `models.Transformer`, and in its metadata the
-    configuration under "config". The ONNX graph takes `tokens` and gives `outputs`, for any batch
-    and length; all of it in float64, so verdicts are the same. The folder for `transformers` has
-    code of its own that needs nothing of this package:
+    The safetensors file has the state dict of `models.Transformer`, with the configuration under
+    "config" in its metadata. The ONNX graph maps `tokens` to `outputs` for any batch size and
+    length, in float64, so verdicts are the same. The folder for `transformers` contains its own
+    code, which does not need this package:
     `AutoModel.from_pretrained(folder, trust_remote_code=True, dtype=torch.float64)`.
 
     Args:
         made: A construction, or its model.
         path: The file, or the folder for "hf".
-        to: "safetensors", "onnx" or "hf"; by the file's ending unless told, "hf" without one.
+        to: "safetensors", "onnx" or "hf". Default: the suffix of the file, "hf" without one.
 
     Example:
         >>> import tempfile
@@ -42,8 +42,7 @@ def export(made: Any, path: Path | str, to: str | None = None) -> Path:
     plain = model.final_norm is None and model.positions in (None, "learned")
     require(plain and model.encoder is None, "export.made", "be a construction", repr(model)[:40])
     path = Path(path)
-    ending = path.suffix.removeprefix(".")
-    to = to or ending or "hf"
+    to = to or path.suffix.removeprefix(".") or "hf"
     require(to in FORMATS, "export.to", f"be one of {', '.join(FORMATS)}", to)
     if to == "onnx":
         with atomic_write(path, "wb") as file:
@@ -55,7 +54,7 @@ def export(made: Any, path: Path | str, to: str | None = None) -> Path:
 
 
 def configuration(model: Transformer) -> dict[str, Any]:
-    """What, besides the weights, a program must know to run the model."""
+    """The settings that, with the weights, define the model."""
     blocks = [b for b in model.blocks if isinstance(b, Block)]
     heads = [b.attention for b in blocks if isinstance(b.attention, Attention)]
     return {
@@ -76,9 +75,9 @@ def configuration(model: Transformer) -> dict[str, Any]:
 
 def _weights(model: Transformer, path: Path) -> Path:
     tensors = {name: w.detach().contiguous() for name, w in model.state_dict().items()}
-    about = {"format": "pt", "config": json.dumps(configuration(model))}
+    metadata = {"format": "pt", "config": json.dumps(configuration(model))}
     with atomic_write(path, "wb") as file:
-        file.write(safetensors.torch.save(tensors, about))
+        file.write(safetensors.torch.save(tensors, metadata))
     return path
 
 

@@ -1,7 +1,7 @@
-"""A transformer whose weights come from a proof, for `transformers`; needs PyTorch besides.
+"""A transformer whose weights come from a proof, for Hugging Face `transformers`.
 
-Blocks are attention and a feed-forward layer of ReLUs, either of which may be missing, without
-norm; scores may pick by softmax or by hardmax, and each head may look only one way.
+Blocks have attention and a feed-forward layer of ReLUs, either of which may be missing, and no
+norm. Attention is softmax or hardmax, and each head may have its own mask.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from transformers.utils.generic import ModelOutput
 
 @final
 class ConstructedConfig(PretrainedConfig):
-    """Sizes, ways of looking and shapes of all weights; see `ConstructedModel`."""
+    """Sizes, masks of the heads and shapes of all weights; see `ConstructedModel`."""
 
     model_type = "allometry_constructed"
 
@@ -32,14 +32,14 @@ class ConstructedConfig(PretrainedConfig):
 @final
 @dataclass
 class ConstructedOutput(ModelOutput):
-    """The readout at every position."""
+    """The outputs at every position."""
 
     logits: Tensor | None = None
 
 
 @final
 class Parts(nn.Module):
-    """Weights by their names, those below a dot in modules of their own."""
+    """Weights by name; names with a dot belong to submodules."""
 
     def __init__(self, shapes: dict[str, list[int]]) -> None:
         super().__init__()
@@ -54,13 +54,13 @@ class Parts(nn.Module):
             self.add_module(name, Parts(part))
 
     def get(self, name: str) -> Any:
-        """The weight or the part of this name, or `None`."""
+        """The weight or submodule of this name, or `None`."""
         return getattr(self, name, None)
 
 
 @final
 class ConstructedModel(PreTrainedModel):
-    """The network: ids (b, n), or numbers (b, d, n), to the readout at every position."""
+    """The network: maps ids (b, n), or numbers (b, d, n), to outputs at every position."""
 
     config_class = ConstructedConfig
 
@@ -74,10 +74,10 @@ class ConstructedModel(PreTrainedModel):
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Weights are read, never drawn."""
+        """Weights are loaded, never initialised."""
 
     def forward(self, input_ids: Tensor, **_: Any) -> ConstructedOutput:
-        """The readout; `input_ids` are real numbers where there is no vocabulary."""
+        """The outputs; without a vocabulary, `input_ids` are real numbers."""
         c = self.config
         table, places = getattr(self, "table", None), getattr(self, "position_table", None)
         x = input_ids.mT if table is None else table[input_ids]
@@ -106,11 +106,12 @@ class ConstructedModel(PreTrainedModel):
         scores = c.scale * q @ k.mT
         n = x.shape[1]
         full = torch.ones(n, n, dtype=torch.bool, device=x.device)
-        ways = {"all": full, "past": full.tril(), "before": full.tril(-1), "after": full.triu(1)}
-        seen = torch.stack([ways[s] for s in sights or ["all"] * c.heads])
-        seen = seen & full.tril() if c.causal else seen
-        seen = seen | (full.tril().triu() & ~seen.any(-1, keepdim=True))
-        scores = scores.masked_fill(~seen, -torch.inf)
+        masks = {"all": full, "past": full.tril(), "before": full.tril(-1), "after": full.triu(1)}
+        mask = torch.stack([masks[s] for s in sights or ["all"] * c.heads])
+        mask = mask & full.tril() if c.causal else mask
+        # A query that may attend to no key attends to itself.
+        mask = mask | (full.tril().triu() & ~mask.any(-1, keepdim=True))
+        scores = scores.masked_fill(~mask, -torch.inf)
         if c.hard:
             best = (scores == scores.amax(-1, keepdim=True)).to(scores.dtype)
             fetched = best @ v / best.sum(-1, keepdim=True)

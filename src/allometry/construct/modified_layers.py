@@ -1,9 +1,9 @@
-r"""The layers of the proof's modified class, and the step from them to the true one.
+r"""Layers of the proof's modified class, and their conversion to ordinary transformer layers.
 
 The modified class $\bar{\mathcal T}^{2,1,1}$ of Yun et al. (2020) has hardmax attention and
 feed-forward layers of hidden size 1 whose activation is any $\phi \in \Phi$: piecewise linear, at
-most three pieces, at least one of them constant. `apply` runs such layers as they stand in the
-proof; `soften` turns them into a `models.Transformer` of class $\mathcal T^{2,1,4}$.
+most three pieces, at least one of them constant. `apply` runs such layers exactly; `soften`
+converts them to a `models.Transformer` of class $\mathcal T^{2,1,4}$.
 
 Letters: b batch, d size of a token, n tokens.
 """
@@ -37,7 +37,7 @@ class Phi:
         left: Piece before a.
         middle: Piece between.
         right: Piece from b on.
-        ramp: Over which width a jump is smeared when ReLUs take over.
+        ramp: Width over which ReLUs approximate a jump.
     """
 
     a: float
@@ -48,7 +48,7 @@ class Phi:
     ramp: float = 0.0
 
     def __call__(self, t: Tensor) -> Tensor:
-        """The function itself, jumps and all."""
+        """The function with its jumps."""
         pieces = [
             slope * t + intercept for slope, intercept in (self.left, self.middle, self.right)
         ]
@@ -110,7 +110,7 @@ class RankOneFeedForward:
 class Shift:
     r"""Hardmax attention layer of two heads of size 1 that moves the first row.
 
-    Adds $s\,(\max_k - \min_k) u^T X_k$ to the columns with $b_Q < u^T X_j < b_Q'$, where `high` is
+    Adds $s\,(\max_k - \min_k) u^T X_k$ to the columns with $b_Q < u^T X_j < b_Q'$ if `high` is
     given; otherwise $s \max_k u^T X_k$ to those above $b_Q$ (one head, used for all columns).
 
     Args:
@@ -144,10 +144,10 @@ Layer = RankOneFeedForward | Shift
 
 
 def apply(layers: Sequence[Layer], x: Float[Tensor, "b d n"]) -> Float[Tensor, "b d n"]:
-    """The modified network: `layers` one after another, with hardmax and phi as they are.
+    """The output of the modified network: hardmax attention and exact activations phi.
 
     Args:
-        layers: Of the modified class.
+        layers: Layers of the modified class.
         x: Inputs, columns as tokens.
     """
     for layer in layers:
@@ -156,10 +156,10 @@ def apply(layers: Sequence[Layer], x: Float[Tensor, "b d n"]) -> Float[Tensor, "
 
 
 def blocks(layers: Sequence[Layer]) -> list[tuple[Shift | None, RankOneFeedForward | None]]:
-    """`layers` packed into blocks, attention before feed-forward, as few as their order allows.
+    """Group `layers` into as few blocks (attention, feed-forward) as their order allows.
 
     Args:
-        layers: Of the modified class.
+        layers: Layers of the modified class.
     """
     packed: list[tuple[Shift | None, RankOneFeedForward | None]] = []
     for layer in layers:
@@ -180,13 +180,14 @@ def soften(
     r"""The network of class $\mathcal T^{2,1,4}$ near the modified one: softmax and ReLUs.
 
     Hardmax becomes softmax with scores multiplied by $\lambda$ = `temperature` / gap², and each
-    $\phi$ four ReLUs that differ from it on ramps only. Parts that a block lacks stay absent.
+    $\phi$ becomes four ReLUs that differ from it only on ramps. Missing parts of a block stay
+    missing.
 
     Args:
-        layers: Of the modified class.
+        layers: Layers of the modified class.
         positions: The encoding E added to the input.
-        softmax: `False` keeps hardmax (and still makes ReLUs of every phi).
-        temperature: How many nats lie between the right key and the next, times two.
+        softmax: `False` keeps hardmax (phi still becomes ReLUs).
+        temperature: Score difference in nats between the best key and the next, times two.
     """
     require(temperature > 0, "soften.temperature", "be positive", temperature)
     packed = blocks(layers)

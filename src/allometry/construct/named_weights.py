@@ -1,4 +1,4 @@
-"""Weights by name: heads and neurons that read and write named coordinates of the stream."""
+"""Build transformers from heads and neurons that read and write named coordinates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from allometry.models.transformer.attention import Attention
 from allometry.models.transformer.model import Block, FeedForward, Transformer
 
 Terms = Mapping[str, float]
-"""A linear form: coordinates with their factors; the name "1" is the constant."""
+"""A linear form: factors by coordinate; the name "1" is the constant."""
 
 ONE = "1"
 
@@ -19,13 +19,12 @@ ONE = "1"
 @final
 @dataclass(frozen=True)
 class Head:
-    """A head of attention.
+    """An attention head.
 
     Args:
-        score: Pairs of forms (of the query's slot, of the key's slot); the score is the sum of
-            their products.
-        fetch: Pairs of a form of the key's slot and the coordinate it is added to.
-        sight: One of `HEAD_MASKS`.
+        score: Pairs of forms (at the query, at the key); the score is the sum of their products.
+        fetch: Pairs of a form at the key (the value) and the coordinate it is added to.
+        sight: Attention mask, one of `HEAD_MASKS`.
     """
 
     score: Sequence[tuple[Terms, Terms]]
@@ -36,7 +35,7 @@ class Head:
 @final
 @dataclass(frozen=True)
 class Neuron:
-    """One ReLU: reads a form, adds multiples of the result to coordinates."""
+    """One ReLU: reads a form and adds multiples of the result to coordinates."""
 
     reads: Terms
     writes: Terms
@@ -45,7 +44,7 @@ class Neuron:
 @final
 @dataclass
 class Layer:
-    """The heads and neurons of one block, and what its feed-forward part adds as constants."""
+    """The heads and neurons of one block, and constants that its feed-forward part adds."""
 
     heads: list[Head] = field(default_factory=list)
     neurons: list[Neuron] = field(default_factory=list)
@@ -53,14 +52,14 @@ class Layer:
 
     @property
     def part(self) -> str:
-        """Which parts the block has."""
+        """The parts of the block: both, attention or feed_forward."""
         if self.heads and (self.neurons or self.constant):
             return "both"
         return "attention" if self.heads else "feed_forward"
 
 
 def step(reads: Terms, at: float, slope: float, writes: Terms) -> list[Neuron]:
-    r"""Two neurons that add `writes` where the form exceeds `at`, and nothing where it is below.
+    r"""Two neurons that add `writes` if the form exceeds `at`, and nothing if it is below.
 
     $\mathrm{ReLU}(K(x - t) + \frac12) - \mathrm{ReLU}(K(x - t) - \frac12)$ is 0 up to
     $t - \frac1{2K}$ and 1 from $t + \frac1{2K}$ on.
@@ -69,7 +68,7 @@ def step(reads: Terms, at: float, slope: float, writes: Terms) -> list[Neuron]:
         reads: x.
         at: t.
         slope: K.
-        writes: What is added.
+        writes: Factors of the step, by coordinate.
     """
     scaled = {name: slope * factor for name, factor in reads.items()}
     neurons = []
@@ -81,7 +80,7 @@ def step(reads: Terms, at: float, slope: float, writes: Terms) -> list[Neuron]:
 
 
 def erase(name: str) -> Neuron:
-    """A neuron that sets a coordinate which is not negative to 0."""
+    """A neuron that sets a nonnegative coordinate to 0."""
     return Neuron({name: 1.0}, {name: -1.0})
 
 
@@ -98,18 +97,18 @@ def build(
     scale: float = 1.0,
     repeat: int | None = None,
 ) -> Transformer:
-    """A transformer with the weights named, in float64.
+    """A transformer with the given weights, in float64.
 
     Args:
-        names: The coordinates of the stream.
-        layers: Block by block.
-        tokens: What each token id puts on the stream.
-        places: What each position adds.
-        readout: The forms that are read at the end; `None` leaves the stream as it is.
+        names: Coordinates of the residual stream.
+        layers: Layers, one for each block.
+        tokens: Embedding of each token id.
+        places: Embedding of each position.
+        readout: Output forms; `None` outputs the residual stream.
         kind: "encoder" or "decoder".
         hard: Hardmax attention.
-        scale: What multiplies all scores.
-        repeat: One block, applied so often (then there is one layer).
+        scale: Factor on all scores.
+        repeat: Apply a single block this many times (then there is one layer).
     """
     index = {name: i for i, name in enumerate(names)}
     heads = max([len(layer.heads) for layer in layers] + [1])
@@ -125,7 +124,11 @@ def build(
         *(["readout"] if readout and any(ONE in r for r in readout) else []),
     ]
     model = Transformer(
-        *(len(tokens), len(names), repeat or len(layers), heads, len(places)),
+        vocabulary=len(tokens),
+        width=len(names),
+        depth=repeat or len(layers),
+        heads=heads,
+        context=len(places),
         kind=kind,
         head_size=size,
         hidden=hidden,
@@ -206,7 +209,7 @@ def _fill(row: Tensor, terms: Terms, index: Mapping[str, int], bias: Tensor | No
 
 
 def codes(i: int, bits: int, name: str) -> dict[str, float]:
-    """The binary digits of i that are 1, as coordinates `name0`, `name1`, ..."""
+    """The bits of i that are 1, as coordinates `name0`, `name1`, ..."""
     return {f"{name}{r}": 1.0 for r in range(bits) if i >> r & 1}
 
 

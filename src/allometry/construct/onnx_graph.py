@@ -1,4 +1,4 @@
-"""A constructed transformer as an ONNX graph, written operator by operator in float64.
+"""Export a constructed transformer as an ONNX graph in float64.
 
 Letters: b batch, n positions, d width, h heads, m head size.
 """
@@ -17,7 +17,7 @@ OPSET = 18
 
 @final
 class Graph:
-    """Nodes and constants as they are added; every method gives the name of its result."""
+    """Nodes and constants of a graph; every method returns the name of its result."""
 
     def __init__(self) -> None:
         self.onnx = require_extra("onnx", "onnx")
@@ -25,7 +25,7 @@ class Graph:
         self.constants: dict[str, Any] = {}
 
     def constant(self, value: Any, name: str | None = None) -> str:
-        """A constant; whole numbers are int64, all else float64."""
+        """Add a constant; integers become int64."""
         array = np.asarray(value.detach().numpy() if isinstance(value, Tensor) else value)
         array = array.astype(np.int64 if array.dtype.kind in "iu" else array.dtype)
         name = name or f"constant {len(self.constants)}"
@@ -34,22 +34,22 @@ class Graph:
         return name
 
     def add(self, kind: str, *inputs: str, out: str | None = None, **options: Any) -> str:
-        """One operator."""
+        """Add an operator."""
         name = out or f"{kind} {len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), [name], **options))
         return name
 
     def linear(self, x: str, weight: Tensor, bias: Tensor | None, name: str) -> str:
-        """`x @ weight.T + bias`."""
+        """Add `x @ weight.T + bias`."""
         y = self.add("MatMul", x, self.constant(weight.T.contiguous(), name))
         return y if bias is None else self.add("Add", y, self.constant(bias, f"{name}_bias"))
 
 
 def graph(model: Transformer) -> Any:
-    """The ONNX model: `tokens` (b, n) of ids, or (b, d, n) of numbers, to `outputs`.
+    """The ONNX model: maps `tokens`, ids (b, n) or numbers (b, d, n), to `outputs`.
 
     Args:
-        model: As constructions fill it: no norm, ReLU, positions added or none.
+        model: A constructed model: no norm, ReLU, learned positions or none.
     """
     made = Graph()
     onnx, helper = made.onnx, made.onnx.helper
@@ -87,9 +87,11 @@ def graph(model: Transformer) -> Any:
         list(made.constants.values()),
     )
     opset = [helper.make_opsetid("", OPSET)]
-    whole = helper.make_model(result, opset_imports=opset, producer_name="allometry", ir_version=9)
-    onnx.checker.check_model(whole)
-    return whole
+    onnx_model = helper.make_model(
+        result, opset_imports=opset, producer_name="allometry", ir_version=9
+    )
+    onnx.checker.check_model(onnx_model)
+    return onnx_model
 
 
 def _length(made: Graph, x: str, axis: int) -> str:
@@ -130,24 +132,24 @@ def _attention(made: Graph, x: str, part: Attention, place: str, causal: bool, n
 
 
 def _mask(made: Graph, sights: tuple[str, ...], place: str, causal: bool) -> str:
-    """Which keys each head may see, (1, h, n, n); who would see nobody sees itself."""
+    """Attention mask (1, h, n, n); a query that may attend to no key attends to itself."""
     query = made.add("Unsqueeze", place, made.constant([1]))
     key = made.add("Unsqueeze", place, made.constant([0]))
     itself = made.add("Equal", key, query)
     past = made.add("LessOrEqual", key, query)
-    everyone = made.add("Or", past, made.add("Not", past))
-    ways = {
-        "all": lambda: everyone,
+    everything = made.add("Or", past, made.add("Not", past))
+    masks = {
+        "all": lambda: everything,
         "past": lambda: past,
         "before": lambda: made.add("Less", key, query),
         "after": lambda: made.add("Greater", key, query),
     }
     heads = []
     for sight in sights:
-        seen = ways[sight]()
-        seen = made.add("And", seen, past) if causal else seen
-        counted = made.add("Cast", seen, to=made.onnx.TensorProto.INT64)
-        none = made.add("ReduceMax", counted, made.constant([-1]), keepdims=1)
-        alone = made.add("And", itself, made.add("Equal", none, made.constant(0)))
-        heads.append(made.add("Unsqueeze", made.add("Or", seen, alone), made.constant([0, 1])))
+        mask = masks[sight]()
+        mask = made.add("And", mask, past) if causal else mask
+        integers = made.add("Cast", mask, to=made.onnx.TensorProto.INT64)
+        any_key = made.add("ReduceMax", integers, made.constant([-1]), keepdims=1)
+        alone = made.add("And", itself, made.add("Equal", any_key, made.constant(0)))
+        heads.append(made.add("Unsqueeze", made.add("Or", mask, alone), made.constant([0, 1])))
     return made.add("Concat", *heads, axis=1)

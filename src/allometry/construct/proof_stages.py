@@ -1,4 +1,4 @@
-r"""The stages of the proof, each a list of layers of the modified class, usable alone.
+r"""The stages of the proof; each is a list of layers of the modified class.
 
 With $\delta = 2^{-m}$, $u = (1, \delta^{-1}, \dots, \delta^{-d+1})$, column j of a grid sequence
 has the id $u^T X_j$, one of $\delta^{-d}$ (with positions, of n times as many).
@@ -25,38 +25,38 @@ def unit(d: int, i: int) -> Float[Tensor, " d"]:
 
 
 def reader(d: int, delta: float) -> Float[Tensor, " d"]:
-    r"""$u = (1, \delta^{-1}, \dots, \delta^{-d+1})$, which reads a column's id."""
+    r"""$u = (1, \delta^{-1}, \dots, \delta^{-d+1})$, whose product with a column is its id."""
     return delta ** -torch.arange(d, dtype=torch.float64)
 
 
 def encoding(d: int, n: int) -> Float[Tensor, "d n"]:
     """The positions E, with 2j in all rows of column j.
 
-    Differs from the paper: it has j, so that an entry of exactly 1 lands in the next column.
+    Differs from the paper: it has j, so that an entry of exactly 1 falls into the next column.
     """
     return (2.0 * torch.arange(n, dtype=torch.float64)).expand(d, n).clone()
 
 
 def clamp(d: int, low: float, high: float) -> list[Layer]:
-    """Layers that bring every entry into [low, high]; d of them.
+    """Layers that clamp every entry to [low, high]; d layers.
 
     Args:
         d: Size of a token.
-        low: Smallest entry let through.
-        high: Largest.
+        low: Smallest entry.
+        high: Largest entry.
     """
     phi = Phi(low, high, left=(-1.0, low), right=(-1.0, high))
     return [RankOneFeedForward(unit(d, i), 0.0, phi, unit(d, i)) for i in range(d)]
 
 
 def banish(d: int, low: float, high: float, far: float, ramp: float) -> list[Layer]:
-    """Layers that send entries outside [low, high] to `far`, as the paper does; d of them.
+    """Layers that map entries outside [low, high] to `far`, as the paper does; d layers.
 
     Args:
         d: Size of a token.
-        low: Smallest entry let through.
-        high: Largest.
-        far: Where the others go.
+        low: Smallest entry that is kept.
+        high: Largest entry that is kept.
+        far: Value of the other entries.
         ramp: Width of the transition, outside [low, high].
     """
     phi = Phi(low, high, left=(-1.0, far), right=(-1.0, far), ramp=ramp)
@@ -66,9 +66,10 @@ def banish(d: int, low: float, high: float, far: float, ramp: float) -> list[Lay
 def quantise(d: int, delta: float, n: int = 1, ramp: float = RAMP) -> list[Layer]:
     r"""Layers that round every entry down to the grid $\{0, \delta, \dots, 1 - \delta\}$.
 
-    One for each row and cell, $d/\delta$ in all, with $\phi(t) = -t$ on $[0, \delta)$ and 0
-    elsewhere; the top cell takes in entries up to 3/2. Cells come from the top down: an entry once
-    rounded, being dyadic, passes those below without error, and before that it is never above one.
+    One layer for each row and cell, $d/\delta$ in total, with $\phi(t) = -t$ on $[0, \delta)$ and
+    0 elsewhere; the top cell includes entries up to 3/2. Cells are processed from the top down: a
+    rounded entry is dyadic and passes the lower cells without error, and before that it is never
+    above one.
 
     Args:
         d: Size of a token.
@@ -90,7 +91,7 @@ def quantise(d: int, delta: float, n: int = 1, ramp: float = RAMP) -> list[Layer
 
 
 def ids(d: int, delta: float, n: int | None = None) -> list[float]:
-    """The ids that a quantised column can have, ascending.
+    """The possible ids of a quantised column in ascending order.
 
     Args:
         d: Size of a token.
@@ -106,8 +107,8 @@ def contextual(d: int, delta: float, n: int, positions: bool = False) -> list[La
     r"""The contextual mapping: a selective shift for each id, ascending, then a global shift.
 
     The selective shift of id g adds $\delta^{-d} (\max_k - \min_k) u^T X_k$ to the columns with id
-    g and leaves the others, so that one after another each column overtakes all others by an
-    amount that tells the whole sequence. The global shift then adds $s \max_k u^T X_k$ to all.
+    g and leaves the others unchanged. In turn, each column becomes the largest, by an amount that
+    identifies the whole sequence. The global shift then adds $s \max_k u^T X_k$ to all columns.
 
     Args:
         d: Size of a token.
@@ -134,16 +135,16 @@ def largest_id(d: int, delta: float, n: int, positions: bool) -> float:
 
 
 def rescale(d: int, top: float, delta: float, base: float) -> list[Layer]:
-    r"""Layers that bring first entries, multiples of $\delta$ below `top`, to [base, base + 1].
+    r"""Layers that map first entries, multiples of $\delta$ below `top`, to [base, base + 1].
 
-    Halvings, as many at once as keep all bits, then a shift. Ours: the paper has no need of it,
-    for its numbers are real.
+    Each layer halves as often as possible without losing bits; the last one shifts. Not in the
+    paper, which uses real numbers.
 
     Args:
         d: Size of a token.
         top: The largest first entry.
         delta: The unit of first entries.
-        base: Where they end up; above every value of the target.
+        base: Start of the interval; above every value of the target.
     """
     first, bits = unit(d, 0), math.ceil(math.log2(top / delta)) + 1
     left, layers = math.ceil(math.log2(top)), []
@@ -162,15 +163,15 @@ def values(
     targets: Float[Tensor, "k d"],
     gap: float,
 ) -> list[Layer]:
-    """Layers that turn the column with each code into its target; k of them.
+    """Layers that map the column with each code to its target; k layers.
 
-    From the highest code down: what has been replaced lies below all codes, so nothing but the
-    column at hand is ever above a window, where ReLUs that ought to cancel would lose digits.
+    Codes are processed in descending order: replaced columns are below all codes, so only the
+    current column is ever above a window, where ReLUs that should cancel would lose digits.
 
     Args:
         codes: First entries, distinct.
-        columns: The columns that have them.
-        targets: What they are to become.
+        columns: The columns with these codes.
+        targets: Their target values.
         gap: Smallest difference of two codes.
 
     References:
@@ -187,5 +188,5 @@ def values(
 
 
 def count(layers: Sequence[Layer], kind: type) -> int:
-    """How many of `layers` are of a kind."""
+    """Number of layers of a kind."""
     return sum(isinstance(layer, kind) for layer in layers)

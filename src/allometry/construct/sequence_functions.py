@@ -1,4 +1,4 @@
-"""A sequence-to-sequence function on trial, and the grid on which it is tabulated.
+"""Validation of a sequence-to-sequence function, and the grid on which it is tabulated.
 
 Letters: b batch, d size of a token, n tokens, s sequences, k codes.
 """
@@ -23,25 +23,17 @@ Function = Callable[[Any], Any]
 
 
 def named(name: str) -> Function:
-    """The function that a person names: one of `targets.functions`, or `FILE.py:function`.
-
-    Args:
-        name: As typed.
-    """
-    found = from_file(name)
-    if found is not None:
-        return found
+    """The function of a name: one of `targets.functions`, or `FILE.py:function`."""
+    function = from_file(name)
+    if function is not None:
+        return function
     known = functions.EQUIVARIANT | functions.ORDERED
     require(name in known, "function", f"be FILE.py:function or one of {', '.join(known)}", name)
     return known[name]
 
 
 def from_file(name: str) -> Callable[..., Any] | None:
-    """The function that `FILE.py:function` names; `None` for a name of another kind.
-
-    Args:
-        name: As typed.
-    """
+    """The function of the name `FILE.py:function`; `None` for other names."""
     file, colon, function = name.rpartition(":")
     if not (colon and file.endswith(".py")):
         return None
@@ -53,32 +45,32 @@ def from_file(name: str) -> Callable[..., Any] | None:
 
 
 def checked(f: Function, d: int, n: int, *, equivariant: bool) -> Callable[[Tensor], Tensor]:
-    """`f` as a function of float64 tensors, once it has shown on 64 points that it is one.
+    """`f` as a function of float64 tensors, after checks on 64 points.
 
     Args:
-        f: Takes and gives (b, d, n), as tensors or as numpy arrays.
+        f: Maps (b, d, n) to (b, d, n), as tensors or as numpy arrays.
         d: Size of a token.
         n: Number of tokens.
         equivariant: Whether it must commute with permutations of the columns.
 
     Raises:
-        InputError: It fails, changes the shape, gives NaN or infinity, is not a function of its
-            input, or does not commute with permutations though it must.
+        InputError: It fails, changes the shape, returns NaN or infinity, is not deterministic,
+            mixes inputs of a batch, or does not commute with permutations though it must.
     """
     x = sobol(64, (d, n), seed=1)
-    g = _speaking(f, x)
+    g = _as_tensor_function(f, x)
     y = g(x)
     fix = "Return one (d, n) output for each of the b inputs."
     require(y.shape == x.shape, "f", f"give the shape it is given, {tuple(x.shape)}", y.shape, fix)
     finite = int(y.isfinite().all(2).all(1).sum())
     require(finite == len(y), "f", "give finite values everywhere", f"{64 - finite} of 64 not")
     size = max(1.0, float(y.abs().max()))
-    again, apart = g(x), g(x[40:50])
-    drift = float((again - y).abs().max())
-    require(drift <= 1e-9 * size, "f", "be a function of its input", f"a change of {drift:.2g}")
-    drift = float((apart - y[40:50]).abs().max())
+    repeated, part = g(x), g(x[40:50])
+    change = float((repeated - y).abs().max())
+    require(change <= 1e-9 * size, "f", "be a function of its input", f"a change of {change:.2g}")
+    change = float((part - y[40:50]).abs().max())
     fix = "Outputs may not depend on the other inputs in the batch."
-    require(drift <= 1e-6 * size, "f", "treat each input alone", f"a change of {drift:.2g}", fix)
+    require(change <= 1e-6 * size, "f", "treat each input alone", f"a change of {change:.2g}", fix)
     if equivariant:
         error = equivariance_error(g, x).value
         require(
@@ -91,21 +83,23 @@ def checked(f: Function, d: int, n: int, *, equivariant: bool) -> Callable[[Tens
     return g
 
 
-def _speaking(f: Function, x: Tensor) -> Callable[[Tensor], Tensor]:
-    def torch_way(x: Tensor) -> Tensor:
+def _as_tensor_function(f: Function, x: Tensor) -> Callable[[Tensor], Tensor]:
+    """`f` called with tensors, or with numpy arrays if it does not accept tensors."""
+
+    def with_tensors(x: Tensor) -> Tensor:
         return torch.as_tensor(np.asarray(y) if not isinstance(y := f(x.clone()), Tensor) else y)
 
-    def numpy_way(x: Tensor) -> Tensor:
+    def with_arrays(x: Tensor) -> Tensor:
         return torch.as_tensor(np.array(f(x.numpy().copy())))
 
     failures = []
-    for way in (torch_way, numpy_way):
+    for call in (with_tensors, with_arrays):
         try:
-            way(x)
+            call(x)
         except Exception as error:
             failures.append(f"{type(error).__name__}: {error}")
         else:
-            return lambda x: way(x.double()).double()
+            return lambda x: call(x.double()).double()
     raise InputError(
         f"f must take an array of shape (b, d, n); got {failures[0]} with a tensor and "
         f"{failures[1]} with a numpy array."
@@ -113,19 +107,19 @@ def _speaking(f: Function, x: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def grid_columns(d: int, cells: int) -> Float[Tensor, "m d"]:
-    """The lower corners of all cells of a column, in the order of their ids."""
+    """Lower corners of all cells of a column, in the order of their ids."""
     digits = torch.arange(cells**d)[:, None] // cells ** torch.arange(d) % cells
     return digits / cells
 
 
 def grid_sequences(d: int, n: int, cells: int, positions: bool) -> Int[Tensor, "s n"]:
-    """All sequences of grid columns, by their numbers; without positions one for each multiset.
+    """All sequences of grid columns, as column numbers; without positions one per multiset.
 
     Args:
         d: Size of a token.
         n: Number of tokens.
         cells: Cells along each entry, 1/delta.
-        positions: Whether the order matters.
+        positions: Whether the order of columns matters.
     """
     every = torch.arange(cells**d)
     if positions:
@@ -134,7 +128,7 @@ def grid_sequences(d: int, n: int, cells: int, positions: bool) -> Int[Tensor, "
 
 
 def orders(sequences: Int[Tensor, "s n"]) -> Float[Tensor, " s"]:
-    """In how many orders each multiset can stand, n! / (m_1! m_2! ...)."""
+    """Number of orders of each multiset, n! / (m_1! m_2! ...)."""
     n = sequences.shape[1]
     ordered = sequences.sort(1).values
     run, product = torch.ones(len(sequences)), torch.ones(len(sequences))
@@ -147,13 +141,13 @@ def orders(sequences: Int[Tensor, "s n"]) -> Float[Tensor, " s"]:
 @final
 @dataclass(frozen=True)
 class GridTable:
-    """What each code of a column stands for.
+    """The target value of each code of a column.
 
     Attributes:
         codes: Ascending, distinct.
-        columns: A column that has the code.
-        targets: The value it is to become.
-        clashes: How many codes belong to sequences with different values, whose mean they get.
+        columns: A column with the code.
+        targets: Its target value.
+        clashes: Number of codes shared by sequences with different values; they get the mean.
     """
 
     codes: Float[Tensor, " k"]
@@ -169,16 +163,16 @@ def tabulate(
     weights: Float[Tensor, " s"],
     tolerance: float = 0.0,
 ) -> GridTable:
-    """One line for each different code, with the mean target (weighted) of those that share it.
+    """One row per distinct code, with the weighted mean target of the columns that share it.
 
-    The weighted mean is the value that makes the squared error least.
+    The weighted mean minimises the squared error.
 
     Args:
-        codes: Of each column of each sequence.
+        codes: Code of each column of each sequence.
         columns: The columns.
         targets: Their values.
-        weights: Of the sequences.
-        tolerance: Codes at most this far apart are one.
+        weights: Weights of the sequences.
+        tolerance: Codes at most this far apart count as equal.
     """
     d = columns.shape[1]
     flat, order = codes.flatten().sort()

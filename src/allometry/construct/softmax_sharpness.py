@@ -1,4 +1,4 @@
-"""How hard softmax must be before a construction works, and where it stops working."""
+"""How large attention scores must be for softmax to replace hardmax in a construction."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from allometry.construct.dyck import DyckRecogniser
 from allometry.construct.programs.compiled import Program
 
 Trial = Callable[[float, int], bool]
-"""Whether all strings tried at a length come out right with a factor on the scores."""
+"""Whether all inputs of a length give the right output with a factor on the scores."""
 
 
 def least_scale(
@@ -19,15 +19,15 @@ def least_scale(
     inputs: int = 150,
     digits: float = 0.05,
 ) -> float:
-    """The least factor on the scores with which softmax gives every answer right, by bisection.
+    """The smallest factor on the scores with which softmax is always right, by bisection.
 
-    Tried on inputs of the longest length, those of brackets half words and half near misses; so
-    it is what the worst of them needs, not a bound for all there are.
+    Tested on random inputs of the largest length (for brackets half words, half near misses). It
+    is the factor that these inputs need, not a bound for all inputs.
 
     Args:
-        made: A recogniser of brackets or a program.
-        rng: Source of the inputs.
-        inputs: How many are tried at every factor.
+        made: A Dyck recogniser or a program.
+        rng: Generator of the inputs.
+        inputs: Number of inputs for every factor.
         digits: Relative width at which the search stops.
     """
     trial = _trial(made, rng, inputs)
@@ -47,13 +47,13 @@ def breaking_length(
     *,
     inputs: int = 100,
 ) -> int | None:
-    """The least length at which softmax with this factor errs on an input tried; `None` if none.
+    """The smallest length at which softmax with this factor is wrong on a tested input, or `None`.
 
     Args:
-        made: A recogniser of brackets or a program.
+        made: A Dyck recogniser or a program.
         scale: The factor on the scores.
-        rng: Source of the inputs.
-        inputs: How many are tried at every length.
+        rng: Generator of the inputs.
+        inputs: Number of inputs for every length.
     """
     trial = _trial(made, rng, inputs)
     lengths = {2 * round(2 ** (i / 4)) for i in range(1, 4 * int(math.log2(made.n) + 1) + 1)}
@@ -67,7 +67,7 @@ def _trial(made: DyckRecogniser | Program, rng: np.random.Generator, inputs: int
     if isinstance(made, Program):
         return _program_trial(made, rng, inputs)
 
-    def fine(scale: float, length: int) -> bool:
+    def all_right(scale: float, length: int) -> bool:
         even = max(2, length - length % 2)
         language = made.language
         words = np.concatenate(
@@ -78,13 +78,13 @@ def _trial(made: DyckRecogniser | Program, rng: np.random.Generator, inputs: int
         )
         return made.softened(scale).compare(words, np.full(inputs, even))[1] == 0
 
-    return fine
+    return all_right
 
 
 def _program_trial(made: Program, rng: np.random.Generator, inputs: int) -> Trial:
-    def fine(scale: float, length: int) -> bool:
+    def all_right(scale: float, length: int) -> bool:
         draws = rng.integers(len(made.alphabet), size=(inputs, length)).tolist()
         with made.softened(scale):
             return made.compare([[made.alphabet[i] for i in row] for row in draws])[1] == 0
 
-    return fine
+    return all_right

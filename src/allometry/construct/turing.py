@@ -1,4 +1,4 @@
-"""Networks that run a Turing machine, their weights made from its table."""
+"""Networks that run a Turing machine, with weights built from its transition table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -16,10 +16,10 @@ from allometry.targets.machines import Configuration, TuringMachine
 Tape = str | Sequence[str] | Mapping[int, str]
 
 MOST_WORK = 1e11
-"""Pairs of slots compared in the longest run of a network with a slot per cell: minutes."""
+"""Largest number of compared position pairs of a run; more would take longer than minutes."""
 
 MOST_SLOTS = 100_000
-"""Beyond so many slots the squares of places and the order of time no longer fit in float64."""
+"""Largest number of positions: squares of positions must be exact in float64."""
 
 
 def turing(
@@ -33,14 +33,14 @@ def turing(
     """A transformer that runs `machine` for `steps` steps on any input.
 
     Args:
-        machine: The machine, or its text in any notation `TuringMachine.parse` reads.
-        steps: T.
-        mode: "depth": a slot per cell, a block per step; "looped": the same with one block
-            applied T times; "autoregressive": a decoder of three layers that writes one token a
-            step, so that time costs length and not depth.
-        cells: First and last cell of the tape, for "depth" and "looped"; all that the head can
-            reach unless told. A head that leaves it is an error, not a silence.
-        n: Longest input, for "autoregressive"; as many cells as steps, at most 256, unless told.
+        machine: The machine, or its text in any notation that `TuringMachine.parse` reads.
+        steps: Number of steps T.
+        mode: "depth": one position per cell, one block per step. "looped": the same with one block
+            applied T times. "autoregressive": a decoder of three layers that writes one token per
+            step, so that time costs length instead of depth.
+        cells: First and last cell of the tape, for "depth" and "looped". Default: all cells that
+            the head can reach. A head that leaves the range raises an error.
+        n: Largest input length, for "autoregressive". Default: `steps`, at most 256.
 
     Example:
         >>> from allometry.construct import turing
@@ -58,34 +58,34 @@ def turing(
     if mode == "autoregressive":
         require(cells is None, "turing.cells", "be left out in autoregressive mode", cells)
         return AutoregressiveRun(machine, steps, min(steps, 256) if n is None else n)
-    require(n is None, "turing.n", "be left out but in autoregressive mode", n)
+    require(n is None, "turing.n", "be given only in autoregressive mode", n)
     first, last = (-steps, steps) if cells is None else cells
-    require(first <= 0 <= last, "turing.cells", "be a range that holds cell 0", cells)
+    require(first <= 0 <= last, "turing.cells", "be a range that includes cell 0", cells)
     return CellularRun(machine, steps, first, last, mode == "looped")
 
 
 @final
 class CellularRun:
-    """The network with a slot per cell and a block per step; call it on a tape.
+    """The network with one position per cell and one block per step; call it on a tape.
 
     Args:
         machine: The machine.
-        steps: T.
+        steps: Number of steps T.
         first: First cell of the window.
-        last: Last cell of it.
+        last: Last cell of the window.
         looped: Whether one block is applied T times.
 
     Attributes:
-        model: The transformer; its outputs are the stream, see `turing_weights.cellular`.
+        model: The transformer; it outputs the residual stream, see `turing_weights.cellular`.
     """
 
     def __init__(
         self, machine: TuringMachine, steps: int, first: int, last: int, looped: bool
     ) -> None:
         slots = last - first + 2
-        fine = steps * slots**2 <= MOST_WORK
+        feasible = steps * slots**2 <= MOST_WORK
         fix = "Give a narrower range of cells, or use the autoregressive mode."
-        require(fine, "turing.steps", f"be fewer for {slots:,} slots", steps, fix)
+        require(feasible, "turing.steps", f"be fewer for {slots:,} slots", steps, fix)
         self.machine, self.steps = machine, steps
         self.first, self.last = first, last
         self.model: Transformer = cellular(machine, steps, last - first + 1, looped=looped)
@@ -97,7 +97,7 @@ class CellularRun:
 
     @torch.no_grad()
     def trace(self, tape: Tape = "") -> Iterator[Configuration]:
-        """Every configuration, read off the stream after each block, until it halts.
+        """Yield every configuration, read from the residual stream, until the machine halts.
 
         Raises:
             InputError: The head left the window.
@@ -114,18 +114,18 @@ class CellularRun:
             x = self.model.blocks[0 if self.model.shared else step](x)
 
     def slots(self, tape: Tape = "") -> tuple[Tensor, list[str]]:
-        """What the model reads for a tape, and the symbols that stand there."""
+        """The model's input tokens for a tape, and their symbols."""
         cells = self.machine.cells(tape)
         window = range(self.first, self.last + 1)
         return self._tokens(tape)[0], ["sink", *(cells.get(i, self.machine.blank) for i in window)]
 
     def _tokens(self, tape: Tape) -> tuple[Tensor, dict[int, str]]:
-        """Ids of the sink and of every cell in the window, and the cells outside it."""
+        """Token ids of the sink and of every cell in the window, and the cells outside it."""
         cells = self.machine.cells(tape)
         outside = {i: a for i, a in cells.items() if not self.first <= i <= self.last}
-        reach = (-self.steps, self.steps)
-        seen = [i for i in outside if reach[0] <= i <= reach[1]]
-        require(not seen, "tape", f"lie within cells {self.first} to {self.last}", seen[:3])
+        reachable = [i for i in outside if -self.steps <= i <= self.steps]
+        window = f"lie within cells {self.first} to {self.last}"
+        require(not reachable, "tape", window, reachable[:3])
         symbol = {a: i for i, a in enumerate(self.machine.symbols)}
         ids = [
             symbol[cells.get(i, self.machine.blank)] + (len(symbol) if i == 0 else 0)
@@ -134,7 +134,7 @@ class CellularRun:
         return torch.tensor([[2 * len(symbol), *ids]]), outside
 
     def _read(self, x: Tensor, outside: dict[int, str], step: int) -> Configuration:
-        """The configuration on the stream: symbols, and the one state posted somewhere."""
+        """The configuration in the residual stream: symbols, and the state at one position."""
         A, Q = len(self.machine.symbols), len(self.machine.states)
         posts = x[:, A : A + 3 * Q].unflatten(1, (3, Q))
         found = (posts > 0.5).nonzero()
@@ -144,7 +144,7 @@ class CellularRun:
         head = self.first + slot + (0, -1, 1)[kind]
         if not self.first <= head <= self.last:
             raise InputError(
-                f"turing.cells must hold all cells the machine visits; it left {self.first} to "
+                f"turing.cells must include all cells the machine visits; it left {self.first} to "
                 f"{self.last} at step {step}. Give a wider range."
             )
         letters = x[:, :A].argmax(1).tolist()
@@ -169,25 +169,24 @@ class AutoregressiveRun:
 
     Args:
         machine: The machine.
-        steps: T.
-        n: Longest input.
+        steps: Number of steps T.
+        n: Largest input length.
 
     Attributes:
-        model: The transformer: logits of the next token.
+        model: The transformer; it outputs logits of the next token.
     """
 
     def __init__(self, machine: TuringMachine, steps: int, n: int) -> None:
         require(n >= 0, "turing.n", "be at least 0", n)
         slots = steps + n + 2
-        fix = "Ask for fewer steps."
-        fine = slots <= MOST_SLOTS
-        require(fine, "turing.steps", f"need at most {MOST_SLOTS:,} slots with n", slots, fix)
+        need = f"need at most {MOST_SLOTS:,} slots with n"
+        require(slots <= MOST_SLOTS, "turing.steps", need, slots, "Use fewer steps.")
         self.machine, self.steps, self.n = machine, steps, n
         self.model: Transformer = autoregressive(machine, slots)
         self._first_step = 2 + len(machine.symbols)
 
     def prompt(self, tape: Tape = "") -> list[int]:
-        """The tokens of an input: first, its symbols from cell 0 on, go."""
+        """The tokens of an input: "first", its symbols from cell 0 on, "go"."""
         cells = self.machine.cells(tape)
         require(
             min(cells, default=0) >= 0, "tape", "begin at cell 0 or later", min(cells, default=0)
@@ -199,18 +198,18 @@ class AutoregressiveRun:
         return [0, *inside, 1 + len(symbol)]
 
     def slots(self, tape: Tape = "") -> tuple[Tensor, list[str]]:
-        """The whole run as the model reads it, and what stands in each slot."""
+        """The tokens of the whole run, and their labels."""
         ids, inside = self.prompt(tape), self.machine.cells(tape)
         labels = ["first", *(inside.get(i, self.machine.blank) for i in range(len(ids) - 2)), "go"]
         states, symbols = self.machine.states, self.machine.symbols
         for q, a in self.tokens(tape):
             ids.append(self._first_step + states.index(q) * len(symbols) + symbols.index(a))
             labels.append(f"{q}{a}")
-        # What was written last is never read again.
+        # The model never reads its last output.
         return torch.tensor([ids[:-1]]), labels[:-1]
 
     def tokens(self, tape: Tape = "") -> Iterator[tuple[str, str]]:
-        """The run as it is written: (state, symbol read) for each step, the halt's included."""
+        """Yield (state, symbol read) for each step, including the halting one."""
         cache = self.model.new_cache()
         new = self.prompt(tape)
         for _ in range(self.steps + 1):
@@ -225,7 +224,7 @@ class AutoregressiveRun:
             new = [token]
 
     def trace(self, tape: Tape = "") -> Iterator[Configuration]:
-        """Every configuration, put together from the tokens, until it halts."""
+        """Yield every configuration, computed from the tokens, until the machine halts."""
         cells, head = self.machine.cells(tape), 0
         for step, pair in enumerate(self.tokens(tape)):
             rule = self.machine.rules.get(pair)
@@ -251,27 +250,27 @@ class AutoregressiveRun:
 
 
 def _first_difference(made: CellularRun | AutoregressiveRun, word: str) -> tuple[int, int | None]:
-    """Configurations compared, and the step of the first that differs from the simulator's."""
-    mine, count = made.trace(word), 0
-    for theirs in made.machine.trace(word, steps=made.steps):
+    """Number of compared configurations, and the step of the first wrong one or `None`."""
+    configurations, count = made.trace(word), 0
+    for expected in made.machine.trace(word, steps=made.steps):
         try:
-            same = next(mine, None) == theirs
+            same = next(configurations, None) == expected
         except AssertionError:  # more than one head, or none
             same = False
         count += 1
         if not same:
-            return count, theirs.step
+            return count, expected.step
     return count, None
 
 
 def verify(made: CellularRun | AutoregressiveRun, length: int) -> Exactness:
-    """Every configuration against the simulator's, on every input up to `length`.
+    """Compare every configuration with the simulator's on every input up to `length`.
 
-    The certificate's `tried` counts configurations; a wrong one has its input as the example.
+    The certificate's `tried` counts configurations; its example is the first wrong input.
 
     Args:
         made: The construction.
-        length: Of the longest inputs.
+        length: Largest length of an input.
     """
     tried = wrong = 0
     example: Any = None

@@ -1,6 +1,6 @@
 """Weights of the networks that run Turing machines.
 
-Letters: Q states, A symbols, T steps, L cells, b bits of a cell's number, N slots.
+Letters: Q states, A symbols, T steps, L cells, b bits of a cell's number, N positions (slots).
 """
 
 from allometry.construct.named_weights import ONE, Head, Layer, Neuron, build, erase, indexed
@@ -9,19 +9,19 @@ from allometry.targets.machines import TuringMachine
 
 
 def cellular(machine: TuringMachine, steps: int, cells: int, *, looped: bool) -> Transformer:
-    """A slot per cell and a block per step: the head is a flag that walks from slot to slot.
+    """One slot per cell and one block per step; the head is a flag that moves between slots.
 
-    Slot 0 is a sink, slot i cell i - 1 of the window. A block first fetches the state that a
-    neighbour has posted to this cell, then applies the rule for state and symbol: rewrites the
-    symbol, clears the state, and posts the new one to the left, to the right or here. A cell
-    whose neighbour is not there looks at the sink, which has nothing.
+    Slot 0 is a sink, slot i is cell i - 1 of the window. A block first fetches the state that a
+    neighbour has posted to this cell. It then applies the rule for state and symbol: it rewrites
+    the symbol, clears the state, and posts the new state to the left, to the right or here. A cell
+    without a neighbour attends to the sink, which has no state.
 
     Tokens: symbol, symbol under the head in the start state, sink.
 
     Args:
         machine: The machine.
-        steps: T.
-        cells: L.
+        steps: Number of steps T.
+        cells: Number of cells L.
         looped: One block applied T times, instead of T blocks.
     """
     b = max(2, (cells + 1).bit_length())
@@ -45,16 +45,19 @@ def cellular(machine: TuringMachine, steps: int, cells: int, *, looped: bool) ->
     posts = {-1: left, 0: state, 1: right}
     for (q, a), (written, move, to) in machine.rules.items():
         writes: dict[str, float] = {}
-        for name, factor in (
-            *((state[q], -1.0), (symbol[a], -1.0)),
-            *((symbol[written], 1.0), (posts[move][to], 1.0)),
-        ):
+        changes = [
+            (state[q], -1.0),
+            (symbol[a], -1.0),
+            (symbol[written], 1.0),
+            (posts[move][to], 1.0),
+        ]
+        for name, factor in changes:
             writes[name] = writes.get(name, 0.0) + factor
         neurons.append(Neuron({state[q]: 1.0, symbol[a]: 1.0, ONE: -1.0}, writes))
     layer = Layer(heads, neurons)
 
     def signs(name: str, i: int) -> dict[str, float]:
-        # A cell beyond the window has no number: nothing matches it, and the sink wins.
+        # A cell outside the window has no number: no key matches it, and the sink wins.
         if not 1 <= i <= cells:
             return {}
         return {f"{name}{r}": 1.0 if i >> r & 1 else -1.0 for r in range(b)}
@@ -78,24 +81,24 @@ def cellular(machine: TuringMachine, steps: int, cells: int, *, looped: bool) ->
 
 
 def autoregressive(machine: TuringMachine, slots: int) -> Transformer:
-    r"""Three layers of hard attention that write a run, one token a step.
+    r"""Three layers of hard attention that write a run, one token per step.
 
-    Slots: first, the input symbol by symbol, a token that says go, then one token (q, a) a step:
-    in state q symbol a was read. The next token is found so.
+    Slots: "first", the input symbols, "go", then one token (q, a) per step: in state q symbol a
+    was read. The next token is computed as follows.
 
-    Layer 1 averages the moves: $m = p / (t+1)$ with p the head's place, and $r = 1/(t+1)$.
-    Layer 2 asks for the slot whose number j is p: the score $2 m j - r j^2$ is largest there,
-    and p and $p^2$ come out as whole numbers (|p| slots exist, for the head moves by one a step).
-    Layer 3 asks for the latest slot that wrote to cell p: the score is
-    $2 p c_j - c_j^2 + j/2N$, and $p^2 - 1/4$ for the first slot, which holds the blank and wins
-    where no slot wrote there. Token (q, a) has the logit [next state is q] + [symbol is a].
+    Layer 1 averages the moves: $m = p / (t+1)$ with p the head's position, and $r = 1/(t+1)$.
+    Layer 2 attends to the slot whose number j is p: the score $2 m j - r j^2$ is largest there,
+    and gives p and $p^2$ as integers (slot |p| exists, because the head moves by one per step).
+    Layer 3 attends to the latest slot that wrote to cell p: the score is
+    $2 p c_j - c_j^2 + j/2N$, and $p^2 - 1/4$ for the first slot, which has the blank and wins
+    if no slot wrote there. Token (q, a) has the logit [next state is q] + [symbol is a].
 
-    Differs from the paper: whole numbers are looked up by the quadratic score, which takes
-    constant depth where binary addition takes depth log T.
+    Differs from the paper: integers are looked up by the quadratic score, which takes constant
+    depth; binary addition takes depth log T.
 
     Args:
         machine: The machine.
-        slots: N.
+        slots: Number of slots N.
 
     References:
         `wei2022`.
@@ -115,8 +118,8 @@ def autoregressive(machine: TuringMachine, slots: int) -> Transformer:
             fetch=[({"slot": sign}, "place"), ({"square": 1.0}, "far")],
         )
 
-    # place = p and far = p^2 (of the two heads one finds slot 0). The cell written by a step is
-    # c = p - move, its square p^2 - 2 p move + move^2; gates with big, whole constants are exact.
+    # place = p and far = p^2 (one of the two heads attends to slot 0). The cell written by a step
+    # is c = p - move, its square p^2 - 2 p move + move^2; gates with large integers are exact.
     big = float(2 * slots)
     locate = Layer([place(1.0), place(-1.0)])
     for direction, sign in (("right", 1.0), ("left", -1.0)):
@@ -164,7 +167,7 @@ def autoregressive(machine: TuringMachine, slots: int) -> Transformer:
 def _tokens(
     machine: TuringMachine, written: dict[str, str], state: dict[str, str]
 ) -> list[dict[str, float]]:
-    """First, input symbols, go, then (q, a) for every state and symbol."""
+    """Embeddings of "first", input symbols, "go", and (q, a) for every state and symbol."""
     tokens: list[dict[str, float]] = [{"first": 1.0, written[machine.blank]: 1.0}]
     tokens += [{"input": 1.0, written[a]: 1.0} for a in machine.symbols]
     tokens.append({"idle": 1.0, state[machine.start]: 1.0})

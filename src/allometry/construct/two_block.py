@@ -1,12 +1,16 @@
-r"""The same job in two blocks: one attention layer and wide feed-forward layers.
+r"""Universal approximators with two blocks: one attention layer and wide feed-forward layers.
 
 Letters: b batch, d size of a token, n tokens, k codes, M columns of the grid.
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
@@ -23,7 +27,7 @@ from allometry.construct.sequence_functions import (
     tabulate,
 )
 from allometry.construct.universal import check_sizes
-from allometry.construct.universal_certificate import REPLICATES, centre, sample
+from allometry.construct.universal_construction import REPLICATES, centre, sample
 from allometry.measure.contextual import is_contextual_mapping
 from allometry.measure.function_error import d_p, equivariance_error
 from allometry.models.transformer.attention import Attention
@@ -33,7 +37,37 @@ RAMP = 2.0**-18
 """Default width of a ramp as a share of a cell."""
 
 MOST_CODES = 2**17
-"""Beyond this the lookup is refused: its hidden layer would not fit in memory."""
+"""Largest number of codes: the hidden layer of the lookup must fit in memory."""
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class CompactConstruction(Construction):
+    """The network of `compact`; see `Construction` for the common attributes.
+
+    Attributes:
+        sequences: Numbers of the grid columns of every sequence.
+        codes: Code of every column of every sequence.
+        middle: The sequences' cell centres.
+    """
+
+    model: Transformer
+    f: Callable[[Tensor], Tensor]
+    d: int
+    n: int
+    delta: float
+    p: float
+    positions: bool
+    table: GridTable
+    ramp: float
+    sequences: Int[Tensor, "s n"]
+    codes: Float[Tensor, "s n"]
+    middle: Float[Tensor, "s d n"]
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """The bound from the proof and the measured error; computed once."""
+        return _certify(self)
 
 
 def compact(
@@ -46,25 +80,26 @@ def compact(
     p: float = 2.0,
     positions: bool = False,
     ramp: float = RAMP,
-) -> Construction:
+) -> CompactConstruction:
     r"""A transformer of two blocks, one head and wide layers that approximates f.
 
     Block 1 rounds each column to its number $l \in \{0, \dots, M - 1\}$, $M = \delta^{-d}$, with
-    one staircase for each row. Block 2 attends once: without positions, a softmax of finite
-    temperature averages the numbers, $\sum_k l_k e^{\beta l_k} / \sum_k e^{\beta l_k}$, which
-    differs for every multiset of columns, however often each occurs; with positions, columns write
-    their number as a digit of base M and a uniform head adds the digits up. That and the column's
-    own number make a code, and one wide feed-forward layer is a staircase from codes to values.
+    one step function for each row. Block 2 has one attention layer. Without positions, a softmax
+    of finite temperature averages the numbers, $\sum_k l_k e^{\beta l_k} / \sum_k e^{\beta l_k}$,
+    which differs for every multiset of columns. With positions, columns write their number as a
+    digit of base M and a uniform head adds the digits. This sum and the column's own number make a
+    code, and one wide feed-forward layer is a step function from codes to values.
 
-    Differs from the papers: $\beta$ is searched and the gap between codes measured on all
-    sequences, where Kajitsuka & Sato prove one to exist.
+    Differs from the papers: $\beta$ is searched and the gap between codes is measured on all
+    sequences; Kajitsuka and Sato prove that one exists.
 
     Args:
-        f: Takes and gives arrays (b, d, n); commutes with permutations unless `positions`.
+        f: Maps arrays (b, d, n) to arrays (b, d, n); commutes with permutations unless
+            `positions`.
         d: Size of a token.
         n: Number of tokens.
         delta: Size of a cell, 1/integer; or give `eps`.
-        eps: Wanted $d_p$; the largest delta that reaches it is taken.
+        eps: $d_p$ to reach; the largest sufficient delta is used.
         p: Exponent of the error.
         positions: Add a positional encoding, so that f may be any function.
         ramp: Width of a step's ramp as a share of a cell.
@@ -82,7 +117,7 @@ def compact(
         if codes > MOST_CODES:
             raise InputError(
                 f"compact.delta must need at most {MOST_CODES:,} codes; got {codes:,} for "
-                f"delta = 1/{1 / delta:.0f}, d = {d}, n = {n}. Take a larger delta."
+                f"delta = 1/{1 / delta:.0f}, d = {d}, n = {n}. Use a larger delta."
             )
     target = checked(f, d, n, equivariant=not positions)
     cells = _cells_for(target, d, n, eps, p, positions) if delta is None else round(1 / delta)
@@ -104,22 +139,33 @@ def compact(
     weights = torch.ones(len(codes)).double() if positions else orders(sequences)
     table = tabulate(codes, middle, targets, weights, tolerance=0.25)
     model = _model(table, d, n, cells, positions, beta, mix, ramp)
-    details = {"d": d, "n": n, "delta": delta, "p": p, "positions": positions, "f": target}
-    details |= {"table": table, "codes": codes, "sequences": sequences, "ramp": ramp}
-    return Construction(model, _certify, **details, middle=middle)
+    return CompactConstruction(
+        model=model,
+        f=target,
+        d=d,
+        n=n,
+        delta=delta,
+        p=p,
+        positions=positions,
+        table=table,
+        ramp=ramp,
+        sequences=sequences,
+        codes=codes,
+        middle=middle,
+    )
 
 
 def count(d: int, n: int, cells: int, positions: bool = False) -> int:
-    """At most so many parameters of `compact` are not zero; told without building it.
+    """Upper bound of the nonzero parameters of `compact`, without building it.
 
-    A step of a staircase is two neurons, each with its input, its bias and what it writes: d
-    entries of the value, or the number twice over in block 1.
+    Each step is two neurons with an input weight, a bias and output weights: d entries of the
+    value, or two copies of the number in block 1.
 
     Args:
         d: Size of a token.
         n: Number of tokens.
-        cells: Along each entry, 1/delta.
-        positions: With positions.
+        cells: Cells along each entry, 1/delta.
+        positions: Whether a positional encoding is added.
     """
     steps = d * (n if positions else 1) * cells - d
     tables = d * (n - 1) if positions else 0
@@ -132,7 +178,7 @@ def _codes(d: int, n: int, cells: int, positions: bool) -> int:
 
 
 def _cells_for(f: Function, d: int, n: int, eps: float | None, p: float, positions: bool) -> int:
-    """The fewest cells, 2, 4, 8, ..., whose middles come as near to f as wanted."""
+    """The smallest number of cells, 2, 4, 8, ..., whose centres approximate f within eps."""
     require(eps is not None and eps > 0, "compact.eps", "be positive when there is no delta", eps)
     assert eps is not None
     x, cells, best = sample(d, n), 2, math.inf
@@ -159,18 +205,18 @@ def boltzmann(numbers: Float[Tensor, "s n"], beta: float) -> Float[Tensor, " s"]
 
 
 def _temperature(numbers: Float[Tensor, "s n"], M: int) -> tuple[float, float]:
-    """The inverse temperature whose averages lie furthest apart, and their smallest gap."""
+    """The inverse temperature that separates the averages best, and their smallest gap."""
     best = (0.0, 0.0)
     for beta in torch.logspace(-4, 1, 400, dtype=torch.float64).tolist():
         gaps = boltzmann(numbers, beta).sort().values.diff()
         best = max(best, (float(gaps.min()) if len(gaps) else 1.0, beta))
     gap, beta = best
-    # Rounding reaches about 2^-30 of the numbers' range; codes must stand clear of it.
+    # Rounding errors reach about 2^-30 of the numbers' range; gaps must be larger.
     least = M * 2.0**-30
     if gap < least:
         raise InputError(
             f"compact.delta must keep averages of columns {least:.2g} apart; got {gap:.2g}. "
-            "Take a larger delta."
+            "Use a larger delta."
         )
     return beta, gap
 
@@ -189,7 +235,11 @@ def _model(
     heights, knots, ends = _steps(d, n, cells, positions)
     width, k = 2 * d + 2, len(table.codes)
     model = Transformer(
-        *(None, width, 2, 1, n if positions else None),
+        vocabulary=None,
+        width=width,
+        depth=2,
+        heads=1,
+        context=n if positions else None,
         kind="encoder",
         head_size=1,
         hidden=(2 * len(knots), max(1, 2 * (k - 1))),
@@ -217,7 +267,7 @@ def _model(
         assert isinstance(layers[0], FeedForward)
         assert isinstance(layers[1], FeedForward)
         assert layers[1].outer_bias is not None
-        _staircase(layers[0], knots - eps, knots, ends, heights)
+        _fill_steps(layers[0], knots - eps, knots, ends, heights)
         attention = model.blocks[1].attention
         assert isinstance(attention, Attention)
         assert attention.query_bias is not None
@@ -230,8 +280,8 @@ def _model(
             rows = torch.zeros(2 * d + 2, k - 1, dtype=torch.float64)
             rows[d + 2 :] = table.targets.diff(dim=0).T
             first = torch.full((k - 1,), d + 1)
-            middle, room = (low + high) / 2, (high - low) / 4
-            _staircase(layers[1], middle - room, middle + room, first, rows)
+            middle, quarter = (low + high) / 2, (high - low) / 4
+            _fill_steps(layers[1], middle - quarter, middle + quarter, first, rows)
         layers[1].outer_bias[d + 2 :] = table.targets[0]
     return model
 
@@ -239,7 +289,7 @@ def _model(
 def _steps(
     d: int, n: int, cells: int, positions: bool
 ) -> tuple[Float[Tensor, "w s"], Float[Tensor, " s"], Tensor]:
-    """Steps of block 1: what each adds to the rows of the stream, where, and the row it reads."""
+    """Steps of block 1: heights for the rows of the residual stream, knots, and rows read."""
     M, heights, knots, reads = cells**d, [], [], []
     for i in range(d):
         level = (0.0, 0.0)
@@ -252,36 +302,36 @@ def _steps(
                     add = torch.zeros(2 * d + 2, dtype=torch.float64)
                     add[d], add[d + 1] = now[0] - level[0], now[1] - level[1]
                     heights.append(add)
-                    # Between columns the step lies halfway, outside the range of either.
+                    # A step between two columns is halfway, outside the range of both.
                     knots.append(2.0 * j + (cell / cells if cell else -0.5))
                     reads.append(i)
                 level = now
     return torch.stack(heights, 1), torch.tensor(knots, dtype=torch.float64), torch.tensor(reads)
 
 
-def _staircase(
+def _fill_steps(
     layer: FeedForward,
     low: Float[Tensor, " s"],
     high: Float[Tensor, " s"],
     reads: Tensor,
     heights: Float[Tensor, "w s"],
 ) -> None:
-    """Fill `layer` with ramps from `low` to `high` on the rows `reads`, of the heights given."""
+    """Fill `layer` with ramps from `low` to `high` on the rows `reads`, of given heights."""
     steps = len(low)
     slopes = heights / (high - low)
     assert layer.inner_bias is not None
     layer.inner[torch.arange(2 * steps), reads.repeat_interleave(2)] = 1.0
     layer.inner_bias.copy_(-torch.stack([low, high], 1).flatten())
-    # Rise and end of one step side by side, so that sums in order never grow large.
+    # Start and end of a step are adjacent, so that partial sums never grow large.
     layer.outer.copy_(torch.stack([slopes, -slopes], 2).flatten(1))
 
 
-def _certify(made: Construction) -> Certificate:
+def _certify(made: CompactConstruction) -> Certificate:
     d, n, p, f, table = made.d, made.n, made.p, made.f, made.table
     x = sample(d, n)
     truth, grid, net = f(x), f(centre(x, made.delta)), made(x)
 
-    def apart(a: Tensor, b: Tensor) -> Estimate:
+    def distance(a: Tensor, b: Tensor) -> Estimate:
         return d_p(a, b, p=p, replicates=REPLICATES)
 
     span = float(table.targets.max() - table.targets.min())
@@ -292,11 +342,11 @@ def _certify(made: Construction) -> Certificate:
     worst = float((made(made.middle) - f(made.middle)).abs().max())
     check = is_contextual_mapping(made.codes, _ordered(made), tolerance=0.25)
     return Certificate(
-        d_p=apart(truth, net),
+        d_p=distance(truth, net),
         p=p,
         terms=(
-            Term("piecewise", apart(truth, grid), None, ""),
-            Term("softening", apart(grid, net), ramps, "range of f on the ramps"),
+            Term("piecewise", distance(truth, grid), None, ""),
+            Term("softening", distance(grid, net), ramps, "range of f on the ramps"),
         ),
         sup_error=Estimate(float(error.max()), lo=float(error.max()), hi=math.inf, n=len(x)),
         equivariance_error=equivariance_error(made, x[:512]),
@@ -313,10 +363,13 @@ def _certify(made: Construction) -> Certificate:
         clashes=table.clashes,
         contextual=check,
         hardmax_difference=None,
-        notes=("values are those in the middle of cells", "repeated columns are told apart"),
+        notes=(
+            "values are those in the middle of cells",
+            "sequences with repeated columns have distinct codes",
+        ),
     )
 
 
-def _ordered(made: Construction) -> Tensor:
-    """The grid sequences, with positions if there are any, for the check of their codes."""
+def _ordered(made: CompactConstruction) -> Tensor:
+    """The grid sequences, with the positional encoding if there is one."""
     return made.middle + encoding(made.d, made.n) if made.positions else made.middle

@@ -1,11 +1,10 @@
-r"""The network of the universality theorem, for any sequence-to-sequence function.
+r"""Universal approximators of sequence-to-sequence functions, constructed by the proof.
 
 Letters: b batch, d size of a token, n tokens, k codes.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from allometry._core.errors import InputError, require
 from allometry.construct import proof_stages as stage
-from allometry.construct.certificate import Construction
 from allometry.construct.modified_layers import (
     TEMPERATURE,
     Layer,
@@ -31,7 +29,7 @@ from allometry.construct.sequence_functions import (
     orders,
     tabulate,
 )
-from allometry.construct.universal_certificate import certify
+from allometry.construct.universal_construction import UniversalConstruction
 from allometry.construct.universal_cost import MOST_BLOCKS, base, cost, top
 from allometry.measure.function_error import d_p, sobol
 
@@ -51,40 +49,40 @@ def universal(
     ramp: float = stage.RAMP,
     temperature: float = TEMPERATURE,
     lipschitz: float | None = None,
-) -> Construction:
+) -> UniversalConstruction:
     r"""The transformer of class $\mathcal T^{2,1,4}$ near f, by the proof of the theorem.
 
-    Quantise the input to a grid of step $\delta$; give every column a code that names its whole
-    sequence (the contextual mapping); turn each code into the value of f in the middle of the
-    cell. The stages are `made.stages`, lists of layers of the proof's modified class
-    (`made.modified` runs them as such); `made.model` has softmax and ReLUs alone.
+    It quantises the input to a grid of step $\delta$, gives every column a code that identifies
+    its whole sequence (the contextual mapping), and maps each code to the value of f in the middle
+    of the cell. `made.stages` has the layers of the proof's modified class, which `made.modified`
+    runs; `made.model` has only softmax and ReLUs.
 
-    Differs from the paper: values are taken in the middle of cells; `repeated` columns, which the
-    proof leaves out, are filled in (their codes do not tell how often a column occurs, so that for
-    n > 2 a mean has to do); positions are 0, 2, 4, ... instead of 0, 1, 2, ...; codes are rescaled
-    and outputs limited to the range of f, without which float64 would not do.
+    Differs from the paper: values are taken in the middle of cells; sequences with `repeated`
+    columns, which the proof leaves out, are tabulated (their codes do not show how often a column
+    occurs, so for n > 2 they get a mean); positions are 0, 2, 4, ... instead of 0, 1, 2, ...;
+    codes are rescaled and outputs limited to the range of f, because float64 has 53 bits.
 
     Args:
-        f: Takes and gives arrays (b, d, n); commutes with permutations of the n columns unless
-            `positions`.
+        f: Maps arrays (b, d, n) to arrays (b, d, n); commutes with permutations of the n columns
+            unless `positions`.
         d: Size of a token.
         n: Number of tokens.
         delta: Size of a cell, a power of 1/2; or give `eps`.
-        eps: Wanted $d_p$; the largest delta that reaches it is taken.
+        eps: $d_p$ to reach; the largest sufficient delta is used.
         p: Exponent of the error.
         positions: Add a positional encoding, so that f may be any function (Theorem 3).
         softmax: `False` keeps hardmax attention.
-        repeated: Fill in sequences with repeated columns.
-        outside: What becomes of inputs outside the cube: "clamp" takes the nearest inside (with
-            positions, for entries up to 3/2 only), "zero" sends them to a far value and the output
+        repeated: Tabulate sequences with repeated columns.
+        outside: Treatment of inputs outside the cube: "clamp" uses the nearest point inside (with
+            positions, for entries up to 3/2 only), "zero" maps them to a far value and the output
             to 0, as the paper does.
         ramp: Width of a jump's ramp as a share of a cell.
         temperature: Nats by which the right key wins, times two.
         lipschitz: A Lipschitz constant of f in the p-norm, for the certificate's bound.
 
     Raises:
-        InputError: f is not such a function, or float64 or memory would not do; says which delta
-            would.
+        InputError: f is not such a function, or float64 or memory do not suffice; the message
+            names a delta that fits.
 
     Example:
         >>> import torch, allometry as al
@@ -97,7 +95,7 @@ def universal(
     """
     check_sizes("universal", d, n, p)
     require(outside in ("clamp", "zero"), "universal.outside", "be 'clamp' or 'zero'", outside)
-    fix = "Which column an entry outside belongs to can't be told."
+    fix = "With positions, the column of an entry outside the cube is unknown."
     require(outside == "clamp" or not positions, "universal.outside", "be 'clamp'", outside, fix)
     require(0 < ramp < 0.25, "universal.ramp", "lie between 0 and 1/4", ramp)
     target = checked(f, d, n, equivariant=not positions)
@@ -109,22 +107,30 @@ def universal(
     table, parts = tabulated(target, d, n, delta, positions, repeated)
     largest = float(table.targets.abs().max())
     _check_fits(d, n, delta, positions, repeated, largest)
-    every = _stages(table, parts, d, n, delta, positions, outside, ramp)
-    layers = [layer for part in every.values() for layer in part]
-    encoding = stage.encoding(d, n) if positions else None
-
-    def build(soft: bool) -> Any:
-        return soften(layers, positions=encoding, softmax=soft, temperature=temperature)
-
-    def modified(x: Float[Tensor, "b d n"]) -> Float[Tensor, "b d n"]:
-        return apply(layers, x if encoding is None else x + encoding)
-
-    size = cost(d, n, delta=delta, positions=positions, repeated=repeated, largest=largest)
-    details = {"d": d, "n": n, "delta": delta, "p": p, "positions": positions, "f": target}
-    details |= {"stages": every, "modified": modified, "table": table, "repeated": repeated}
-    details |= {"ramp": ramp, "lipschitz": lipschitz, "cost": size}
-    details |= {"softmax": softmax, "build": build}
-    return Construction(build(softmax), certify, **details)
+    stages = _stages(table, parts, d, n, delta, positions, outside, ramp)
+    model = soften(
+        [layer for part in stages.values() for layer in part],
+        positions=stage.encoding(d, n) if positions else None,
+        softmax=softmax,
+        temperature=temperature,
+    )
+    return UniversalConstruction(
+        model=model,
+        f=target,
+        d=d,
+        n=n,
+        delta=delta,
+        p=p,
+        positions=positions,
+        table=table,
+        ramp=ramp,
+        stages=stages,
+        repeated=repeated,
+        softmax=softmax,
+        temperature=temperature,
+        lipschitz=lipschitz,
+        cost=cost(d, n, delta=delta, positions=positions, repeated=repeated, largest=largest),
+    )
 
 
 def tabulated(
@@ -135,9 +141,9 @@ def tabulated(
     positions: bool = False,
     repeated: bool = True,
 ) -> tuple[GridTable, dict[str, list[Layer]]]:
-    """The code of every column of every grid sequence with the value it is to become.
+    """The code and target value of every column of every grid sequence.
 
-    Returns the table and the stages that lead to its codes ("contextual" and "rescale").
+    Returns the table and the stages that compute its codes ("contextual" and "rescale").
     """
     sequences = grid_sequences(d, n, round(1 / delta), positions)
     if not positions and not repeated:
@@ -177,14 +183,14 @@ def _stages(
     low, high = float(table.targets.min()), float(table.targets.max())
     gap = delta / 2.0 ** math.ceil(math.log2(top(d, n, delta, positions)))
     spaced = bool((table.codes.diff() >= gap).all())
-    assert spaced, "codes lie closer than the proof says"
+    assert spaced, "codes are closer than the proof says"
     if outside == "clamp":
-        # A little short of the top, so that the largest entry falls into the last cell.
+        # Slightly below the top, so that the largest entry falls into the last cell.
         first = stage.clamp(d, 0.0, 2.0 * n - 1 if positions else 1 - delta / 2)
         last = stage.clamp(d, low, high)
     else:
         first = stage.banish(d, 0.0, 1.0 + ramp, -(delta ** (-n * d)), ramp)
-        last = _silence(d, low, high)
+        last = _zero_outside(d, low, high)
     return {
         "clamp": first,
         "quantise": stage.quantise(d, delta, n if positions else 1, ramp),
@@ -194,10 +200,10 @@ def _stages(
     }
 
 
-def _silence(d: int, low: float, high: float) -> list[Layer]:
-    """Layers that send columns whose first entry is no value of f to 0.
+def _zero_outside(d: int, low: float, high: float) -> list[Layer]:
+    """Layers that map columns whose first entry is not a value of f to 0.
 
-    Their other entries, which may look like values, are first pushed below them.
+    Their other entries, which may be in the range of f, are first moved below it.
     """
     width = high - low + 1
     lost = Phi(low - 0.25, high + 0.25, left=(0.0, 1.0), right=(0.0, 1.0), ramp=0.125)
@@ -218,7 +224,7 @@ def _check_fits(
         why = "Grid points must be exact in binary." if whole else "1/delta counts cells."
         raise InputError(
             f"universal.delta must be 1/2, 1/4, 1/8, ...; got {delta:g}. {why} "
-            f"Take 1/{1 / below:.0f}."
+            f"Use 1/{1 / below:.0f}."
         )
     if not positions:
         require(
@@ -226,7 +232,7 @@ def _check_fits(
             "universal.delta",
             f"leave at least n = {n} different columns, delta^-d >= n",
             delta,
-            f"Take 1/{2 ** math.ceil(math.log2(n) / d)}.",
+            f"Use 1/{2 ** math.ceil(math.log2(n) / d)}.",
         )
     size = cost(d, n, delta=delta, positions=positions, repeated=repeated, largest=largest)
     if size.fits:
@@ -239,7 +245,7 @@ def _check_fits(
     raise InputError(
         f"universal.delta must need at most 53 bits and {MOST_BLOCKS:,} blocks; got {size.bits} "
         f"bits and {size.blocks:,} blocks for delta = 1/{1 / delta:.0f}, d = {d}, n = {n}. "
-        f"{advice} construct.compact goes further."
+        f"{advice} construct.compact allows smaller ones."
     )
 
 
@@ -250,7 +256,7 @@ def looked_up(
     delta: float,
     positions: bool,
 ) -> Float[Tensor, "b d n"]:
-    """What the modified network gives, read off the table instead of run through the layers."""
+    """The output of the modified network, read from the table instead of run through layers."""
     corner = (x / delta).floor().clamp(0, round(1 / delta) - 1) * delta
     start = corner + stage.encoding(*x.shape[1:]) if positions else corner
     codes = apply([*parts["contextual"], *parts["rescale"]], start)[:, 0]
@@ -283,5 +289,6 @@ def _delta_for(
         delta /= 2
     raise InputError(
         f"universal.eps must be reachable in float64; got {eps:g}. The finest grid that fits, "
-        f"delta = 1/{0.5 / delta:.0f}, gives d_p = {best:.3g}. construct.compact goes further."
+        f"delta = 1/{0.5 / delta:.0f}, gives d_p = {best:.3g}. construct.compact allows finer "
+        "grids."
     )

@@ -1,4 +1,4 @@
-r"""What the universal construction costs, without building it.
+r"""Size of the universal construction, computed without building it.
 
 Letters: d size of a token, n tokens.
 """
@@ -11,7 +11,7 @@ from allometry._core.errors import InputError, require
 from allometry.construct.proof_stages import largest_id
 
 MOST_BLOCKS = 50_000
-"""Beyond this the construction is refused: it would take minutes to build and to run."""
+"""Largest number of blocks: more would take minutes to build and to run."""
 
 
 @final
@@ -21,11 +21,11 @@ class UniversalCost:
 
     Attributes:
         delta: Size of a cell.
-        layers: Layers of each stage.
-        blocks: Blocks; the last attention layer shares one with the first value layer.
-        parameters: (17 d + 6) for each block, and d n positions if there are any.
-        bits: Binary digits needed, of float64's 53, for targets of at most 2 in size.
-        cells: Sequences whose values are tabulated.
+        layers: Number of layers of each stage.
+        blocks: Number of blocks; the last attention layer shares one with the first value layer.
+        parameters: (17 d + 6) for each block, plus d n for the positional encoding if any.
+        bits: Required bits, of float64's 53, for targets of absolute value at most 2.
+        cells: Number of tabulated sequences.
     """
 
     delta: float
@@ -37,7 +37,7 @@ class UniversalCost:
 
     @property
     def fits(self) -> bool:
-        """Whether float64 and memory suffice."""
+        """Whether float64 and the largest number of blocks suffice."""
         return self.bits <= 53 and self.blocks <= MOST_BLOCKS
 
 
@@ -53,24 +53,24 @@ def cost(
     repeated: bool = True,
     largest: float = 2.0,
 ) -> UniversalCost:
-    r"""Layers and parameters of `universal`, as a law of eps, d and n.
+    r"""Layers and parameters of `universal` as a function of eps, d and n.
 
     For a function with $\|f(X) - f(Y)\|_p \le L \|X - Y\|_p$, constant on cells of size $\delta$,
     $d_p \le \frac{L \delta}{2} (\frac{dn}{p + 1})^{1/p}$, so eps needs
     $\delta = \frac{2 \epsilon}{L} (\frac{p + 1}{dn})^{1/p}$, rounded down to a power of 1/2. The
     number of value layers is $\sum_s s \binom{M}{s}$ with $M = \delta^{-d}$, or $n M^n$ with
-    positions: $O((c/\epsilon)^{dn})$ in all, and no construction for all functions can do without
-    the exponent dn.
+    positions: $O((c/\epsilon)^{dn})$ in total. Every construction for all functions needs the
+    exponent dn.
 
     Args:
         d: Size of a token.
         n: Number of tokens.
-        eps: Wanted error; or give `delta`.
+        eps: Error to reach; or give `delta`.
         delta: Size of a cell, a power of 1/2.
         p: Exponent of the error.
         lipschitz: L.
-        positions: With positions.
-        repeated: Fill in sequences with repeated columns too.
+        positions: Whether a positional encoding is added.
+        repeated: Whether sequences with repeated columns are tabulated.
         largest: Largest absolute value of the target, for the bits.
 
     Example:
@@ -88,8 +88,8 @@ def cost(
     if delta is None:
         assert eps is not None
         require(eps > 0, "cost.eps", "be positive", eps)
-        wanted = 2 * eps / lipschitz * ((p + 1) / (d * n)) ** (1 / p)
-        delta = min(0.5, 2.0 ** math.floor(math.log2(wanted)))
+        sufficient = 2 * eps / lipschitz * ((p + 1) / (d * n)) ** (1 / p)
+        delta = min(0.5, 2.0 ** math.floor(math.log2(sufficient)))
     M, places = round(delta**-d), n if positions else 1
     sets = range(1, n + 1) if repeated else range(n, n + 1)
     layers = {
@@ -112,18 +112,18 @@ def cost(
 
 
 def top(d: int, n: int, delta: float, positions: bool) -> float:
-    """An upper bound, a power of two, of the codes after the global shift."""
+    """An upper bound of the codes after the global shift, a power of two."""
     most = largest_id(d, delta, n, positions)
     return 2.0 ** (math.ceil(math.log2(most / delta)) + math.ceil(math.log2(most)))
 
 
 def base(largest: float) -> float:
-    """The power of two above every value, where codes are moved."""
+    """The power of two above every target value; codes are moved there."""
     return 2.0 ** max(1, math.floor(math.log2(max(largest, 0.5))) + 1)
 
 
 def bits(d: int, n: int, delta: float, positions: bool, largest: float) -> int:
-    """Binary digits of base + 1 in units of an eighth of the smallest gap between codes.
+    """Bits of base + 1 in units of an eighth of the smallest gap between codes.
 
     Windows around codes end a quarter and three eighths of a gap away, hence the eighth.
     """
@@ -132,7 +132,7 @@ def bits(d: int, n: int, delta: float, positions: bool, largest: float) -> int:
 
 
 def rescalings(d: int, n: int, delta: float, positions: bool) -> int:
-    """Layers of `stages.rescale` for the largest codes there can be."""
+    """Number of layers of `proof_stages.rescale` for the largest possible codes."""
     most = top(d, n, delta, positions)
     digits = round(math.log2(most / delta)) + 1
     return math.ceil(math.log2(most) / max(1, 53 - digits)) + 1

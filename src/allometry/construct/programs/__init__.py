@@ -1,4 +1,4 @@
-"""A small language of sequence operators in the manner of RASP, compiled to transformers."""
+"""A RASP-like language of sequence operators, compiled to transformers."""
 
 from allometry.construct.programs.compiled import Program, program
 from allometry.construct.programs.expressions import Selector, SequenceOperator, indices, tokens

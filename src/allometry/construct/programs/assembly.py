@@ -1,4 +1,4 @@
-"""From operations on named coordinates to the weights of a transformer, as narrow as may be."""
+"""Assemble operations on named coordinates to the weights of a narrow transformer."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -11,35 +11,35 @@ from allometry.construct.programs.lowering import BEGIN, Form, Lowering, TableOp
 from allometry.models.transformer.model import Transformer
 
 SCALE = 128.0
-"""Factor on the scores: what is not selected, half a unit below, weighs e^-64."""
+"""Factor on the scores: unselected keys, half a unit below, have weight e^-64."""
 ALONE = 4.0
-"""The score with which the first slot looks at itself alone."""
+"""Score with which the first position attends to itself only."""
 
 
 def assemble(lowering: Lowering, readout: Sequence[Form], *, scale: float = SCALE) -> Transformer:
-    """The smaller of the networks with and without coordinates used again.
+    """The smaller of the networks with and without reuse of residual-stream slots.
 
     Args:
         lowering: The operations.
-        readout: What is read at the end.
+        readout: The output forms.
         scale: Factor on the scores.
     """
     for form in readout:
         lowering.use(form, 10**9)
-    made = [Assembly(lowering, again).network(readout, scale) for again in (True, False)]
-    return min(made, key=lambda model: sum(p.numel() for p in model.parameters()))
+    models = [Assembly(lowering, reuse).network(readout, scale) for reuse in (True, False)]
+    return min(models, key=lambda model: sum(p.numel() for p in model.parameters()))
 
 
 @final
 class Assembly:
-    """Coordinates given slots of the stream, then operations written as heads and neurons.
+    """Assigns coordinates to slots of the residual stream and operations to heads and neurons.
 
     Args:
         lowering: The operations.
-        again: Whether a slot whose coordinate is no longer read is erased and used again.
+        reuse: Whether a slot whose coordinate is no longer read is erased and reused.
     """
 
-    def __init__(self, lowering: Lowering, again: bool) -> None:
+    def __init__(self, lowering: Lowering, reuse: bool) -> None:
         self.lowering = lowering
         self.blocks = max(
             [(op.stage + 1) // 2 for op in (*lowering.heads, *lowering.tables)], default=1
@@ -49,12 +49,12 @@ class Assembly:
         self.places = self._base(lowering.by_index, "index", lowering.domains.n)
         self.slot: dict[str, str] = {}
         self.erased: dict[int, list[Neuron]] = {}
-        self._allocate(again)
+        self._allocate(reuse)
 
     def _base(
         self, known: dict[tuple[float, ...], str], name: str, count: int
     ) -> list[dict[str, float]]:
-        """What each token (or index) puts on the stream; one-hot where that takes less room."""
+        """The embedding of each token (or index); one-hot if that takes fewer coordinates."""
         if len(known) <= count:
             return [{c: v[i] for v, c in known.items() if v[i]} for i in range(count)]
         coordinates = self.lowering.coordinates
@@ -65,20 +65,20 @@ class Assembly:
             self.bases[c] = {f"{name} is {i}": x for i, x in enumerate(vector) if x}
         return [{f"{name} is {i}": 1.0} for i in range(count)]
 
-    def _allocate(self, again: bool) -> None:
-        """A slot for every coordinate, the earliest first; erased slots are used again."""
+    def _allocate(self, reuse: bool) -> None:
+        """Assign a slot to every coordinate in the order of their birth."""
         coordinates = self.lowering.coordinates
         names = [c for c in coordinates if c not in self.bases]
-        held: list[tuple[str, str]] = []  # slot, the coordinate in it now
+        used: list[tuple[str, str]] = []  # slot and its current coordinate
         for name in sorted(names, key=lambda c: coordinates[c].birth):
             birth = coordinates[name].birth
-            # What attention writes needs a slot erased by the feed-forward layer before.
+            # Attention writes to slots that the feed-forward layer before it has erased.
             by = birth - birth % 2
-            place = next(
+            free = next(
                 (
                     i
-                    for i, (_, old) in enumerate(held)
-                    if again
+                    for i, (_, old) in enumerate(used)
+                    if reuse
                     and by >= 2
                     and coordinates[old].last <= by
                     and old != BEGIN
@@ -86,12 +86,12 @@ class Assembly:
                 ),
                 None,
             )
-            if place is None:
-                held.append((f"slot {len(held)}", name))
-                self.slot[name] = held[-1][0]
+            if free is None:
+                used.append((f"slot {len(used)}", name))
+                self.slot[name] = used[-1][0]
                 continue
-            slot, old = held[place]
-            held[place] = (slot, name)
+            slot, old = used[free]
+            used[free] = (slot, name)
             self.slot[name] = slot
             self.erased.setdefault(by, []).extend(
                 _erase(slot, coordinates[old].low, coordinates[old].high)
@@ -99,20 +99,20 @@ class Assembly:
 
     @property
     def names(self) -> list[str]:
-        """The slots."""
+        """Names of the slots."""
         return list(dict.fromkeys(self.slot.values()))
 
     def placed(self, form: Form) -> Form:
-        """A form of coordinates as a form of slots."""
-        made: Form = {}
+        """Convert a form of coordinates to a form of slots."""
+        slots: Form = {}
         for name, factor in form.items():
             for base, part in self.bases.get(name, {name: 1.0}).items():
                 slot = base if base == ONE else self.slot[base]
-                made[slot] = made.get(slot, 0.0) + factor * part
-        return {name: x for name, x in made.items() if x or name == ONE}
+                slots[slot] = slots.get(slot, 0.0) + factor * part
+        return {name: x for name, x in slots.items() if x or name == ONE}
 
     def network(self, readout: Iterable[Form], scale: float) -> Transformer:
-        """The transformer, with the first slot's stream followed so that it never disturbs."""
+        """The transformer. The first position's stream is tracked so that it has no effect."""
         first = dict.fromkeys(self.names, 0.0)
         first[self.slot[BEGIN]] = 1.0
         layers = []
@@ -140,11 +140,11 @@ class Assembly:
     def _heads(self, stage: int, first: dict[str, float]) -> list[Head]:
         begin = self.slot[BEGIN]
 
-        def set_first(form: Form, wanted: float) -> Form:
-            """The form with the value `wanted` at the first slot."""
-            made = dict(form)
-            made[begin] = made.get(begin, 0.0) + wanted - _value(form, first)
-            return {name: x for name, x in made.items() if x}
+        def set_first(form: Form, value: float) -> Form:
+            """The form changed to have the value `value` at the first position."""
+            changed = dict(form)
+            changed[begin] = changed.get(begin, 0.0) + value - _value(form, first)
+            return {name: x for name, x in changed.items() if x}
 
         heads = []
         arrived: dict[str, float] = {}
@@ -175,7 +175,7 @@ class Assembly:
         return neurons
 
     def _steps(self, table: TableOperation) -> list[Neuron]:
-        """Two neurons between neighbouring cases that need different answers."""
+        """Two neurons between adjacent cases that need different outputs."""
         reads = self.placed(table.reads)
         order = sorted(range(len(table.levels)), key=lambda i: table.levels[i])
         outputs = {self.slot[c]: numbers for c, numbers in table.outputs.items()}
@@ -185,7 +185,7 @@ class Assembly:
             if not change:
                 continue
             low, high = table.levels[i], table.levels[j]
-            # The ramp takes the middle half of the gap: rounding on either side does no harm.
+            # The ramp covers the middle half of the gap, so rounding errors have no effect.
             slope = 2 / (high - low)
             scaled = {name: slope * x for name, x in reads.items()}
             for half, sign in ((0.5, 1.0), (-0.5, -1.0)):
@@ -196,12 +196,12 @@ class Assembly:
 
 
 def _erase(slot: str, low: float, high: float) -> list[Neuron]:
-    made = []
+    neurons = []
     if high > 0:
-        made.append(Neuron({slot: 1.0}, {slot: -1.0}))
+        neurons.append(Neuron({slot: 1.0}, {slot: -1.0}))
     if low < 0:
-        made.append(Neuron({slot: -1.0}, {slot: 1.0}))
-    return made
+        neurons.append(Neuron({slot: -1.0}, {slot: 1.0}))
+    return neurons
 
 
 def _idle() -> Neuron:

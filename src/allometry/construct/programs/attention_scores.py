@@ -1,4 +1,4 @@
-"""Predicates as products of features: who is selected has one score, everybody else less."""
+"""Attention scores of selectors: selected keys have one score, all other keys a lower one."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from allometry.construct.programs.lowering import Lowering
 
 LARGEST_SIDE = 1024
-"""Values a key or a query may take."""
+"""Largest number of values of a key or a query."""
 
 
 @final
@@ -21,9 +21,9 @@ class Score:
     """The scores of a selector.
 
     Attributes:
-        pairs: Forms of the query and of the key, whose products are summed.
-        level: The score of what is selected, a form of the query; all else is at least 1 below.
-        sight: What the head may see at all.
+        pairs: Forms at the query and at the key; the score is the sum of their products.
+        level: Score of selected keys, a form at the query; all others are at least 1 below.
+        sight: Attention mask of the head.
     """
 
     pairs: list[tuple[dict[str, float], dict[str, float]]] = field(default_factory=list)
@@ -32,42 +32,42 @@ class Score:
 
 
 def score(parts: list[Select], lowering: "Lowering") -> tuple[Score, int]:
-    """The scores of selects all of which must hold, and the stage they can be made from."""
-    made, stage = Score(), 0
+    """The scores of a conjunction of selects, and the stage at which they are available."""
+    total, stage = Score(), 0
     for part in parts:
         keys, queries = lowering.domains.values(part.keys), lowering.domains.values(part.queries)
         if max(len(keys), len(queries)) > LARGEST_SIDE:
             raise InputError(
                 f"select ({part.origin}) must compare at most {LARGEST_SIDE} different keys and "
-                f"queries; got {len(keys):,} and {len(queries):,}. Compare something coarser."
+                f"queries; got {len(keys):,} and {len(queries):,}. Compare coarser values."
             )
         table = [[holds(part, k, q) for k in keys] for q in queries]
         if all(all(row) for row in table):
             continue
         sight = _sight(part, table, lowering.domains)
         if sight is not None:
-            made.sight = sight if made.sight != "before" else "before"
+            total.sight = sight if total.sight != "before" else "before"
             continue
-        stage = max(stage, _add(made, part, table, lowering))
-    return made, stage
+        stage = max(stage, _add(total, part, table, lowering))
+    return total, stage
 
 
 def _sight(part: Select, table: list[list[bool]], domains: Domains) -> str | None:
-    """A comparison of positions that a mask makes for nothing."""
+    """The attention mask that implements a comparison of positions, or `None`."""
     for side in (part.keys, part.queries):
         atoms, f = domains.view(side)
         same = len(atoms) == 1 and isinstance(atoms[0], Indices)
         if not same or [f((i,)) for i in range(domains.n)] != list(range(domains.n)):
             return None
     n = domains.n
-    for name, way in (("past", lambda k, q: k <= q), ("before", lambda k, q: k < q)):
-        if all(table[q][k] == way(k, q) for q in range(n) for k in range(n)):
+    for name, mask in (("past", lambda k, q: k <= q), ("before", lambda k, q: k < q)):
+        if all(table[q][k] == mask(k, q) for q in range(n) for k in range(n)):
             return name
     return None
 
 
-def _add(made: Score, part: Select, table: list[list[bool]], lowering: "Lowering") -> int:
-    """Add one select to the scores; the stage its features are there from."""
+def _add(total: Score, part: Select, table: list[list[bool]], lowering: "Lowering") -> int:
+    """Add one select to the scores; return the stage at which its features are available."""
     keys, queries = lowering.domains.values(part.keys), lowering.domains.values(part.queries)
     rows = {q: tuple(row) for q, row in zip(queries, table, strict=True)}
     columns = {k: tuple(row[j] for row in table) for j, k in enumerate(keys)}
@@ -84,27 +84,27 @@ def _add(made: Score, part: Select, table: list[list[bool]], lowering: "Lowering
 
     disjoint = sum(map(sum, row_kinds)) == len([c for c in columns.values() if any(c)])
     if disjoint and len(row_kinds) > 2:
-        # Rows that select nothing in common are numbered; 2uv - v^2 is largest where v = u.
+        # Rows that select disjoint keys are numbered; 2uv - v^2 is largest at v = u.
         number = {row: float(i) for i, row in enumerate(row_kinds)}
         of_key = {k: next((number[r] for r in row_kinds if r[place_k[k]]), -1.0) for k in keys}
         u = feature(part.queries, lambda q: number.get(rows[q], -3.0))
         square = feature(part.queries, lambda q: number.get(rows[q], -3.0) ** 2)
         v = feature(part.keys, lambda k: of_key[k])
         minus = feature(part.keys, lambda k: -(of_key[k] ** 2))
-        made.pairs.append(({name: 2 * x for name, x in u.items()}, v))
-        made.pairs.append(({ONE: 1.0}, minus))
+        total.pairs.append(({name: 2 * x for name, x in u.items()}, v))
+        total.pairs.append(({ONE: 1.0}, minus))
         for name, x in square.items():
-            made.level[name] = made.level.get(name, 0.0) + x
+            total.level[name] = total.level.get(name, 0.0) + x
         return max(stages)
-    made.level[ONE] += 1.0
+    total.level[ONE] += 1.0
     if len(row_kinds) <= len(column_kinds):
         for kind in row_kinds:
             query = feature(part.queries, lambda q, kind=kind: float(rows[q] == kind))
             key = feature(part.keys, lambda k, kind=kind: float(kind[place_k[k]]))
-            made.pairs.append((query, key))
+            total.pairs.append((query, key))
     else:
         for kind in column_kinds:
             query = feature(part.queries, lambda q, kind=kind: float(kind[place_q[q]]))
             key = feature(part.keys, lambda k, kind=kind: float(columns[k] == kind))
-            made.pairs.append((query, key))
+            total.pairs.append((query, key))
     return max(stages)

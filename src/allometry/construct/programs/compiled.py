@@ -1,4 +1,4 @@
-"""`program`: an expression compiled to weights, and what can be done with it."""
+"""`program` compiles an expression to weights; `Program` runs and verifies them."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from allometry._core.errors import InputError, require
-from allometry.construct.attention_maps import attention_maps
 from allometry.construct.exact_certificate import Batch, Exactness, check
+from allometry.construct.head_patterns import attention_maps
 from allometry.construct.named_weights import ONE
 from allometry.construct.programs.assembly import SCALE, assemble, with_scale
 from allometry.construct.programs.expressions import SequenceOperator
@@ -25,24 +25,24 @@ from allometry.construct.programs.value_sets import Domains
 from allometry.models.transformer.model import Transformer
 
 MOST_TOKENS = 10_000
-"""Tokens of the longest input of a program: attention takes their square."""
+"""Largest input length of a program in tokens: attention is quadratic in it."""
 
 
 def program(expr: SequenceOperator, *, alphabet: Sequence[Any], n: int) -> "Program":
     """A transformer that computes `expr` on every input of up to n tokens.
 
-    Each expression's possible values are found first; weights are then made for exactly those.
-    What attention selects, neurons tabulate; placement in layers, reuse of the stream and its
-    width follow from when values are needed.
+    The compiler first determines the possible values of each expression, then builds weights for
+    exactly these. Attention selects, neurons tabulate. Layers, reuse of the residual stream and
+    its width follow from the stages at which values are needed.
 
     Args:
         expr: The program, made of `tokens`, `indices`, `select`, `aggregate`, `selector_width`,
             `elementwise`, `combine` and Python's operators.
         alphabet: The tokens, each once.
-        n: Tokens of the longest input.
+        n: Largest input length in tokens.
 
     Raises:
-        InputError: What can't be exact, with the reason and the line.
+        InputError: The program can't be exact; the message has the reason and the line.
 
     Example:
         >>> from allometry.construct import program
@@ -54,8 +54,8 @@ def program(expr: SequenceOperator, *, alphabet: Sequence[Any], n: int) -> "Prog
     References:
         `weiss2021` for the language; `lindner2023` for compiling it.
     """
-    fine = isinstance(expr, SequenceOperator)
-    require(fine, "program.expr", "be a sequence operator", expr)
+    is_operator = isinstance(expr, SequenceOperator)
+    require(is_operator, "program.expr", "be a sequence operator", expr)
     letters = tuple(alphabet)
     require(len(letters) > 0, "program.alphabet", "have at least one token", letters)
     require(len(set(letters)) == len(letters), "program.alphabet", "name each token once", letters)
@@ -71,13 +71,13 @@ class Program:
     Args:
         expr: The program.
         alphabet: The tokens.
-        n: The longest input.
+        n: Largest input length.
 
     Attributes:
-        model: The transformer. Its token ids are places in the alphabet, the id after them stands
-            before every input. Its outputs are logits of `values`, or the number itself for a
-            numerical program, then pairs that tell whether aggregates were well defined.
-        values: What the output can be.
+        model: The transformer. Its token ids are indices in the alphabet; the next id is the start
+            token. Its outputs are logits of `values`, or the number itself for a numerical
+            program, then pairs that show whether aggregates were well defined.
+        values: The possible output values.
     """
 
     def __init__(self, expr: SequenceOperator, alphabet: tuple[Any, ...], n: int) -> None:
@@ -91,7 +91,7 @@ class Program:
             rows = [number]
         else:
             code, _ = lowering.code(expr)
-            # Of 2 v c - v^2 the largest is that of the v nearest to c.
+            # 2 v c - v^2 is largest for the v nearest to c.
             rows = [
                 {
                     **{k: 2.0 * v * x for k, x in code.items()},
@@ -102,18 +102,18 @@ class Program:
         for node in parts(expr):
             lowering.check(node)
         self._checked = list(lowering.checked.values())
-        # One odd value among n differs least: its codes vary by (n - 1) / n^2.
+        # The smallest variance has one different value among n: (n - 1) / n^2.
         self._least = (n - 1) / n**2 / 2
         rows += [form for _, code, square in self._checked for form in (code, square)]
         self._outputs = len(rows) - 2 * len(self._checked)
         self.model: Transformer = assemble(lowering, rows)
 
     def __call__(self, tokens: Sequence[Any]) -> list[Any]:
-        """The output, one value a position.
+        """The output, one value per position.
 
         Raises:
-            InputError: A token is unknown, the input is too long, or the program has no answer
-                on it.
+            InputError: A token is unknown, the input is too long, or the program is undefined on
+                it.
         """
         return self.many([tokens])[0]
 
@@ -141,12 +141,12 @@ class Program:
         return torch.tensor(rows)
 
     def _spread(self, out: Tensor, i: int) -> Tensor:
-        """Mean of squares less square of means of the codes an aggregate selected: 0 if equal."""
+        """Variance of the codes that an aggregate selects: 0 if they are equal."""
         code, square = out[..., self._outputs + 2 * i], out[..., self._outputs + 2 * i + 1]
         return square - code**2
 
     def _read(self, out: Tensor) -> tuple[list[list[Any]], Tensor]:
-        """Values of outputs, and how near each came to another answer: 1/2 is not at all."""
+        """Output values, and their margins from another value: 1/2 is the ideal."""
         shown = [plain(v) for v in self.values]
         if len(shown) < 2:
             return [shown * out.shape[1] for _ in out], torch.full(out.shape[:2], 0.5)
@@ -158,26 +158,26 @@ class Program:
             margin = 0.5 - best.values[..., 0] / gap
         else:
             best = out[..., : self._outputs].topk(2, dim=-1)
-            # With the code off its whole number by e the two best differ by 1 - 2e.
+            # If the code is off its integer by e, the two best logits differ by 1 - 2e.
             margin = (best.values[..., 0] - best.values[..., 1]) / 2
         return [[shown[i] for i in row] for row in best.indices[..., 0].tolist()], margin
 
     def interpret(self, tokens: Sequence[Any]) -> list[Any]:
-        """What the output should be, by the reference."""
+        """The output of the reference interpreter."""
         return interpret(self.expr, list(tokens))
 
     def slots(self, tokens: Sequence[Any]) -> tuple[Tensor, list[str]]:
-        """What the model reads for an input, and the tokens that stand there."""
+        """The model's input tokens, and their labels."""
         return self._ids([tokens]), ["start", *map(str, tokens)]
 
     def attention(self, tokens: Sequence[Any]) -> list[Tensor | None]:
-        """What each slot looks at, layer by layer; slot 0 stands before the input."""
+        """Attention weights of each layer; position 0 is the start token."""
         maps = attention_maps(self.model, self.slots(tokens)[0])
         return [None if m is None else m[0] for m in maps]
 
     @contextmanager
     def softened(self, scale: float) -> Iterator[None]:
-        """Within the block, the scores have another factor: the smaller, the softer."""
+        """Use another factor on the scores inside the block; smaller factors are softer."""
         require(scale > 0, "scale", "be above 0", scale)
         with_scale(self.model, scale)
         try:
@@ -187,15 +187,15 @@ class Program:
 
     @cached_property
     def certificate(self) -> Exactness:
-        """Two seconds of checking against the reference; `verify` takes as long as you like."""
+        """Two seconds of verification against the interpreter; see `verify`."""
         return self.verify(2.0)
 
     def verify(self, seconds: float, rng: np.random.Generator | None = None) -> Exactness:
-        """Every input while half the time lasts, then random ones of every length.
+        """Test every input for half the time, then random inputs of every length.
 
         Args:
-            seconds: Time to spend.
-            rng: Source of the samples.
+            seconds: Time limit.
+            rng: Generator of the samples.
         """
         rng = np.random.default_rng(0) if rng is None else rng
         random = self._random(rng)
@@ -221,9 +221,9 @@ class Program:
             yield self.compare([tuple(self.alphabet[i] for i in row) for row in draws])
 
     def compare(self, words: Sequence[Sequence[Any]]) -> Batch:
-        """Inputs tried, those answered otherwise than by the reference, margin, first of them.
+        """Compare the outputs with the interpreter's; see `Batch`.
 
-        An input on which the program has no answer must be refused by both.
+        An input on which the program is undefined must be refused by both.
         """
         out = self._run(words)
         answers, margins = self._read(out)
@@ -231,21 +231,21 @@ class Program:
         for i in range(len(self._checked)):
             refused |= (self._spread(out, i) > self._least).any(1)
         wrong, least, example = 0, math.inf, None
-        for word, mine, margin, none in zip(words, answers, margins, refused, strict=True):
+        for word, answer, margin, refuses in zip(words, answers, margins, refused, strict=True):
             try:
-                right = _equal(mine, self.interpret(word)) and not none
+                right = _equal(answer, self.interpret(word)) and not refuses
             except InputError:
-                right = bool(none)
+                right = bool(refuses)
             if not right:
                 wrong += 1
                 example = word if example is None else example
-            elif not none:
+            elif not refuses:
                 least = min(least, float(margin.min()))
         return len(words), wrong, least, example
 
 
-def _equal(mine: list[Any], truth: list[Any]) -> bool:
+def _equal(answer: list[Any], truth: list[Any]) -> bool:
     return all(
         x == y and isinstance(x, Fraction) == isinstance(y, Fraction)
-        for x, y in zip(mine, truth, strict=True)
+        for x, y in zip(answer, truth, strict=True)
     )

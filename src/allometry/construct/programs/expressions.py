@@ -1,4 +1,4 @@
-"""The language: sequence operators and selectors, put together with Python's own operators."""
+"""Expressions of the language: sequence operators and selectors with Python's operators."""
 
 import math
 import operator
@@ -12,14 +12,14 @@ from typing import Any, final
 from allometry._core.errors import InputError, require
 
 Value = Any
-"""Anything that can be hashed: numbers, strings, booleans, None, tuples."""
+"""Any hashable value: numbers, strings, booleans, None, tuples."""
 
 _INSIDE = (str(Path(__file__).parent), "jaxtyping", "beartype")
-"""Frames that are not the user's: this language's own, and those that check types."""
+"""Parts of file names of frames that are not the user's: this package and type checkers."""
 
 
 def _origin() -> str:
-    """Where in a user's file an expression was written."""
+    """The user's line that created an expression."""
     frame = sys._getframe(2)
     while frame is not None and any(part in frame.f_code.co_filename for part in _INSIDE):
         frame = frame.f_back
@@ -28,15 +28,15 @@ def _origin() -> str:
     return f"line {frame.f_lineno} of {Path(frame.f_code.co_filename).name}"
 
 
-class SequenceOperator(ABC):  # noqa: B024 - kinds differ in what they hold, not in what they do
+class SequenceOperator(ABC):  # noqa: B024 - subclasses differ in attributes, not in methods
     """A sequence with a value at every position of the input. Abstract; subclasses are final.
 
-    Numbers added, subtracted and scaled stay numbers, at no cost in the network. Comparing with
-    `==`, `<` and the like, `&`, `|`, `~`, `//` and `%` work position by position on any values.
+    Sums, differences and multiples of numbers are numbers and cost nothing in the network.
+    Comparisons (`==`, `<`, ...), `&`, `|`, `~`, `//` and `%` apply to any values elementwise.
 
     Attributes:
-        numeric: Whether `aggregate` averages the values (else they must agree).
-        origin: Where it was written, for messages.
+        numeric: Whether `aggregate` averages the values (otherwise they must be equal).
+        origin: Line that created it, for messages.
     """
 
     numeric: bool = False
@@ -49,11 +49,11 @@ class SequenceOperator(ABC):  # noqa: B024 - kinds differ in what they hold, not
         return Elementwise(lambda x: f(x, other), self, f"{name} {other!r}")
 
     @final
-    def _sum(self, other: Any, mine: int, theirs: int) -> "SequenceOperator":
+    def _sum(self, other: Any, factor: int, other_factor: int) -> "SequenceOperator":
         if isinstance(other, SequenceOperator):
-            terms = ((Fraction(mine), self), (Fraction(theirs), other))
+            terms = ((Fraction(factor), self), (Fraction(other_factor), other))
             return Linear(terms, Fraction(0))
-        return Linear(((Fraction(mine), self),), number(other, "a term") * theirs)
+        return Linear(((Fraction(factor), self),), number(other, "a term") * other_factor)
 
     @final
     def __add__(self, other: Any) -> "SequenceOperator":
@@ -151,10 +151,10 @@ def _either(a: Any, b: Any) -> bool:
     return bool(a) or bool(b)
 
 
-def number(value: Any, what: str) -> Fraction:
-    """`value` as an exact number, or an error that says what should have been one."""
-    fine = isinstance(value, int | Fraction | float) and math.isfinite(value)
-    require(fine, what, "be a finite number or a sequence operator", value)
+def number(value: Any, name: str) -> Fraction:
+    """`value` as an exact number; `name` starts the error message."""
+    finite = isinstance(value, int | Fraction | float) and math.isfinite(value)
+    require(finite, name, "be a finite number or a sequence operator", value)
     return Fraction(value)
 
 
@@ -184,13 +184,13 @@ indices = Indices()
 
 @final
 class Elementwise(SequenceOperator):
-    """A function of one sequence, position by position.
+    """A function of one sequence, applied elementwise.
 
     Args:
         f: The function.
-        inner: What it is applied to.
-        name: For messages.
-        numeric: Whether the results are numbers to be averaged.
+        inner: Its argument.
+        name: Name for messages.
+        numeric: Whether `aggregate` averages the results.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class Elementwise(SequenceOperator):
 
 @final
 class Combine(SequenceOperator):
-    """A function of two sequences, position by position."""
+    """A function of two sequences, applied elementwise."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class Combine(SequenceOperator):
 
 @final
 class Linear(SequenceOperator):
-    """A sum of multiples of numbers."""
+    """A linear combination of numeric sequences."""
 
     def __init__(
         self, terms: tuple[tuple[Fraction, SequenceOperator], ...], constant: Fraction
@@ -228,7 +228,7 @@ class Linear(SequenceOperator):
 
 @final
 class Aggregate(SequenceOperator):
-    """At every position, what the values selected there have in common or on average."""
+    """At every position, the mean or the common value of the selected positions."""
 
     def __init__(self, selector: "Selector", values: SequenceOperator, default: Value) -> None:
         self.selector, self.values, self.default = selector, values, default
@@ -238,7 +238,7 @@ class Aggregate(SequenceOperator):
 
 @final
 class Width(SequenceOperator):
-    """At every position, how many are selected there."""
+    """At every position, the number of selected positions."""
 
     def __init__(self, selector: "Selector") -> None:
         self.selector, self.numeric = selector, True
@@ -246,7 +246,7 @@ class Width(SequenceOperator):
 
 
 class Selector(ABC):  # noqa: B024 - as above
-    """For every position, which positions it selects. Combine with `&`, `|` and `~`."""
+    """The set of positions that each position selects. Combine with `&`, `|` and `~`."""
 
     origin: str = ""
 
@@ -270,7 +270,7 @@ def _selector(thing: Any) -> Selector:
 
 @final
 class Select(Selector):
-    """Position j is selected by i where `predicate(keys[j], queries[i])` holds."""
+    """Position i selects position j if `predicate(keys[j], queries[i])` is true."""
 
     def __init__(
         self,
@@ -285,7 +285,7 @@ class Select(Selector):
 
 @final
 class Both(Selector):
-    """What both select."""
+    """Positions that both selectors select."""
 
     def __init__(self, first: Selector, second: Selector) -> None:
         self.first, self.second, self.origin = first, second, _origin()
@@ -293,7 +293,7 @@ class Both(Selector):
 
 @final
 class Either(Selector):
-    """What one of them selects, or both."""
+    """Positions that at least one of the selectors selects."""
 
     def __init__(self, first: Selector, second: Selector) -> None:
         self.first, self.second, self.origin = first, second, _origin()
@@ -301,7 +301,7 @@ class Either(Selector):
 
 @final
 class Neither(Selector):
-    """What it does not select."""
+    """Positions that the selector does not select."""
 
     def __init__(self, inner: Selector) -> None:
         self.inner, self.origin = inner, _origin()

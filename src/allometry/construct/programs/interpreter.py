@@ -1,4 +1,4 @@
-"""What a program means: the reference, written to be read and not to be fast."""
+"""The reference interpreter of programs, written for clarity instead of speed."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -26,7 +26,7 @@ def interpret(program: SequenceOperator, tokens: Sequence[Any]) -> list[Any]:
     """The program's output on `tokens`, in exact arithmetic.
 
     Raises:
-        InputError: A value is asked for that several selected positions do not agree on.
+        InputError: An aggregate selects different values that are not numeric.
     """
     memo: dict[int, list[Any]] = {}
     chosen: dict[int, list[list[bool]]] = {}
@@ -99,7 +99,7 @@ def _pick(node: Aggregate, selected: list[Any]) -> Any:
 
 
 def undefined(node: Aggregate) -> InputError:
-    """The error of an aggregate over values that differ and are not numbers to be averaged."""
+    """The error of an aggregate that selects different values that are not numeric."""
     return InputError(
         f"aggregate ({node.origin}) must select equal values; got different ones. Select fewer, "
         "or average with numerical(...)."
@@ -107,7 +107,7 @@ def undefined(node: Aggregate) -> InputError:
 
 
 def plain(value: Any) -> Any:
-    """Whole fractions as ints: what a reader expects to see."""
+    """Convert integer fractions to `int`."""
     if isinstance(value, Fraction) and value.denominator == 1:
         return int(value)
     return value

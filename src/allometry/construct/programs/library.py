@@ -1,4 +1,4 @@
-"""Programs everybody writes: each a function that gives an expression."""
+"""Common programs; each is a function that returns an expression."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -20,29 +20,29 @@ _PAST = select(indices, indices, "<=")
 
 
 def length() -> SequenceOperator:
-    """How long the input is, at every position."""
+    """The length of the input, at every position."""
     return selector_width(everything())
 
 
 def reverse() -> SequenceOperator:
-    """The input backwards."""
+    """The reversed input."""
     return aggregate(select(indices, length() - indices - 1), tokens)
 
 
 def histogram() -> SequenceOperator:
-    """How often the token of each position occurs."""
+    """The frequency of each position's token."""
     return selector_width(select(tokens, tokens))
 
 
 def rank(keys: SequenceOperator) -> SequenceOperator:
-    """The place of each position when `keys` are put in ascending order, equal ones as found."""
+    """The index of each position after a stable sort by `keys`."""
     smaller = selector_width(select(keys, keys, "<"))
     equal_before = selector_width(select(keys, keys) & select(indices, indices, "<"))
     return smaller + equal_before
 
 
 def sort(keys: SequenceOperator = tokens) -> SequenceOperator:
-    """The tokens in ascending order of `keys` (themselves unless told)."""
+    """The tokens in ascending order of `keys` (default: the tokens)."""
     return aggregate(select(rank(keys), indices), tokens)
 
 
@@ -52,24 +52,24 @@ def sort_by_frequency() -> SequenceOperator:
 
 
 def most_frequent() -> SequenceOperator:
-    """The most frequent token, at every position; of several the one that comes first."""
+    """The most frequent token, at every position; ties go to the first token."""
     order = rank(-histogram())
     return aggregate(select(order, 0), tokens)
 
 
 def fraction_previous(test: Callable[[Any], bool]) -> SequenceOperator:
-    """The share of tokens up to here for which `test` holds."""
+    """The share of tokens up to each position for which `test` is true."""
     return aggregate(_PAST, numerical(elementwise(test, tokens)))
 
 
 def pair_balance(opening: Hashable, closing: Hashable) -> SequenceOperator:
-    """Share of opening less share of closing tokens, up to here."""
+    """Share of opening minus share of closing tokens, up to each position."""
     sign = elementwise(lambda t: (t == opening) - (t == closing), tokens, numeric=True)
     return aggregate(_PAST, sign)
 
 
 def shuffle_dyck(pairs: Sequence[Sequence[Hashable]] = ("()",)) -> SequenceOperator:
-    """Whether the whole input is balanced in every pair by itself; at every position."""
+    """Whether the input is balanced in each pair separately; at every position."""
     require(len(pairs) > 0, "shuffle_dyck.pairs", "name at least one pair", pairs)
     last = select(indices, length() - 1)
     bad: SequenceOperator | None = None
@@ -84,29 +84,29 @@ def shuffle_dyck(pairs: Sequence[Sequence[Hashable]] = ("()",)) -> SequenceOpera
 
 
 def caesar(alphabet: Sequence[Hashable], shift: int) -> SequenceOperator:
-    """Every token moved on by `shift` in the alphabet."""
+    """Every token shifted by `shift` in the alphabet."""
     place = {t: i for i, t in enumerate(alphabet)}
     return elementwise(lambda t: alphabet[(place[t] + shift) % len(alphabet)], tokens)
 
 
 def induction() -> SequenceOperator:
-    """The token that followed the latest earlier occurrence of this one; None the first time.
+    """The token after the latest earlier occurrence of the same token; None at the first one.
 
-    Occurrences are numbered; a position looks for the one that stands behind the same token with
-    the number before its own.
+    Occurrences are numbered; a position selects the successor of the same token's previous
+    occurrence.
     """
     count = selector_width(select(tokens, tokens) & select(indices, indices, "<="))
-    mine = combine(lambda t, c: (t, c - 1), tokens, count)
-    here = combine(lambda t, c: (t, c), tokens, count)
-    behind = aggregate(select(indices, indices - 1), here)
-    return aggregate(select(behind, mine), tokens)
+    previous = combine(lambda t, c: (t, c - 1), tokens, count)
+    occurrence = combine(lambda t, c: (t, c), tokens, count)
+    predecessor = aggregate(select(indices, indices - 1), occurrence)
+    return aggregate(select(predecessor, previous), tokens)
 
 
 def addition(base: int = 10) -> SequenceOperator:
-    """The sum of two numbers written `a+b`, in as many digits as the input has tokens.
+    """The sum of two numbers written `a+b`, with as many digits as the input has tokens.
 
-    Digits are the strings "0", "1", ...; the sum stands at the right, zeros before it. A digit
-    carries if the first digit sum to its right that is not `base` - 1 is above it.
+    Digits are the strings "0", "1", ...; the sum is padded with zeros on the left. A digit
+    receives a carry if the first digit sum to its right that is not `base` - 1 is larger.
     """
     require(2 <= base <= 10, "addition.base", "lie between 2 and 10", base)
     size = length()
@@ -115,7 +115,7 @@ def addition(base: int = 10) -> SequenceOperator:
     before = indices < plus
     digit = elementwise(lambda t: int(t) if t != "+" else 0, tokens)
     from_right = size - 1 - indices
-    # The digit of the first number that stands as far from the plus as this from the end.
+    # The digit of the first number at the same distance from the plus as this one from the end.
     partner = plus - from_right - 1
     first = aggregate(select(indices, partner), digit, default=0)
     second = combine(lambda d, b: 0 if b else d, digit, before)
@@ -144,22 +144,18 @@ NAMED: dict[str, Callable[[], SequenceOperator]] = {
     "pair_balance": lambda: pair_balance("(", ")"),
     "addition": addition,
 }
-"""Programs that need no argument, for the command line."""
+"""Programs without arguments, for the command line."""
 
 
 def named(name: str) -> SequenceOperator:
-    """The program that a person names: one of `NAMED`, or `FILE.py:function` that returns one.
-
-    Args:
-        name: As typed.
-    """
-    make = from_file(name)
-    if make is None:
+    """The program of a name: one of `NAMED`, or `FILE.py:function` that returns one."""
+    function = from_file(name)
+    if function is None:
         require(
             name in NAMED, "program", f"be FILE.py:function or one of {', '.join(NAMED)}", name
         )
         return NAMED[name]()
-    made = make()
-    if not isinstance(made, SequenceOperator):
-        raise InputError(f"{name} must return a program; got {type(made).__name__}.")
-    return made
+    expr = function()
+    if not isinstance(expr, SequenceOperator):
+        raise InputError(f"{name} must return a program; got {type(expr).__name__}.")
+    return expr

@@ -1,8 +1,8 @@
-"""From a program to heads and tables of neurons on a stream of named coordinates.
+"""Lower a program to heads and tables of neurons on named coordinates of the residual stream.
 
 Stages: 0 is the embedding, 2 l - 1 the attention of block l, 2 l its feed-forward layer. A form
-is a linear combination of coordinates (and "1"); a feature of an expression is a form that has a
-given number for each of its values.
+is a linear combination of coordinates (and "1"). A feature of an expression is a form with a given
+number for each of its values.
 """
 
 from collections.abc import Callable
@@ -26,15 +26,15 @@ from allometry.construct.programs.value_sets import Domains, conjuncts, is_atom
 
 Form = dict[str, float]
 BEGIN = "begin"
-"""The coordinate that is 1 at the first slot, which stands before the input, and 0 elsewhere."""
+"""The coordinate that is 1 at the start token and 0 elsewhere."""
 FINEST = 2.0**-30
-"""Numbers that must be told apart may be no nearer than this, relative to the largest."""
+"""Smallest difference of numbers that must be distinguished, relative to the largest."""
 
 
 @final
 @dataclass
 class HeadOperation:
-    """A head: scores, what it fetches, and whether it counts (the first slot then takes part)."""
+    """A head: scores, fetched forms, and whether it counts (then the start token takes part)."""
 
     stage: int
     score: Score
@@ -45,7 +45,7 @@ class HeadOperation:
 @final
 @dataclass
 class TableOperation:
-    """Neurons that turn one number into others, by steps between its possible values."""
+    """Neurons that map one number to others, by steps between its possible values."""
 
     stage: int
     reads: Form
@@ -56,7 +56,7 @@ class TableOperation:
 @final
 @dataclass
 class Coordinate:
-    """When a coordinate is written and last read, and whether it can be negative or positive."""
+    """Stages at which a coordinate is written and last read, and its range."""
 
     birth: int
     last: int
@@ -66,10 +66,10 @@ class Coordinate:
 
 @final
 class Lowering:
-    """The operations of a program; `feature` makes what is asked for and all it needs.
+    """The operations of a program; `feature` adds a feature and all operations it needs.
 
     Args:
-        domains: The values of the program's expressions.
+        domains: The possible values of the program's expressions.
     """
 
     def __init__(self, domains: Domains) -> None:
@@ -87,7 +87,7 @@ class Lowering:
     # --- features ---------------------------------------------------------------------------
 
     def feature(self, node: SequenceOperator, g: Callable[[Any], float]) -> tuple[Form, int]:
-        """A form with the number g(value) at every position, and the stage it is there from."""
+        """A form with the number g(value) at every position, and its stage."""
         atoms, f = self.domains.view(node)
         atom = atoms[0]
         if len(atoms) == 1:
@@ -109,7 +109,7 @@ class Lowering:
         return self._tabulated(table, [float(g(f(case))) for case in cases])
 
     def code(self, node: SequenceOperator) -> tuple[Form, int]:
-        """The place of the value among all values, as a number."""
+        """The index of the value among all possible values, as a feature."""
         number = {v: i for i, v in enumerate(self.domains.values(node))}
         return self.feature(node, lambda v: number[v])
 
@@ -119,7 +119,7 @@ class Lowering:
             if line is not None:
                 return _plus({}, {coordinate: 1.0}, *line)
         low = min(numbers)
-        # Shifted so that 0 is the least: such a coordinate is erased by one neuron.
+        # Shifted to a minimum of 0: one neuron can erase such a coordinate.
         vector = tuple(x - low for x in numbers)
         coordinate = f"{name} {len(known)}"
         known[vector] = coordinate
@@ -129,9 +129,9 @@ class Lowering:
     # --- attention --------------------------------------------------------------------------
 
     def scored(self, selector: Selector) -> tuple[Score, int]:
-        """The scores of a selector and the stage their forms are there from."""
+        """The scores of a selector and their stage."""
         parts = conjuncts(selector)
-        # Selects of the same sequences by the same comparison are one.
+        # Selects of the same sequences by the same predicate share their scores.
         key = tuple((id(p.keys), id(p.queries), id(p.predicate)) for p in parts)
         if key not in self._scores:
             self._keep.append(parts)
@@ -169,7 +169,7 @@ class Lowering:
         return {coordinate: 1.0}, stage
 
     def _passed(self, node: Aggregate, g: Callable[[Any], float]) -> tuple[Form, int]:
-        """A feature of the one value selected: the mean of equal numbers is that number."""
+        """A feature of the selected value: the mean of equal numbers is that number."""
         self.check(node)
         return self._passed_on(node, g)
 
@@ -182,7 +182,7 @@ class Lowering:
         )
 
     def check(self, node: SequenceOperator) -> None:
-        """Fetch c and c^2 where several values might be selected: only equal ones agree."""
+        """Fetch c and c^2 if several values may be selected, to check that they are equal."""
         if not isinstance(node, Aggregate) or node.numeric or id(node) in self.checked:
             return
         if self.domains.proven_single(node.selector):
@@ -197,7 +197,7 @@ class Lowering:
         self.checked[id(node)] = (node, code, square)
 
     def _raw(self, atom: Aggregate | Width | Linear) -> tuple[Form, list[float], int]:
-        """The number the network computes for an atom, and what it is for each of its values."""
+        """The number that the network computes for an atom, and its level for each value."""
         values = self.domains.values(atom)
         if isinstance(atom, Width):
             form, stage = self._fetch(atom.selector, True, {BEGIN: 1.0}, 0, 1.0, (0.0, 1.0))
@@ -221,7 +221,7 @@ class Lowering:
     def _scalar(
         self, atoms: tuple[SequenceOperator, ...]
     ) -> tuple[TableOperation, list[tuple[Any, ...]]]:
-        """One number that tells all cases of some atoms apart, and the cases."""
+        """A table whose input number is different for all cases of the atoms, and the cases."""
         key = tuple(id(a) for a in atoms)
         if key in self._scalars:
             return self._scalars[key]
@@ -229,7 +229,7 @@ class Lowering:
         total: Form = {}
         last, unit = 0, 1.0
         levels = [0.0]
-        # The first number still raw may come as it is: its parts lie within one unit.
+        # One raw number can be used unchanged: its values are within one unit.
         raw = next((a for a in atoms if self._is_raw(a)), None)
         order = sorted(range(len(atoms)), key=lambda i: atoms[i] is raw)
         for place in reversed(order):
@@ -242,7 +242,7 @@ class Lowering:
             total, last = _plus(total, form, unit, 0.0), max(last, stage)
             levels = [unit * x + y for x in numbers for y in levels]
             unit *= max(numbers) - min(numbers) + 1
-        # `levels` runs through the atoms in `order`, the first slowest; so do the cases.
+        # `levels` and `cases` enumerate the atoms in `order`, the first one slowest.
         cases = []
         for case in product(*(self.domains.values(atoms[i]) for i in order)):
             back: list[Any] = [None] * len(atoms)
@@ -278,7 +278,7 @@ class Lowering:
                 raise InputError(
                     "the program can't be exact in float64: two cases that need different "
                     f"answers differ by {gap:.2g} in a number as large as {largest:.2g}. Use a "
-                    "shorter input, or numbers that lie farther apart."
+                    "shorter input, or numbers with larger differences."
                 )
         base = numbers[order[0]]
         coordinate = f"table {len(self.coordinates)}"
@@ -288,7 +288,7 @@ class Lowering:
         return {coordinate: 1.0, ONE: base}, table.stage
 
     def use(self, form: Form, stage: int) -> None:
-        """Note that a form is read at a stage."""
+        """Record that a form is read at a stage."""
         for name in form:
             if name != ONE:
                 known = self.coordinates[name]
@@ -296,7 +296,7 @@ class Lowering:
 
 
 def _affine(x: list[float], y: list[float]) -> tuple[float, float] | None:
-    """The factor and constant with y = a x + b for all, or `None`; small whole numbers only."""
+    """The factor and constant with y = a x + b for all entries, or `None`."""
     i = next((i for i in range(len(x)) if x[i] != x[0]), None)
     if i is None:
         return None
@@ -308,9 +308,9 @@ def _affine(x: list[float], y: list[float]) -> tuple[float, float] | None:
 
 
 def _plus(total: Form, form: Form, factor: float, constant: float) -> Form:
-    made = dict(total)
+    result = dict(total)
     for name, value in form.items():
-        made[name] = made.get(name, 0.0) + factor * value
+        result[name] = result.get(name, 0.0) + factor * value
     if constant:
-        made[ONE] = made.get(ONE, 0.0) + constant
-    return made
+        result[ONE] = result.get(ONE, 0.0) + constant
+    return result

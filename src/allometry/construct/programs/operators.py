@@ -1,4 +1,4 @@
-"""The words of the language: functions that make expressions."""
+"""Functions that create expressions of the language."""
 
 import operator
 from collections.abc import Callable
@@ -34,12 +34,12 @@ def select(
     queries: SequenceOperator | Value,
     predicate: str | Callable[[Any, Any], bool] = "==",
 ) -> Selector:
-    """Which positions each position looks at: those where `predicate(key, query)` holds.
+    """Select the positions for which `predicate(key, query)` is true.
 
     Args:
-        keys: What is compared at the positions looked at (a plain value: the same everywhere).
-        queries: What is compared at the position that looks.
-        predicate: "==", "!=", "<", "<=", ">", ">=" read as key, sign, query; or a function.
+        keys: Values at the selected positions (a plain value is the same everywhere).
+        queries: Values at the selecting position.
+        predicate: "==", "!=", "<", "<=", ">", ">=" as in key < query; or a function.
     """
     known = callable(predicate) or predicate in COMPARISONS
     require(
@@ -60,24 +60,24 @@ _ALL = Select(_operator(True), _operator(True), operator.eq, "==")
 
 
 def everything() -> Selector:
-    """Selects all positions everywhere."""
+    """The selector of all positions."""
     return _ALL
 
 
 def aggregate(
     selector: Selector, values: SequenceOperator, default: Value = ...
 ) -> SequenceOperator:
-    """What each position selects: the mean of numbers, or the one value of anything else.
+    """The mean of the selected numbers, or the common value of other selected values.
 
     Args:
-        selector: Who looks at whom.
-        values: Averaged if they are numbers (`values.numeric`). Otherwise all that are selected
-            must be equal: where they are not, the program has no answer and says so.
-        default: Where nothing is selected; 0 for numbers and `None` otherwise, unless told.
+        selector: The selected positions.
+        values: Averaged if they are numeric (`values.numeric`). Otherwise all selected values must
+            be equal; if they are not, the program raises an error.
+        default: Value if nothing is selected. Default: 0 for numbers and `None` otherwise.
     """
     require(isinstance(selector, Selector), "aggregate.selector", "be a selector", selector)
-    fine = isinstance(values, SequenceOperator)
-    require(fine, "aggregate.values", "be a sequence operator", values)
+    is_operator = isinstance(values, SequenceOperator)
+    require(is_operator, "aggregate.values", "be a sequence operator", values)
     default = (0 if values.numeric else None) if default is ... else default
     if values.numeric:
         number(default, "aggregate.default of numbers")
@@ -85,7 +85,7 @@ def aggregate(
 
 
 def selector_width(selector: Selector) -> SequenceOperator:
-    """How many positions each position selects."""
+    """The number of positions that each position selects."""
     require(isinstance(selector, Selector), "selector_width", "be given a selector", selector)
     return Width(selector)
 
@@ -93,12 +93,12 @@ def selector_width(selector: Selector) -> SequenceOperator:
 def elementwise(
     f: Callable[[Any], Any], inner: SequenceOperator, *, numeric: bool = False
 ) -> SequenceOperator:
-    """`f` at every position.
+    """`f` applied at every position.
 
     Args:
         f: A function of a value.
         inner: The sequence.
-        numeric: Whether results are numbers to be averaged by `aggregate`.
+        numeric: Whether `aggregate` averages the results.
     """
     return Elementwise(f, inner, getattr(f, "__name__", "f"), numeric)
 
@@ -106,32 +106,32 @@ def elementwise(
 def combine(
     f: Callable[[Any, Any], Any], first: SequenceOperator, second: SequenceOperator
 ) -> SequenceOperator:
-    """`f` of two sequences at every position."""
+    """`f` applied to two sequences at every position."""
     return Combine(f, first, second, getattr(f, "__name__", "f"))
 
 
 def numerical(inner: SequenceOperator) -> SequenceOperator:
-    """The same values, which are numbers (or booleans, as 0 and 1), to be averaged."""
+    """Mark numbers (or booleans, as 0 and 1) as numeric, so that `aggregate` averages them."""
     return Elementwise(_as_number, inner, "numerical", numeric=True)
 
 
 def parts(expr: SequenceOperator) -> list[SequenceOperator]:
-    """Every expression within `expr`, itself included, each once."""
-    found: dict[int, SequenceOperator] = {}
+    """All subexpressions of `expr`, including itself, each once."""
+    visited: dict[int, SequenceOperator] = {}
 
-    def visit(thing: SequenceOperator | Selector) -> None:
-        if id(thing) in found:
+    def visit(node: SequenceOperator | Selector) -> None:
+        if id(node) in visited:
             return
-        if isinstance(thing, SequenceOperator):
-            found[id(thing)] = thing
-        for inner in vars(thing).values():
+        if isinstance(node, SequenceOperator):
+            visited[id(node)] = node
+        for inner in vars(node).values():
             for part in inner if isinstance(inner, tuple) else (inner,):
                 part = part[1] if isinstance(part, tuple) else part
                 if isinstance(part, SequenceOperator | Selector):
                     visit(part)
 
     visit(expr)
-    return list(found.values())
+    return list(visited.values())
 
 
 def _as_number(value: Any) -> Fraction | int:

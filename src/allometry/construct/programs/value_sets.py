@@ -1,4 +1,4 @@
-"""Which values each expression can take: the finite sets that exact weights are made for."""
+"""Possible values of each expression: finite sets for which exact weights are built."""
 
 import math
 from collections.abc import Callable
@@ -24,9 +24,9 @@ from allometry.construct.programs.expressions import (
 )
 
 FUSED = 256
-"""Tables up to so many entries are made in one go; larger ones in parts, where that is less."""
+"""Largest table that is built at once; larger ones are built in parts if that is smaller."""
 LARGEST = 20_000
-"""Values an expression may take, and entries of a table."""
+"""Largest number of values of an expression, and of entries of a table."""
 
 View = tuple[tuple[SequenceOperator, ...], Callable[[tuple[Any, ...]], Any]]
 """An expression as a function of its atoms."""
@@ -34,25 +34,24 @@ View = tuple[tuple[SequenceOperator, ...], Callable[[tuple[Any, ...]], Any]]
 
 @final
 class Domains:
-    """The values of every expression of a program, given the alphabet and the longest input.
+    """The possible values of every expression, given the alphabet and the largest input length.
 
-    An expression is a function of *atoms*: tokens, indices, what attention fetches, sums of
-    numbers, and parts that are tabulated on their own. The sets may be too large, never too
-    small.
+    An expression is a function of *atoms*: tokens, indices, values fetched by attention, sums of
+    numbers, and parts that are tabulated separately. The sets may be too large, never too small.
 
     Args:
-        alphabet: The tokens there are.
-        n: Positions of the longest input.
+        alphabet: The tokens.
+        n: Largest input length.
     """
 
     def __init__(self, alphabet: tuple[Any, ...], n: int) -> None:
         self.alphabet, self.n = alphabet, n
         self._values: dict[int, list[Any]] = {}
         self._views: dict[int, View] = {}
-        self._keep: list[Any] = []  # ids are only safe while the objects live
+        self._keep: list[Any] = []  # ids are unique only while the objects exist
 
     def view(self, node: SequenceOperator) -> View:
-        """The atoms an expression depends on, and how."""
+        """The atoms of an expression, and the function of their values."""
         if id(node) not in self._views:
             self._keep.append(node)
             self._views[id(node)] = self._view(node)
@@ -93,7 +92,7 @@ class Domains:
             return math.prod(len(self.values(a)) for a in atoms)
 
         while size(joined()) > FUSED:
-            # The part that shrinks most when tabulated by itself goes first.
+            # Tabulate the part whose number of values shrinks most separately.
             gains = [
                 0 if is_atom(atoms, child) else size(atoms) / len(self.values(child))
                 for (atoms, _), child in zip(parts, children, strict=True)
@@ -117,16 +116,16 @@ class Domains:
         return tuple(atoms), value
 
     def values(self, node: SequenceOperator) -> list[Any]:
-        """Every value `node` can take; numbers in ascending order."""
+        """All possible values of `node`; numbers in ascending order."""
         if id(node) not in self._values:
             self._keep.append(node)
-            found = _ordered(self._find(node))
-            if len(found) > LARGEST:
+            values = _ordered(self._find(node))
+            if len(values) > LARGEST:
                 raise InputError(
                     f"an expression ({node.origin}) must take at most {LARGEST:,} values; got "
-                    f"{len(found):,}. Use a shorter input or a smaller alphabet."
+                    f"{len(values):,}. Use a shorter input or a smaller alphabet."
                 )
-            self._values[id(node)] = found
+            self._values[id(node)] = values
         return self._values[id(node)]
 
     def _find(self, node: SequenceOperator) -> list[Any]:
@@ -147,11 +146,11 @@ class Domains:
         return [f(v) for v in product(*(self.values(a) for a in atoms))]
 
     def single(self, node: Aggregate) -> bool:
-        """Whether it passes on one value, rather than averaging."""
+        """Whether the aggregate has one value instead of a mean."""
         return not node.numeric or self.proven_single(node.selector)
 
     def proven_single(self, selector: Selector) -> bool:
-        """Whether no position can select two: some key is a different one at every position."""
+        """Whether no position can select two: some key is distinct at every position."""
         for part in conjuncts(selector):
             atoms, f = self.view(part.keys)
             if len(atoms) != 1 or not isinstance(atoms[0], Indices):
@@ -168,17 +167,17 @@ class Domains:
         numbers = [_number(v, node.values) for v in self.values(node.values)]
         scale = math.lcm(*(x.denominator for x in numbers))
         steps = {int(x * scale) for x in numbers}
-        found = {_number(node.default, node)}
+        means = {_number(node.default, node)}
         sums = {0}
         for count in range(1, self.n + 1):
             sums = {a + b for a in sums for b in steps}
-            found |= {Fraction(s, scale * count) for s in sums}
-            if len(found) > LARGEST:
+            means |= {Fraction(s, scale * count) for s in sums}
+            if len(means) > LARGEST:
                 raise InputError(
                     f"a mean ({node.origin}) must take at most {LARGEST:,} values; got more at "
                     f"length {count}. Average fewer different numbers."
                 )
-        return list(found)
+        return list(means)
 
     def _sums(self, node: Linear) -> list[Fraction]:
         terms = [[c * _number(v, t) for v in self.values(t)] for c, t in node.terms]
@@ -199,7 +198,7 @@ class Domains:
 
 
 def is_atom(atoms: tuple[SequenceOperator, ...], node: SequenceOperator) -> bool:
-    """Whether `node` is its own only atom (by identity: `==` makes a new expression)."""
+    """Whether `node` is its own only atom (by identity: `==` creates a new expression)."""
     return len(atoms) == 1 and atoms[0] is node
 
 
@@ -211,7 +210,7 @@ def _ordered(values: list[Any]) -> list[Any]:
                 f"The values of a program must be numbers below 1e308; got {str(value)[:40]}."
             )
     if all(isinstance(v, int | float | Fraction) for v in unique):
-        # By floats, which is fast; numbers too near for them are refused when told apart.
+        # Floats sort fast; numbers too close for them are refused when they must be distinguished.
         return sorted(unique, key=float)
     return unique
 
@@ -234,30 +233,30 @@ def _number(value: Any, node: SequenceOperator) -> Fraction:
 
 def _apply(node: Elementwise | Combine, f: Callable[..., Any], *values: Any) -> Any:
     try:
-        made = f(*values)
-        hash(made)
+        result = f(*values)
+        hash(result)
     except Exception as error:
-        shown = ", ".join(map(repr, values))
+        arguments = ", ".join(map(repr, values))
         raise InputError(
-            f"{node.name} ({node.origin}) must have a value for everything it may meet; it fails "
-            f"on {shown}: {error}."
+            f"{node.name} ({node.origin}) must have a value for all possible inputs; it fails on "
+            f"{arguments}: {error}."
         ) from error
-    return made
+    return result
 
 
 def holds(select: Select, key: Any, query: Any) -> bool:
-    """The predicate, with an error that says where it stands."""
+    """Whether the predicate is true; its errors name the line of the select."""
     try:
         return bool(select.predicate(key, query))
     except Exception as error:
         raise InputError(
-            f"select ({select.origin}) must compare any key and query there may be; it fails on "
+            f"select ({select.origin}) must compare all possible keys and queries; it fails on "
             f"{key!r} and {query!r}: {error}."
         ) from error
 
 
 def conjuncts(selector: Selector) -> list[Select]:
-    """Selects all of which must hold; what is no conjunction becomes one select on tuples."""
+    """The selector as a conjunction of selects; other parts become one select on tuples."""
     match selector:
         case Select():
             return [selector]
@@ -276,7 +275,7 @@ _JOINT: dict[int, tuple[Selector, Select]] = {}
 
 
 def _joint(selector: Selector) -> Select:
-    """One select whose keys and queries are tuples of those of all parts."""
+    """One select whose keys and queries are tuples of the parts' keys and queries."""
     if id(selector) in _JOINT:
         return _JOINT[id(selector)][1]
     leaves: list[Select] = []
@@ -301,13 +300,13 @@ def _joint(selector: Selector) -> Select:
     test = collect(selector)
 
     def tupled(parts: list[SequenceOperator]) -> SequenceOperator:
-        made: SequenceOperator = Elementwise(lambda x: (x,), parts[0], "pair")
+        sequence: SequenceOperator = Elementwise(lambda x: (x,), parts[0], "pair")
         for part in parts[1:]:
-            made = Combine(lambda t, x: (*t, x), made, part, "pair")
-        return made
+            sequence = Combine(lambda t, x: (*t, x), sequence, part, "pair")
+        return sequence
 
-    keys, queries = (tupled([getattr(s, side) for s in leaves]) for side in ("keys", "queries"))
-    made = Select(keys, queries, test, "joint")
-    made.origin = selector.origin
-    _JOINT[id(selector)] = (selector, made)
-    return made
+    keys, queries = tupled([s.keys for s in leaves]), tupled([s.queries for s in leaves])
+    joint = Select(keys, queries, test, "joint")
+    joint.origin = selector.origin
+    _JOINT[id(selector)] = (selector, joint)
+    return joint

@@ -1,4 +1,4 @@
-"""What every head of a model looks at.
+"""Attention weights of every head of a model.
 
 Letters: b batch, h heads, n positions.
 """
@@ -17,18 +17,18 @@ from allometry.models.transformer.model import Block, Transformer
 def attention_maps(
     model: Transformer, tokens: Int[Tensor, "b n"], padding: Bool[Tensor, "b n"] | None = None
 ) -> list[Float[Tensor, "b h n n"] | None]:
-    """The weights with which each slot (row) looks at each (column), block by block.
+    """Attention weights of queries (rows) on keys (columns), for each block.
 
-    `None` stands for a block without attention. Only for models without norm and rotation, as
-    constructions are.
+    A block without attention gives `None`. Only for models without norm and rotary positions, such
+    as constructions.
 
     Args:
         model: A decoder or an encoder.
         tokens: Token ids.
-        padding: True where they are padding.
+        padding: True for padding tokens.
     """
-    fits = model.final_norm is None and model.positions != "rotary"
-    require(fits, "model", "have neither norm nor rotary positions", model.positions)
+    supported = model.final_norm is None and model.positions != "rotary"
+    require(supported, "model", "have neither norm nor rotary positions", model.positions)
     states = model.states(tokens, padding)
     n = tokens.shape[1]
     mask, causal = attention_mask(n, n, model.kind == "decoder", padding, tokens.device)
