@@ -205,7 +205,7 @@ def test_games_of_digits_are_reported(tmp_path):
                  "the smallest game there is"):  # fmt: skip
         assert said in text
     assert "nothing simple to compare with" not in text
-    assert "the gaussian baseline" in text
+    assert "the Gaussian baseline" in text
     assert "Built and trained" not in text
     frame = runs.frame()
     floor = frame[frame["family"] == "gaussian"]["data_loss"].item()

@@ -12,6 +12,7 @@ from allometry.report import formatting as fmt
 from allometry.report.claims import Claim
 from allometry.report.extrapolation import Crossover, Frontier, HeldOut, LargerBudget
 from allometry.report.guards import Evidence, enough
+from allometry.report.prose import coverage
 from allometry.report.run_groups import Configuration
 
 MULTIPLES = (10, 100)
@@ -170,11 +171,10 @@ def _line(
 def _caution(held: tuple[HeldOut, ...]) -> list[str]:
     """A note if the law missed the held-out sizes by far or its intervals do not cover them."""
     worst = max((abs(h.error) for h in held), default=0.0)
-    outside = sum(not h.covered for h in held)
-    if worst <= ROUGH and not outside:
+    covered = [h.covered for h in held]
+    if worst <= ROUGH and all(covered):
         return []
-    losses = fmt.several(len(held), "measured loss", "measured losses")
-    missed = f"; {outside} of {losses} outside the 95 % interval" if outside else ""
+    missed = "" if all(covered) else f"; {coverage(covered)}"
     return [
         f"The error of the scaling law on held-out sizes was up to {fmt.percent(worst)}{missed}. "
         "Its predictions beyond the runs are rough."

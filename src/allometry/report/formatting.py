@@ -24,7 +24,7 @@ _NAMES = {"ngram": "n-gram"} | {
     for name in ("MLP", "RNN", "LSTM", "GRU", "GAN", "VAE", "VQ-VAE")
 }
 _NAMES |= {"beta_vae": "beta-VAE", "info_vae": "InfoVAE", "nice": "NICE", "glow": "GLOW"}
-_NAMES |= {"pixelcnn": "PixelCNN"}
+_NAMES |= {"pixelcnn": "PixelCNN", "gaussian": "Gaussian"}
 BEYOND = "beyond reach"
 """Printed for an infinite amount."""
 UNKNOWN = "not identified"
@@ -171,7 +171,8 @@ FITTED = ("gaussian", "histogram")
 
 def family(name: str) -> str:
     """The family's name for printing."""
-    return _NAMES.get(name, name.replace("_", " "))
+    name, comma, more = name.partition(",")  # such as "lstm, nesting 8"
+    return _NAMES.get(name, name.replace("_", " ")) + comma + more
 
 
 def listed(items: list[str]) -> str:

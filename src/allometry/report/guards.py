@@ -101,11 +101,12 @@ def enough(e: Evidence) -> Refusal | None:
     sizes = len({c.N for c in e.grown})
     missing = max(free + 1 - len(e.grown), free + 2 - runs, 0)
     if missing:
+        other = "another size" if missing == 1 else "other sizes"
         have = f"{fmt.several(len(e.grown), 'configuration')} in {fmt.several(runs, 'run')}"
         return Refusal(
             f"There are too few runs for the {fmt.several(free, 'free parameter')} of the scaling "
             f"law: {have}.",
-            f"{fmt.several(missing, 'more run')} at other sizes would settle it.",
+            f"{fmt.several(missing, 'more run')} at {other} would settle it.",
         )
     if not e.tested > 0:
         return Refusal(

@@ -123,11 +123,12 @@ def trust(family: "FamilyFit", name_it: bool = False) -> str:
     which = "largest size was" if sizes == 1 else f"{fmt.small(sizes)} largest sizes were"
     return (
         f"The {which} predicted from the smaller ones to within {fmt.percent(family.error)}; "
-        f"{_coverage([h.covered for h in family.held_out])}."
+        f"{coverage([h.covered for h in family.held_out])}."
     )
 
 
-def _coverage(covered: list[bool]) -> str:
+def coverage(covered: list[bool]) -> str:
+    """How many of the measured losses their 95 % intervals cover, as a clause."""
     inside, whole = sum(covered), len(covered)
     if whole == 1:
         return f"the 95 % interval {'covers' if inside else 'does not cover'} the measured loss"

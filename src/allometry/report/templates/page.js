@@ -2,7 +2,7 @@
 (() => {
   const root = document.documentElement;
   const store = {
-    // A page opened from disk may be refused storage: the choice then lasts as long as the page.
+    // A browser may refuse storage to a page opened from disk: the choice then lasts until the page closes.
     get() { try { return localStorage.getItem("allometry-scheme"); } catch { return null; } },
     set(value) { try { localStorage.setItem("allometry-scheme", value); } catch { /* see above */ } },
   };
@@ -38,7 +38,7 @@
       const body = table.tBodies[0];
       const rows = [...body.rows].map((row) => [value(row, column), row]);
       const blank = (x) => typeof x === "number" && Number.isNaN(x);
-      // What has no value stays at the bottom whichever way the column is sorted.
+      // Cells without a value stay at the bottom in either order.
       rows.sort(([a], [b]) => blank(a) || blank(b) ? blank(a) - blank(b) : (up ? 1 : -1) * compare(a, b));
       body.append(...rows.map(([, row]) => row));
     }));

@@ -21,9 +21,9 @@
     const maps = layer ? data.attention[layer - 1] : [];
     const wide = Math.max(34, ...data.slots.map((s) => 9 * s.length + 14)), tall = 190;
     const svg = make("svg", { width: wide * n + 8, height: tall + 64, role: "img" }, stage);
-    const told = layer === 0 ? "The tokens as they come in" :
+    const caption = layer === 0 ? "Input tokens" :
       maps.length ? `Layer ${layer}, head ${head + 1}` : `Layer ${layer} has no attention`;
-    make("title", {}, svg, told);
+    make("title", {}, svg, caption);
     const x = (i) => 4 + wide * (i + 0.5);
     const weights = maps[head] || [];
     weights.forEach((row, i) => row.forEach((w, j) => {
@@ -51,7 +51,7 @@
         make("text", { x: x(i), y: top + 19 }, group, name);
       });
     }
-    by("where").textContent = told;
+    by("where").textContent = caption;
   }
 
   function drawStream() {
@@ -74,7 +74,7 @@
         const cell = row.insertCell(), value = slot[c];
         cell.textContent = String(Number(value.toPrecision(4)));
         const kinds = [];
-        if (value === 0) kinds.push("nought");
+        if (value === 0) kinds.push("zero");
         if (before[i][c] !== value) kinds.push("changed");
         if (chosen === i) kinds.push("chosen");
         cell.className = kinds.join(" ");
