@@ -40,14 +40,14 @@ def test_binary_symmetric_with_quality(least):
     assert found.quality >= least
 
 
-def test_uniform_artefacts_that_are_told_apart():
+def test_an_identity_channel():
     """An identity channel: novelty is the entropy of p; with price s, p is a softmax of s q."""
     k = 5
     assert best_maker(np.eye(k), np.zeros(k)).novelty == pytest.approx(math.log(k))
     q = np.arange(k) / k
     found = best_maker(np.eye(k), q, price=2.0)
     expected = np.exp(2 * q) / np.exp(2 * q).sum()
-    np.testing.assert_allclose(found.law, expected, atol=1e-6)
+    np.testing.assert_allclose(found.distribution, expected, atol=1e-6)
 
 
 def test_useless_channels_have_no_novelty():
@@ -55,7 +55,7 @@ def test_useless_channels_have_no_novelty():
 
 
 @pytest.mark.parametrize(("seed", "k"), [(0, 4), (1, 3)])
-def test_the_frontier_falls_and_is_concave(seed, k):
+def test_the_frontier_decreases_and_is_concave(seed, k):
     rng = np.random.default_rng(seed)
     found = creativity_frontier(rng.dirichlet(np.ones(3), size=k), rng.normal(size=k), 4)
     novelty = np.array([m.novelty for m in found])
@@ -67,7 +67,7 @@ STRAIGHT = np.array([[1.0, 0], [0, 1], [0.5, 0.5]])
 
 
 @pytest.mark.parametrize("least", [0.01, 0.1, 0.5, 0.99, 1 - 1e-9])
-def test_a_straight_piece_of_the_frontier_is_met_between_its_ends(least):
+def test_a_linear_piece_of_the_frontier_is_solved_between_its_ends(least):
     """The good artefact teaches nothing: S(Q) = (1 - Q) log 2, with one price for all of Q."""
     found = creativity(STRAIGHT, np.array([0.0, 0.0, 1.0]), least)
     truth = (1 - least) * math.log(2)
@@ -148,7 +148,7 @@ def test_order_and_repeats_of_artefacts_do_not_matter():
     assert twice == pytest.approx(base, abs=3e-8)
 
 
-def test_two_hundred_artefacts_take_no_second():
+def test_two_hundred_artefacts_take_less_than_a_second():
     rng = np.random.default_rng(5)
     channel, quality = rng.dirichlet(np.full(30, 0.3), size=200), rng.normal(size=200)
     started = time.process_time()
@@ -163,7 +163,7 @@ def test_surprise_of_samples():
     assert bayesian_surprise(np.full((4, 2), 0.5), np.array([0.5, 0.5])).value == 0
 
 
-def test_what_cannot_be_is_refused():
+def test_infeasible_input_raises():
     with pytest.raises(InputError, match="at most 1, the best"):
         creativity(symmetric(0.1), np.array([0.0, 1.0]), 1.5)
     with pytest.raises(InputError, match="sum to 1"):

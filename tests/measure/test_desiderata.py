@@ -29,7 +29,7 @@ def audited():
     return {v.name: v for v in found.verdicts}
 
 
-def test_each_sees_what_it_should(audited):
+def test_each_metric_detects_its_corruptions(audited):
     assert audited["precision"].sees("noise")
     assert not audited["precision"].sees("drop")
     assert audited["recall"].sees("drop")
@@ -52,7 +52,7 @@ def test_noise_is_ranked(audited):
     assert audited["vendi_score"].ranking < 0
 
 
-def test_verdicts_are_told(audited):
+def test_verdicts_are_serialised(audited):
     for v in audited.values():
         assert set(v.effects) <= set(EXPERIMENTS)
         assert len(v.meets) == 7
@@ -60,14 +60,14 @@ def test_verdicts_are_told(audited):
         json.dumps(v.to_dict(), allow_nan=False)
 
 
-def test_data_of_ones_own_without_labels():
+def test_user_data_without_labels():
     x = np.random.default_rng(0).normal(size=(240, 3))
     found = audit(x, rows=80, repeats=2, only=["precision", "inception"])
     assert "inception_score" in found.skipped
     assert {v.name for v in found.verdicts} == {"precision", "recall", "density", "coverage"}
 
 
-def test_misuse_is_told():
+def test_invalid_input_raises():
     with pytest.raises(InputError, match="at least 150 rows"):
         audit(np.zeros((20, 2)))
     with pytest.raises(InputError, match="repeats must be at least 2"):
@@ -75,12 +75,12 @@ def test_misuse_is_told():
 
 
 @given(st.floats(-5, 5))
-def test_badness_turns_every_way_to_worse(value):
+def test_badness_orients_every_metric(value):
     assert badness(value, "higher", "x") == -badness(value, "lower", "x")
     assert badness(0.5 + value, "near 0.5", "x") == pytest.approx(abs(value))
 
 
-def test_the_ways_to_spoil():
+def test_corruptions():
     rng = torch.Generator().manual_seed(0)
     x = torch.rand(100, 8, 8, generator=rng)
     modes = torch.arange(100) % 10

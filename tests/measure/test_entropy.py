@@ -7,7 +7,7 @@ from allometry.measure import hindsight, shannon
 from allometry.targets import Text
 
 
-def test_shannon_s_series_of_tiny_shakespeare(shared_data):
+def test_shannons_series_of_tiny_shakespeare(shared_data):
     text = Text(shared_data / "tinyshakespeare" / "input.txt", splits=(0.9, 0.1, 0.0))
     found = shannon(text.train, 65, 4)
     want = [6.0224, 4.7740, 3.5374, 2.7457, 2.1505]
@@ -31,6 +31,6 @@ def test_a_cycle_is_known_after_one_symbol():
     assert hindsight(x, 3, 1) == 0
 
 
-def test_misuse_is_told():
+def test_invalid_input_raises():
     with pytest.raises(InputError, match="ids must be more than 4"):
         shannon(torch.tensor([0, 1]), 2, 4)

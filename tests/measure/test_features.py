@@ -13,7 +13,7 @@ X = np.random.default_rng(0).normal(size=(200, 6)) * np.arange(1, 7)
 def test_pca_is_scikit_learns():
     ours = features.pca(X, 3)
     theirs = PCA(3).fit_transform(X)
-    # Directions have no sign of their own.
+    # The sign of a direction is arbitrary.
     np.testing.assert_allclose(ours(X).abs().numpy(), np.abs(theirs), atol=1e-9)
     assert ours.name == "pca(3)"
     with pytest.raises(InputError, match="k must lie between 1 and 6"):
@@ -33,7 +33,7 @@ def test_random_networks_repeat_by_seed():
     assert not torch.equal(a, c)
 
 
-def test_a_classifier_names_its_accuracy():
+def test_the_name_of_a_classifier_states_its_accuracy():
     rng = np.random.default_rng(0)
     labels = rng.integers(2, size=300)
     x = rng.normal(size=(300, 3)) + 6 * labels[:, None]
@@ -83,6 +83,6 @@ def test_onnx_files(tmp_path):
         features.onnx(tmp_path / "no.onnx")
 
 
-def test_features_that_lose_rows_are_told():
-    with pytest.raises(InputError, match="features wrong must give one row each"):
+def test_features_that_lose_rows_raise():
+    with pytest.raises(InputError, match="features wrong must give one output per row"):
         Features("wrong", lambda x: x[:1])(X)

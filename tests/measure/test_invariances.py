@@ -1,10 +1,10 @@
-"""Which changes of the data leave each public measure as it is, and how others change it.
+"""Invariances of each public metric to changes of the data.
 
-One table for all. `scale` is the power of the unit by which a measure grows (0: not at all, None:
-it has no such law), or a function from the factor to what is added; `shift` whether an offset
-common to all rows changes nothing, `order` whether the order of rows does not matter, `repeat`
-whether every row may be given twice. What draws rows or halves at random is asked for its order
-nowhere. What trains a network is held to a tolerance: its arithmetic is float32.
+`scale` is the power of the unit by which a metric grows (0: not at all, None: no such invariance),
+or a function from the factor to the added term; `shift` whether a common offset of all rows has no
+effect, `order` whether the order of rows has none, `repeat` whether duplicating every row has
+none. `order` is not tested for metrics that draw rows at random. Metrics that train a network in
+float32 have a tolerance.
 """
 
 import math
@@ -25,8 +25,8 @@ TYPES = {"PRIMES", "Audit", "Contextual", "Features", "Field", "Scores"}
 
 
 @dataclass(frozen=True)
-class Law:
-    """How a measure of (real, samples) answers a change of both."""
+class Invariance:
+    """How a metric of (real, samples) responds to a change of both."""
 
     run: Callable[..., float]
     scale: float | Callable[[float], float] | None = 0
@@ -79,7 +79,7 @@ def softmax(x):
 
 NETWORK = {"order": False, "tolerance": 0.05}
 CLASSIFIED = {
-    name: Law(labelled(name), **NETWORK)
+    name: Invariance(labelled(name), **NETWORK)
     for name in (
         "train_on_samples_accuracy",
         "accuracy_on_samples",
@@ -95,77 +95,83 @@ PROBABILITIES = {
     "am_score": lambda x, y: m.am_score(softmax(x), softmax(y)).value,
     "label_divergence": lambda x, y: m.label_divergence(softmax(x), softmax(y)).value,
 }
-LAWS: dict[str, Law] = {
+INVARIANCES: dict[str, Invariance] = {
     **CLASSIFIED,
-    # A softmax is blind to shifts of all logits, not to their scale.
-    **{name: Law(run, scale=None, shift=True) for name, run in PROBABILITIES.items()},
-    "classification": Law(
+    # A softmax is invariant to shifts of all logits, not to their scale.
+    **{name: Invariance(run, scale=None, shift=True) for name, run in PROBABILITIES.items()},
+    "classification": Invariance(
         lambda x, y: (
             m.classification(x, LABELS, y, LABELS, steps=20, rng=g())["boundary_distortion"].value
         ),
         **NETWORK,
     ),
-    "frechet_distance": Law(of("frechet_distance"), scale=2),
-    "frechet_distance_infinity": Law(seeded("frechet_distance_infinity"), scale=2, order=False),
-    "mmd2": Law(of("mmd2")),
-    "energy_distance": Law(of("energy_distance"), scale=1),
+    "frechet_distance": Invariance(of("frechet_distance"), scale=2),
+    "frechet_distance_infinity": Invariance(
+        seeded("frechet_distance_infinity"), scale=2, order=False
+    ),
+    "mmd2": Invariance(of("mmd2")),
+    "energy_distance": Invariance(of("energy_distance"), scale=1),
     # KID's kernel, (x.y/d + 1)^3, has an origin and a unit.
-    "kid": Law(seeded("kid"), scale=None, shift=False),
-    "wasserstein": Law(of("wasserstein"), scale=1, repeat=True),
-    "sliced_wasserstein": Law(seeded("sliced_wasserstein"), scale=1, repeat=True),
-    "wasserstein_critic": Law(
+    "kid": Invariance(seeded("kid"), scale=None, shift=False),
+    "wasserstein": Invariance(of("wasserstein"), scale=1, repeat=True),
+    "sliced_wasserstein": Invariance(seeded("sliced_wasserstein"), scale=1, repeat=True),
+    "wasserstein_critic": Invariance(
         seeded("wasserstein_critic", steps=20), scale=1, order=False, tolerance=0.02
     ),
-    "birthday_support": Law(lambda x, y: m.birthday_support(x, np.tile(y, (2, 1))).value),
-    # The cosine knows no unit but has an origin; halves are drawn.
-    "vendi_score": Law(lambda x, y: m.vendi_score(y, rng=g()).value, shift=False, order=False),
-    "different_bins": Law(seeded("different_bins", bins=2), order=False),
-    "nearest_neighbour_accuracy": Law(of("nearest_neighbour_accuracy", side="real")),
-    "nearest_neighbour_p_value": Law(seeded("nearest_neighbour_p_value"), order=False),
-    "classifier_accuracy": Law(seeded("classifier_accuracy", steps=20), **NETWORK),
-    "classifier_p_value": Law(seeded("classifier_p_value", steps=20), **NETWORK),
-    "efron_p_value": Law(seeded("efron_p_value"), order=False),
-    **{name: Law(of(name)) for name in ("precision", "recall", "density", "coverage")},
-    "prdc": Law(prdc_of("density")),
-    "authenticity": Law(of("authenticity")),
-    "copying": Law(
+    "birthday_support": Invariance(lambda x, y: m.birthday_support(x, np.tile(y, (2, 1))).value),
+    # The cosine has no unit but has an origin; halves are random.
+    "vendi_score": Invariance(
+        lambda x, y: m.vendi_score(y, rng=g()).value, shift=False, order=False
+    ),
+    "different_bins": Invariance(seeded("different_bins", bins=2), order=False),
+    "nearest_neighbour_accuracy": Invariance(of("nearest_neighbour_accuracy", side="real")),
+    "nearest_neighbour_p_value": Invariance(seeded("nearest_neighbour_p_value"), order=False),
+    "classifier_accuracy": Invariance(seeded("classifier_accuracy", steps=20), **NETWORK),
+    "classifier_p_value": Invariance(seeded("classifier_p_value", steps=20), **NETWORK),
+    "efron_p_value": Invariance(seeded("efron_p_value"), order=False),
+    **{name: Invariance(of(name)) for name in ("precision", "recall", "density", "coverage")},
+    "prdc": Invariance(prdc_of("density")),
+    "authenticity": Invariance(of("authenticity")),
+    "copying": Invariance(
         lambda x, y: m.copying(x, x[::2] + 0.1 * (x[::2] - x[0]), y).value, order=False
     ),
-    "retrieval_distance": Law(of("retrieval_distance"), scale=1, repeat=True),
-    "retrieval_win_rate": Law(lambda x, y: m.retrieval_win_rate(x, y, x[::-1].copy()).value),
-    "retrieval_p_value": Law(
+    "retrieval_distance": Invariance(of("retrieval_distance"), scale=1, repeat=True),
+    "retrieval_win_rate": Invariance(
+        lambda x, y: m.retrieval_win_rate(x, y, x[::-1].copy()).value
+    ),
+    "retrieval_p_value": Invariance(
         lambda x, y: m.retrieval_p_value(x, y, y + (x - x[0]) / 9, rng=g()).value, order=False
     ),
     # A density has a unit: nats fall by d log c, bits per number rise by log2 c. The bandwidth is
-    # found within a thousandth.
-    "parzen_log_likelihood": Law(
+    # accurate to 1e-3.
+    "parzen_log_likelihood": Invariance(
         seeded("parzen_log_likelihood"),
         scale=lambda c: -3 * math.log(c),
         order=False,
         tolerance=1e-3,
     ),
-    "coverage_metric": Law(seeded("coverage_metric"), order=False, tolerance=0.03),
-    "description_length": Law(
+    "coverage_metric": Invariance(seeded("coverage_metric"), order=False, tolerance=0.03),
+    "description_length": Invariance(
         seeded("description_length", components=(1, 2)), scale=math.log2, order=False
     ),
-    "mode_recovery": Law(
+    "mode_recovery": Invariance(
         lambda x, y: m.mode_recovery(y, x[:3], float(x[:, 0].std()))["high_quality"].value,
         order=False,
     ),
-    "geometry_score": Law(
+    "geometry_score": Invariance(
         seeded("geometry_score", repeats=3, landmarks=8), order=False, tolerance=1e-5
     ),
-    "adversarial_metric": Law(
+    "adversarial_metric": Invariance(
         lambda x, y: m.adversarial_metric(x, y, x[::-1].copy(), steps=20, rng=g()).value,
         order=False,
         tolerance=0.3,
     ),
-    "tournament_win_rates": Law(players("tournament_win_rates", steps=20), **NETWORK),
-    "skill_ratings": Law(players("skill_ratings", steps=20), order=False, tolerance=20.0),
-    "relative_discriminative_scores": Law(
+    "tournament_win_rates": Invariance(players("tournament_win_rates", steps=20), **NETWORK),
+    "skill_ratings": Invariance(players("skill_ratings", steps=20), order=False, tolerance=20.0),
+    "relative_discriminative_scores": Invariance(
         players("relative_discriminative_scores", epochs=2, epoch_steps=3), **NETWORK
     ),
-    "linear_probe": Law(
+    "linear_probe": Invariance(
         lambda x, y: (
             m.linear_probe(
                 torch.as_tensor(x),
@@ -177,40 +183,44 @@ LAWS: dict[str, Law] = {
         order=False,
         tolerance=1e-4,
     ),
-    "mean_log_likelihood": Law(
+    "mean_log_likelihood": Invariance(
         lambda x, y: m.mean_log_likelihood(x[:, 0]).value, scale=1, shift=False, repeat=True
     ),
-    "bits_per_dimension": Law(
+    "bits_per_dimension": Invariance(
         lambda x, y: m.bits_per_dimension(x[:, 0], 3).value, scale=1, shift=False, repeat=True
     ),
-    "block_mean": Law(lambda x, y: m.block_mean(x[:, 0]).value, scale=1, shift=False, repeat=True),
-    "d_p": Law(
+    "block_mean": Invariance(
+        lambda x, y: m.block_mean(x[:, 0]).value, scale=1, shift=False, repeat=True
+    ),
+    "d_p": Invariance(
         lambda x, y: m.d_p(torch.as_tensor(x), torch.as_tensor(y)).value,
         scale=1,
         order=False,
         repeat=True,
     ),
-    "psnr": Law(lambda x, y: m.psnr(x, y, span=float(np.ptp(x))).value, data="images"),
-    "ssim": Law(
+    "psnr": Invariance(lambda x, y: m.psnr(x, y, span=float(np.ptp(x))).value, data="images"),
+    "ssim": Invariance(
         lambda x, y: m.ssim(x, y, span=float(np.ptp(x))).value, shift=False, data="images"
     ),
-    "ms_ssim": Law(
+    "ms_ssim": Invariance(
         lambda x, y: m.ms_ssim(x, y, span=float(np.ptp(x))).value, shift=False, data="images"
     ),
     # As published: the square of the range over a gradient that is not squared, so it has a unit.
-    "sharpness_difference": Law(
+    "sharpness_difference": Invariance(
         lambda x, y: m.sharpness_difference(x, y, span=float(np.ptp(x))).value,
         scale=None,
         data="images",
     ),
-    "spectrum_slope_difference": Law(of("spectrum_slope_difference"), data="images"),
-    "contrast_difference": Law(of("contrast_difference"), scale=1, repeat=True, data="images"),
-    "filter_response_difference": Law(
+    "spectrum_slope_difference": Invariance(of("spectrum_slope_difference"), data="images"),
+    "contrast_difference": Invariance(
+        of("contrast_difference"), scale=1, repeat=True, data="images"
+    ),
+    "filter_response_difference": Invariance(
         of("filter_response_difference"), repeat=True, data="images"
     ),
-    "numerical_rank": Law(lambda x, y: m.numerical_rank(x.T @ x).value, shift=False),
-    "epsilon_rank": Law(lambda x, y: float(m.epsilon_rank(x, 0.3)), shift=False),
-    "epsilon_rank_lower": Law(
+    "numerical_rank": Invariance(lambda x, y: m.numerical_rank(x.T @ x).value, shift=False),
+    "epsilon_rank": Invariance(lambda x, y: float(m.epsilon_rank(x, 0.3)), shift=False),
+    "epsilon_rank_lower": Invariance(
         lambda x, y: float(m.epsilon_rank_lower(x, 0.3 * float(np.abs(x).mean()))), shift=False
     ),
 }
@@ -236,9 +246,9 @@ NO_NUMBERS_IN_A_UNIT = {
 }
 
 
-def test_every_public_measure_is_listed():
-    assert set(LAWS) | set(NO_NUMBERS_IN_A_UNIT) | TYPES == set(m.__all__)
-    assert not set(LAWS) & set(NO_NUMBERS_IN_A_UNIT)
+def test_every_public_metric_is_listed():
+    assert set(INVARIANCES) | set(NO_NUMBERS_IN_A_UNIT) | TYPES == set(m.__all__)
+    assert not set(INVARIANCES) & set(NO_NUMBERS_IN_A_UNIT)
 
 
 def rows(seed, kind):
@@ -249,22 +259,24 @@ def rows(seed, kind):
     return x, 0.3 + 1.2 * rng.normal(size=(40, 3))
 
 
-def measured(law, x, y):
+def measured(invariance, x, y):
     with one_thread():
-        found = law.run(x, y)
+        found = invariance.run(x, y)
     assert not isinstance(found, Estimate)
     return float(found)
 
 
-def close(law, found, expected):
-    return found == pytest.approx(expected, rel=law.tolerance, abs=law.tolerance * _unit(expected))
+def close(invariance, found, expected):
+    return found == pytest.approx(
+        expected, rel=invariance.tolerance, abs=invariance.tolerance * _unit(expected)
+    )
 
 
 def _unit(value):
     return max(1.0, abs(value)) if math.isfinite(value) else 1.0
 
 
-SCALED = sorted(name for name, law in LAWS.items() if law.scale is not None)
+SCALED = sorted(name for name, invariance in INVARIANCES.items() if invariance.scale is not None)
 
 
 @pytest.mark.parametrize("name", SCALED)
@@ -272,52 +284,58 @@ SCALED = sorted(name for name, law in LAWS.items() if law.scale is not None)
 @given(seed=st.integers(0, 99), power=st.sampled_from([-40, -17, 3, 30]))
 @example(seed=1, power=-40)
 def test_the_unit_of_the_data(name, seed, power):
-    law = LAWS[name]
-    x, y = rows(seed, law.data)
+    invariance = INVARIANCES[name]
+    x, y = rows(seed, invariance.data)
     c = 2.0**power
-    assert law.scale is not None
-    base, found = measured(law, x, y), measured(law, c * x, c * y)
-    if callable(law.scale):
-        assert close(law, found - law.scale(c), base)
+    assert invariance.scale is not None
+    base, found = measured(invariance, x, y), measured(invariance, c * x, c * y)
+    if callable(invariance.scale):
+        assert close(invariance, found - invariance.scale(c), base)
     else:
-        assert close(law, found / c**law.scale, base)
+        assert close(invariance, found / c**invariance.scale, base)
 
 
-@pytest.mark.parametrize("name", sorted(name for name, law in LAWS.items() if law.shift))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, invariance in INVARIANCES.items() if invariance.shift)
+)
 @settings(max_examples=2, deadline=None)
 @given(seed=st.integers(0, 99), size=st.sampled_from([0.1, 1e3, 1e6]))
 @example(seed=1, size=1e6)
 def test_the_origin_of_the_data(name, seed, size):
-    law = LAWS[name]
-    x, y = rows(seed, law.data)
-    offset = size * np.array([1.0, -3.0, 2.0]) if law.data == "rows" else size
+    invariance = INVARIANCES[name]
+    x, y = rows(seed, invariance.data)
+    offset = size * np.array([1.0, -3.0, 2.0]) if invariance.data == "rows" else size
     if name in PROBABILITIES:
         offset = size
-    if law.data == "rows" and name in ("mean_log_likelihood", "block_mean"):
+    if invariance.data == "rows" and name in ("mean_log_likelihood", "block_mean"):
         offset = size
     # Adding 1e6 rounds the data to 1e-10, and squares of that.
-    slack = max(law.tolerance, 1e-14 * size**1.5)
-    base, found = measured(law, x, y), measured(law, x + offset, y + offset)
+    slack = max(invariance.tolerance, 1e-14 * size**1.5)
+    base, found = measured(invariance, x, y), measured(invariance, x + offset, y + offset)
     assert found == pytest.approx(base, rel=slack, abs=slack * _unit(base))
 
 
-@pytest.mark.parametrize("name", sorted(name for name, law in LAWS.items() if law.order))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, invariance in INVARIANCES.items() if invariance.order)
+)
 @settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 99))
 def test_the_order_of_rows(name, seed):
-    law = LAWS[name]
-    x, y = rows(seed, law.data)
+    invariance = INVARIANCES[name]
+    x, y = rows(seed, invariance.data)
     rng = np.random.default_rng(seed)
     one, two = rng.permutation(len(x)), rng.permutation(len(y))
-    two = one if law.data == "images" else two  # images are compared pair by pair
-    assert close(law, measured(law, x[one], y[two]), measured(law, x, y))
+    two = one if invariance.data == "images" else two  # images are compared pair by pair
+    assert close(invariance, measured(invariance, x[one], y[two]), measured(invariance, x, y))
 
 
-@pytest.mark.parametrize("name", sorted(name for name, law in LAWS.items() if law.repeat))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, invariance in INVARIANCES.items() if invariance.repeat)
+)
 @settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 99))
 def test_every_row_twice(name, seed):
-    law = LAWS[name]
-    x, y = rows(seed, law.data)
-    twice = measured(law, np.repeat(x, 2, 0), np.repeat(y, 2, 0))
-    assert close(law, twice, measured(law, x, y))
+    invariance = INVARIANCES[name]
+    x, y = rows(seed, invariance.data)
+    twice = measured(invariance, np.repeat(x, 2, 0), np.repeat(y, 2, 0))
+    assert close(invariance, twice, measured(invariance, x, y))

@@ -88,7 +88,7 @@ def test_kid_agrees_with_references():
     assert kid(a, b, subsets=1, subset_size=2000).value == pytest.approx(reference, abs=1e-9)
     single = float(cubic_discrepancies([torch.as_tensor(x[:2000])], [torch.as_tensor(y[:2000])]))
     assert single == pytest.approx(reference, abs=1e-4)
-    # The subsets' mean varies with the draw; its noise is what the standard error holds.
+    # The mean over subsets varies with the draw; the standard error includes this noise.
     found = kid(x, y)
 
     class Given(nn.Module):
@@ -138,7 +138,7 @@ def test_intervals_cover_with_and_without_a_difference(shift):
     assert abs(values.mean() - truth) < 5 * values.std() / math.sqrt(runs)
 
 
-def test_misuse_is_told():
+def test_invalid_input_raises():
     x = np.ones((4, 2))
     with pytest.raises(InputError, match="bandwidth must be positive"):
         kernels.rbf(0)

@@ -16,7 +16,7 @@ def test_error_of_an_ar1_mean_is_the_closed_form():
     truth = 1 / (1 - phi) / math.sqrt(n)
     found = [block_mean(x) for x in runs]
     ratio = np.array([e.se for e in found]) / truth
-    # Each se has relative error 1/sqrt(2 * 29); blocks of 667 are 35 memories long: -2 % bias.
+    # Each se has relative error 1/sqrt(2 * 29); 667 is 35 correlation lengths: -2 % bias.
     assert ratio.mean() == pytest.approx(1, abs=0.02 + 5 / math.sqrt(2 * 29 * 400))
     coverage = np.mean([e.covers(0.0) for e in found])
     assert abs(coverage - 0.95) < 0.01 + 5 * math.sqrt(0.95 * 0.05 / 400)
@@ -48,7 +48,7 @@ def test_units():
     assert per_character(loss, 4.0).value == pytest.approx(math.log(8) / 4)
 
 
-def test_misuse_is_told():
+def test_invalid_input_raises():
     with pytest.raises(InputError, match="at least one value"):
         block_mean(np.empty(0))
     with pytest.raises(InputError, match="blocks must be at least 2"):

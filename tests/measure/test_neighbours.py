@@ -30,7 +30,7 @@ def test_agrees_with_prdc(n, m, d, k):
     assert {name: e.value for name, e in ours.items()} == pytest.approx(theirs, abs=1e-12)
 
 
-def test_each_alone_is_the_same():
+def test_each_function_alone_gives_the_same():
     x = np.random.default_rng(0).normal(size=(100, 2))
     y = np.random.default_rng(1).normal(size=(100, 2))
     whole = prdc(x, y)
@@ -83,7 +83,7 @@ def test_win_probability_is_mann_whitneys():
     assert copying(training, heldout, samples).value == pytest.approx(u / 600)
 
 
-def test_misuse_is_told():
+def test_invalid_input_raises():
     x = np.random.default_rng(0).normal(size=(5, 2))
     with pytest.raises(InputError, match="k must lie between 1 and 4; got 5"):
         prdc(x, x)

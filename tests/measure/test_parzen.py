@@ -22,7 +22,7 @@ def test_density_is_scikit_learns():
     np.testing.assert_allclose(ours, KernelDensity(bandwidth=0.4).fit(y).score_samples(x))
 
 
-def test_likelihood_of_a_gaussian_comes_near_its_entropy():
+def test_likelihood_of_a_gaussian_is_near_its_entropy():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2000, 1)), rng.normal(size=(5000, 1))
     found = parzen_log_likelihood(x, y)
@@ -31,7 +31,7 @@ def test_likelihood_of_a_gaussian_comes_near_its_entropy():
     assert truth - 0.01 - 5 * found.se < found.value < truth + 5 * found.se
 
 
-def test_the_bandwidth_is_the_best():
+def test_the_bandwidth_is_optimal():
     rng = np.random.default_rng(0)
     v, y = torch.as_tensor(rng.normal(size=(300, 2))), torch.as_tensor(rng.normal(size=(300, 2)))
     h = parzen_bandwidth(v, y)
@@ -40,7 +40,7 @@ def test_the_bandwidth_is_the_best():
         assert parzen_log_density(v, y, h * factor).mean() < best
 
 
-def test_coverage_of_equal_laws_and_of_half_the_modes():
+def test_coverage_of_equal_distributions_and_of_half_the_modes():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, 1000, 2))
     found = coverage_metric(x, y)
@@ -64,7 +64,7 @@ def test_bits_per_dimension():
     assert mean_log_likelihood(logs).value == pytest.approx(logs.mean())
 
 
-def test_misuse_is_told():
+def test_invalid_input_raises():
     x = np.random.default_rng(0).normal(size=(20, 2))
     with pytest.raises(InputError, match="bandwidth must be positive"):
         parzen_log_likelihood(x, x, bandwidth=0.0)

@@ -25,10 +25,10 @@ def entropy(p):
 
 
 def test_certain_labels_have_the_score_of_their_entropy():
-    law = [0.5, 0.25, 0.125, 0.125]
+    probabilities = [0.5, 0.25, 0.125, 0.125]
     rng = np.random.default_rng(0)
-    found = inception_score(one_hot(rng.choice(4, size=5000, p=law), 4))
-    truth = math.exp(entropy(law))
+    found = inception_score(one_hot(rng.choice(4, size=5000, p=probabilities), 4))
+    truth = math.exp(entropy(probabilities))
     assert abs(found.value - truth) < 5 * found.se
     assert found.se < 0.03
 
@@ -37,7 +37,7 @@ def test_the_extremes():
     uniform = torch.full((50, 10), 0.1)
     assert inception_score(uniform).value == pytest.approx(1)
     even = one_hot(np.arange(1000) % 10, 10)
-    # The jackknife would go a little beyond 10; the score can't.
+    # The jackknife would slightly exceed 10; the score is clipped.
     assert inception_score(even).value == pytest.approx(10)
     assert inception_score(even).hi <= 10
 
@@ -55,14 +55,14 @@ def test_a_noisy_classifier():
 
 
 def test_the_jackknife_removes_the_bias():
-    law, n = np.array([0.4, 0.3, 0.2, 0.1]), 15
+    probabilities, n = np.array([0.4, 0.3, 0.2, 0.1]), 15
     rng = np.random.default_rng(0)
-    draws = rng.choice(4, size=(400, n), p=law)
+    draws = rng.choice(4, size=(400, n), p=probabilities)
     logs = np.log([inception_score(one_hot(d, 4)).value for d in draws])
     plug = [entropy(np.bincount(d, minlength=4) / n) for d in draws]
     se = logs.std() / math.sqrt(400)
-    assert np.mean(plug) < entropy(law) - 5 * se
-    assert abs(logs.mean() - entropy(law)) < 5 * se
+    assert np.mean(plug) < entropy(probabilities) - 5 * se
+    assert abs(logs.mean() - entropy(probabilities)) < 5 * se
 
 
 @given(st.integers(2, 6), st.integers(3, 30), st.integers(0, 99))
@@ -89,7 +89,7 @@ def test_am_score_and_label_divergence_have_closed_forms():
     assert abs(found.value - truth - entropy([0.8, 0.1, 0.1])) < 5 * found.se
 
 
-def test_modified_score_asks_for_variety_within_a_class():
+def test_modified_score_measures_diversity_within_a_class():
     same = torch.tensor([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]]).repeat_interleave(20, 0)
     assert modified_inception_score(same).value == pytest.approx(1)
     a, b = np.array([0.6, 0.3, 0.1]), np.array([0.6, 0.1, 0.3])
@@ -101,7 +101,7 @@ def test_modified_score_asks_for_variety_within_a_class():
     assert found.value == pytest.approx(truth, abs=0.002)
 
 
-def test_misuse_is_told():
+def test_invalid_input_raises():
     with pytest.raises(InputError, match="sum to 1 in each row"):
         inception_score(np.ones((4, 3)))
     with pytest.raises(InputError, match="not be negative"):

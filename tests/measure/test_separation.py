@@ -1,4 +1,4 @@
-"""Ranks that are known, over prime fields and in floating point."""
+"""Known ranks, over prime fields and in floating point."""
 
 import itertools
 import math
@@ -349,13 +349,13 @@ def test_modulo_a_prime_and_over_the_reals_are_one_function():
     torch.testing.assert_close(FIELD(net(x)), net(x, FIELD), rtol=0, atol=0)
 
 
-def test_what_is_no_polynomial_refuses_a_field():
+def test_a_model_that_is_not_polynomial_refuses_a_field():
     for net in (
         PolynomialNetwork(2, 4, [2, 2], norm=True),
         PolynomialNetwork(2, 4, [2.5, 2], fractional=True),
         PolynomialNetwork(2, 4, [2], activation=torch.relu),
     ):
-        with pytest.raises(InputError, match="no polynomial"):
+        with pytest.raises(InputError, match="not a polynomial"):
             net(torch.ones(1, 2), FIELD)
 
 

@@ -17,7 +17,7 @@ from allometry.measure import sliced_wasserstein, wasserstein, wasserstein_criti
 def test_one_dimension_is_scipys_and_pots(n, m, p):
     rng = np.random.default_rng(n + 100 * m)
     x, y = rng.normal(size=n), rng.normal(size=m) + 1
-    # One direction on the line is the line itself.
+    # In one dimension every direction is the line itself.
     found = sliced_wasserstein(x, y, p=p, projections=2)
     wanted = ot.wasserstein_1d(x, y, p=p) ** (1 / p)
     assert found.value == pytest.approx(float(wanted))
@@ -74,7 +74,7 @@ def test_the_critic_is_a_lower_bound_and_finds_a_shift():
     assert abs(null.value) < 5 * null.se
 
 
-def test_the_critic_cannot_stretch():
+def test_the_critic_is_1_lipschitz():
     from allometry.measure.transport import _critic
 
     critic = _critic(3, 32)
@@ -84,14 +84,14 @@ def test_the_critic_cannot_stretch():
     assert isinstance(critic, nn.Module)
 
 
-def test_misuse_is_told():
+def test_invalid_input_raises():
     with pytest.raises(InputError, match="p must be 1 or 2"):
         wasserstein(np.ones(4), np.ones(4), p=3)
 
 
 @pytest.mark.parametrize(
     ("shift", "scale", "wanted"),
-    # A shift moves every point alike; a dilation moves x to 2x, and |x| is the best critic.
+    # A shift moves every point alike; a dilation moves x to 2x, and |x| is the optimal critic.
     [(1.0, 1.0, math.sqrt(2)), (0.0, 2.0, math.sqrt(math.pi / 2))],
     ids=["shift", "dilation"],
 )

@@ -20,8 +20,8 @@ SEED = 500  # neither the seeds the thresholds were chosen on nor those of the b
 
 
 @pytest.mark.parametrize("name", ["grid", "table", "digits"])
-def test_what_was_done_to_samples_is_named(name):
-    """One seed of ten corruptions; 193 of 200 are named rightly in the benchmark."""
+def test_each_corruption_is_identified(name):
+    """One seed of ten corruptions; 193 of 200 are right in the benchmark."""
     found = verdicts.verdicts([name], [SEED], 250, EFFORT)
     wrong = {what: dict(c) for what, c in found.items() if c[what[1]] == 0}
     assert len(found) == 10
@@ -45,10 +45,10 @@ def test_reasons_are_the_numbers_of_the_table(collapsed):
     side = scores["nearest_neighbour_accuracy_real"].value
     assert f"real side {side:.3g}" in scores.verdict.reasons
     assert scores.verdict.summary.startswith("collapsed: recall 0")
-    assert scores.verdict.notes == ["copies were not looked for: give --training"]
+    assert scores.verdict.notes == ["copies were not checked: give --training"]
 
 
-def test_copies_of_the_data_themselves_are_found(collapsed):
+def test_copies_of_the_data_themselves_are_detected(collapsed):
     real, _ = collapsed
     found = score(real, real + 1e-3, only=verdicts.NAMES, effort=EFFORT).verdict
     assert found is not None
@@ -56,7 +56,7 @@ def test_copies_of_the_data_themselves_are_found(collapsed):
     assert "the data themselves are copied" in found.reasons
 
 
-def test_too_little_to_judge_by_gets_no_verdict(collapsed):
+def test_missing_metrics_or_rows_give_no_verdict(collapsed):
     real, samples = collapsed
     assert score(real, samples, only=["recall"]).verdict is None
     few = score(real[: FEWEST - 1], samples, only=verdicts.NAMES, effort=EFFORT)

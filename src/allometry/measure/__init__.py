@@ -1,4 +1,4 @@
-"""The measure room: functions from samples, models or tensors to an `Estimate`."""
+"""Evaluation metrics: functions from samples, models or tensors to an `Estimate`."""
 
 from allometry.measure.classifier_scores import (
     accuracy_on_samples,
@@ -24,7 +24,6 @@ from allometry.measure.image_statistics import (
 )
 from allometry.measure.kernels import energy_distance, kid, mmd2
 from allometry.measure.likelihood import bits, block_mean, per_character, perplexity
-from allometry.measure.linear_probe import linear_probe
 from allometry.measure.modes import mode_recovery
 from allometry.measure.neighbours import (
     authenticity,
@@ -42,6 +41,7 @@ from allometry.measure.parzen import (
     parzen_log_likelihood,
 )
 from allometry.measure.prime_field_rank import PRIMES, Field, prime_rank
+from allometry.measure.probing import linear_probe
 from allometry.measure.reconstruction import reconstruction_error
 from allometry.measure.retrieval import retrieval_distance, retrieval_p_value, retrieval_win_rate
 from allometry.measure.score_table import Scores, score

@@ -1,4 +1,4 @@
-"""The catalogue: each measure of Borji's list and beyond, as it is taken of two sets."""
+"""The catalogue: each metric of two sets, by its number in Borji's survey (0 for others)."""
 
 from allometry._core.errors import InputError
 from allometry._core.estimate import Estimate
@@ -30,7 +30,7 @@ def _frechet(c: MeasureContext) -> dict[str, Estimate]:
     try:
         found["frechet_distance_infinity"] = frechet.frechet_distance_infinity(*c.pair, rng=c.rng)
     except InputError:
-        return found  # too few rows to extrapolate; the plain distance says so in its words
+        return found  # too few rows to extrapolate
     return found
 
 
@@ -101,13 +101,13 @@ def _geometry(c: MeasureContext) -> Estimate:
     )
 
 
-def _likeness(c: MeasureContext) -> dict[str, Estimate]:
-    near, made = image_similarity.nearest_pairs(*c.images)
+def _similarity(c: MeasureContext) -> dict[str, Estimate]:
+    near, own = image_similarity.nearest_pairs(*c.images)
     first, second = image_similarity.random_pairs(c.images[1], c.rng)
     return {
-        "ssim_to_nearest": image_similarity.ssim(near, made, span=c.span),
-        "psnr_to_nearest": image_similarity.psnr(near, made, span=c.span),
-        "sharpness_to_nearest": image_similarity.sharpness_difference(near, made, span=c.span),
+        "ssim_to_nearest": image_similarity.ssim(near, own, span=c.span),
+        "psnr_to_nearest": image_similarity.psnr(near, own, span=c.span),
+        "sharpness_to_nearest": image_similarity.sharpness_difference(near, own, span=c.span),
         "ms_ssim_between_samples": image_similarity.ms_ssim(first, second, span=c.span),
     }
 
@@ -149,19 +149,19 @@ def _exact_transport(c: MeasureContext) -> Estimate:
     return transport.wasserstein(*c.pair, most=c.effort.transport_rows, rng=c.rng)
 
 
-def _variety(c: MeasureContext) -> Estimate:
+def _vendi(c: MeasureContext) -> Estimate:
     y = c.pair[1]
     if bool((y.norm(dim=1) == 0).any()):
-        raise NotApplicableError("needs rows that are not zero for the cosine")
+        raise NotApplicableError("needs nonzero rows for the cosine")
     return diversity.vendi_score(y, rng=c.rng)
 
 
-def _held_parzen(c: MeasureContext) -> Estimate:
+def _parzen(c: MeasureContext) -> Estimate:
     return parzen.parzen_log_likelihood(*c.pair, rng=c.rng)
 
 
 ENTRIES: tuple[Entry, ...] = (
-    entry(1, _held_parzen, parzen_log_likelihood=("higher", -INF, INF)),
+    entry(1, _parzen, parzen_log_likelihood=("higher", -INF, INF)),
     entry(
         2,
         lambda c: parzen.coverage_metric(*c.pair, rng=c.rng),
@@ -268,7 +268,7 @@ ENTRIES: tuple[Entry, ...] = (
     entry(20, _geometry, geometry_score=("lower", 0.0, INF)),
     entry(
         22,
-        _likeness,
+        _similarity,
         "pixels",
         ssim_to_nearest=("higher", -1.0, 1.0),
         psnr_to_nearest=("higher", -INF, 100.0),
@@ -297,8 +297,8 @@ ENTRIES: tuple[Entry, ...] = (
         density=("near 1", 0.0, INF),
         coverage=("higher", *_SHARE),
     ),
-    entry(0, _variety, vendi_score=("higher", 1.0, INF)),
+    entry(0, _vendi, vendi_score=("higher", 1.0, INF)),
     entry(0, _copying, authenticity=("higher", *_SHARE), copying=("near 0.5", *_SHARE)),
 )
-"""Reconstruction error (21), which needs the generator, and exact likelihood are not here: a table
-of two sets can't have them."""
+"""Reconstruction error (21), which needs the generator, and exact likelihood are not computed from
+two sets and therefore not listed."""

@@ -1,4 +1,4 @@
-"""A small classifier trained here, for the measures that need one; convolutional on images."""
+"""A small classifier for the metrics that train one; convolutional on images."""
 
 from typing import final
 
@@ -21,15 +21,15 @@ from allometry.measure.sample_inputs import (
 
 @final
 class Classifier(nn.Module):
-    """Standardised inputs, a trunk, `width` features, one logit for each class.
+    """Standardised inputs, a feature network of `width` outputs, one logit for each class.
 
     Args:
-        shape: Of one input: (d,) or (c, h, w).
-        classes: How many.
-        width: Features before the logits.
+        shape: Shape of one input: (d,) or (c, h, w).
+        classes: Number of classes.
+        width: Number of features before the logits.
     """
 
-    centre: Tensor  # both in float64: an offset must not cost the data their digits
+    centre: Tensor  # both in float64, so that an offset does not reduce the precision
     scale: Tensor
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: int = 64) -> None:
@@ -39,7 +39,7 @@ class Classifier(nn.Module):
         if len(shape) == 3 and min(shape[1:]) >= 4:
             down = [(size + 1) // 2 for size in shape[1:]]
             down = [(size + 1) // 2 for size in down]
-            self.trunk = nn.Sequential(
+            self.body = nn.Sequential(
                 nn.Conv2d(shape[0], 16, 3, stride=2, padding=1),
                 nn.ReLU(),
                 nn.Conv2d(16, 32, 3, stride=2, padding=1),
@@ -50,7 +50,7 @@ class Classifier(nn.Module):
             )
         else:
             inputs = int(torch.tensor(shape).prod())
-            self.trunk = nn.Sequential(
+            self.body = nn.Sequential(
                 nn.Flatten(),
                 nn.Linear(inputs, width),
                 nn.ReLU(),
@@ -60,14 +60,14 @@ class Classifier(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def standardise(self, centre: Tensor, scale: Tensor) -> None:
-        """Take inputs in units of `scale` from `centre`."""
+        """Set the mean and scale of the inputs."""
         for name, value in (("centre", centre), ("scale", scale)):
             self.register_buffer(name, value.double().expand(self.shape).clone())
 
     def embed(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n w"]:
         """The features before the logits."""
         x = (x.reshape(len(x), *self.shape).double() - self.centre) / self.scale
-        return self.trunk(x.to(self.head.weight.dtype))
+        return self.body(x.to(self.head.weight.dtype))
 
     def forward(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n k"]:
         """Logits."""
@@ -80,7 +80,7 @@ class Classifier(nn.Module):
         return torch.cat(out)
 
     def correct(self, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-        """1 where the likeliest class is y."""
+        """1 where the most likely class is y."""
         return (self.probabilities(x).argmax(1) == y).double()
 
 
@@ -96,18 +96,18 @@ def fit_classifier(
     decay: float = 1e-3,
     rng: torch.Generator | None = None,
 ) -> Classifier:
-    """A classifier trained on `data` with AdamW and a falling rate.
+    """A classifier trained on `data` with AdamW and a linearly decreasing rate.
 
     Args:
         data: Rows or images.
-        labels: A whole number from 0 for each.
-        classes: How many there are; as many as `labels` shows unless given.
-        width: Of the hidden layers.
-        steps: Of training.
-        batch: Rows a step.
-        lr: The highest rate.
+        labels: A class index from 0 for each.
+        classes: Number of classes. Default: those in `labels`.
+        width: Width of the hidden layers.
+        steps: Training steps.
+        batch: Rows per step.
+        lr: The highest learning rate.
         decay: Weight decay.
-        rng: Draws weights and batches.
+        rng: Random generator for weights and batches.
     """
     x = tensor(data, "data").double()
     x = x[:, None] if x.ndim == 3 else x
@@ -119,7 +119,7 @@ def fit_classifier(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(whole_seed(rng))
         model = Classifier(tuple(x.shape[1:]), count, width).float()
-    # A pixel that hardly varies must not blow up: its scale is at least 5 % of the typical one.
+    # A nearly constant pixel must not be amplified: its scale is at least 5 % of the typical one.
     spread = x.std(0)
     typical = float(spread.pow(2).mean().sqrt())
     model.standardise(x.mean(0), spread.clamp(min=0.05 * typical if typical > 0 else 1.0))
@@ -138,9 +138,9 @@ def train(
     decay: float = 1e-3,
     rng: torch.Generator,
 ) -> None:
-    """Some steps of training, in place."""
+    """Train in place for some steps."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=decay)
-    fall = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.05, total_iters=steps)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.05, total_iters=steps)
     order = torch.empty(0, dtype=torch.long)
     for _ in range(steps):
         if len(order) < min(batch, len(x)):
@@ -150,4 +150,4 @@ def train(
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        fall.step()
+        schedule.step()

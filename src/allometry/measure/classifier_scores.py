@@ -1,7 +1,7 @@
-"""Measures by training classifiers on samples and on data.
+"""Metrics that train classifiers on samples and on data.
 
-Letters of the arguments: `labels` belong to `real`, `sample_labels` to `samples`; where the latter
-are not known, a classifier trained on one half of the real rows gives them.
+`labels` belong to `real`, `sample_labels` to `samples`. If the latter are not given, a classifier
+trained on one half of the real rows predicts them.
 """
 
 import math
@@ -22,7 +22,7 @@ from allometry.measure.sample_inputs import Array, as_tensor, class_labels, gene
 @final
 @dataclass(frozen=True)
 class TrainTest:
-    """Real rows for training and for judging, samples with their labels."""
+    """Real rows for training and for testing, samples with their labels."""
 
     train: Float[Tensor, "a ..."]
     train_labels: Int[Tensor, " a"]
@@ -47,7 +47,7 @@ def split(
     steps: int,
     rng: torch.Generator,
 ) -> TrainTest:
-    """One half of the real rows to train on, the other to judge by."""
+    """One half of the real rows for training, the other for testing."""
     x, y = tensor(real, "real", rows=8), tensor(samples, "samples", rows=4)
     shape = tuple(x.shape[1:])
     require(
@@ -60,15 +60,15 @@ def split(
     a, b = order[: len(x) // 2], order[len(x) // 2 :]
     if sample_labels is None:
         annotator = fit_classifier(x[a], ranked[a], classes=classes, steps=steps, rng=rng)
-        given, words = annotator.probabilities(y).argmax(1), "samples labelled by a classifier"
+        given, source = annotator.probabilities(y).argmax(1), "samples labelled by a classifier"
     else:
         given = as_tensor(sample_labels).reshape(-1)
         require(len(given) == len(y), "sample_labels", f"have {len(y)} entries", len(given))
         names = torch.unique(known)
-        strange = ~torch.isin(given, names)
-        require(not bool(strange.any()), "sample_labels", "be labels of real", given[strange][:1])
-        given, words = torch.searchsorted(names, given.to(names)), "samples' own labels"
-    return TrainTest(x[a], ranked[a], x[b], ranked[b], y, given, classes, words)
+        unknown = ~torch.isin(given, names)
+        require(not bool(unknown.any()), "sample_labels", "be labels of real", given[unknown][:1])
+        given, source = torch.searchsorted(names, given.to(names)), "samples' own labels"
+    return TrainTest(x[a], ranked[a], x[b], ranked[b], y, given, classes, source)
 
 
 def classification(
@@ -80,9 +80,9 @@ def classification(
     steps: int = 300,
     rng: torch.Generator | None = None,
 ) -> dict[str, Estimate]:
-    """All measures of this file from one training on samples and one on data.
+    """All metrics of this file from one classifier trained on samples and one on data.
 
-    Both classifiers are trained on as many rows and judged on the same held-out real rows, so that
+    Both classifiers have equally many training rows and the same held-out real rows, so that
     differences have the interval of a paired difference, given the classifiers.
 
     References: `shmelkov2018`; `santurkar2018`; `yang2017`.
@@ -94,12 +94,12 @@ def classification(
     theirs = s.fitted(s.samples[chosen], s.sample_labels[chosen], steps, rng)
     ours = s.fitted(s.train[:size], s.train_labels[:size], steps, rng)
     a, b = theirs.correct(s.test, s.test_labels), ours.correct(s.test, s.test_labels)
-    words = f"{s.labelled}; {size} training rows; held-out real rows, given the classifiers"
+    method = f"{s.labelled}; {size} training rows; held-out real rows, given the classifiers"
     found = {
-        "train_on_samples_accuracy": uncertainty.proportion(int(a.sum()), len(a), words),
-        "boundary_distortion": uncertainty.mean(b - a, words),
-        "adversarial_accuracy": _ratio(a, b, words),
-        "adversarial_divergence": uncertainty.mean(_divergence(ours, theirs, s.test), words),
+        "train_on_samples_accuracy": uncertainty.proportion(int(a.sum()), len(a), method),
+        "boundary_distortion": uncertainty.mean(b - a, method),
+        "adversarial_accuracy": _ratio(a, b, method),
+        "adversarial_divergence": uncertainty.mean(_divergence(ours, theirs, s.test), method),
     }
     if sample_labels is not None:
         right = ours.correct(s.samples, s.sample_labels)
@@ -109,11 +109,11 @@ def classification(
     return found
 
 
-def _ratio(a: Float[Tensor, " n"], b: Float[Tensor, " n"], words: str) -> Estimate:
+def _ratio(a: Float[Tensor, " n"], b: Float[Tensor, " n"], method: str) -> Estimate:
     bottom = float(b.mean())
     require(bottom > 0, "labels", "be learnable from real", "accuracy 0")
     ratio = float(a.mean()) / bottom
-    return uncertainty.influence(ratio, (a - ratio * b) / bottom, method=words)
+    return uncertainty.influence(ratio, (a - ratio * b) / bottom, method=method)
 
 
 def _divergence(ours: Classifier, theirs: Classifier, x: Tensor) -> Float[Tensor, " n"]:
@@ -130,7 +130,7 @@ def train_on_samples_accuracy(
     steps: int = 300,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    """Accuracy on real rows of a classifier trained on samples: the classification performance.
+    """Accuracy on real rows of a classifier trained on samples.
 
     References: `shmelkov2018`, GAN-train; `ravuri2019`.
     """
@@ -164,7 +164,7 @@ def boundary_distortion(
     steps: int = 300,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    """Accuracy on real rows lost by training on samples instead of on as many real rows.
+    """Loss of accuracy on real rows from training on samples instead of equally many real rows.
 
     References: `santurkar2018`.
     """
@@ -181,9 +181,9 @@ def adversarial_accuracy(
     steps: int = 300,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    """Accuracy on real rows after training on samples, divided by that after training on data.
+    """Accuracy on real rows after training on samples over that after training on data.
 
-    Differs from the paper: one ratio instead of two accuracies; 1 for equal laws.
+    Differs from the paper: one ratio instead of two accuracies; 1 for equal distributions.
 
     References: `yang2017`
     """

@@ -1,6 +1,6 @@
-r"""Description length: how many bits real data take in a code made from samples.
+r"""Description length: bits of the real data in a code fitted to the samples.
 
-Letters: $k$ free parameters of the code, $m$ samples it was fitted to, $d$ features.
+Letters: $k$ free parameters of the code, $m$ samples it is fitted to, $d$ features.
 """
 
 import math
@@ -34,20 +34,20 @@ def description_length(
     most: int = 5000,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    r"""Bits per number to tell real rows in the two-part code fitted to the samples.
+    r"""Bits per number that encode the real rows in a two-part code fitted to the samples.
 
-    The code is a mixture of Gaussians; the number of components is the one whose description of
-    the samples is shortest, parameters counted at $\frac12\log_2 m$ bits each. Real rows are then
-    told to within `bin_width`. The interval is about the real rows, given the code.
+    The code is a mixture of Gaussians. Its number of components minimises the description length
+    of the samples, with $\frac12\log_2 m$ bits per parameter. Real rows are encoded to precision
+    `bin_width`. The interval is about the real rows, given the code.
 
     Args:
-        real: The data.
-        samples: The model's.
-        components: Sizes of the mixture that are tried.
-        bin_width: The precision to which numbers are told.
-        features: A map to features.
-        most: Samples that are used.
-        rng: Draws rows and starts.
+        real: Real data.
+        samples: Samples of the model.
+        components: Candidate numbers of components.
+        bin_width: Precision of the encoded numbers.
+        features: Feature map.
+        most: Largest number of samples used.
+        rng: Random generator for rows and starts.
 
     References: `rissanen1978`; `grunwald2007`
     """
@@ -55,12 +55,12 @@ def description_length(
     x, y = pair(real, samples, features=features)
     require_spread(y, "samples")
     rng = generator(rng)
-    # An offset would cost digits, and the fit's own tolerances are in units of the data.
+    # An offset would lose precision, and the tolerances of the fit are in units of the data.
     centre, unit = y.double().mean(0), float(y.double().std(0).max())
     x, y = ((s.double() - centre) / unit for s in (x, y))
     a, b = x.numpy(), subset(y, most, rng).numpy()
     d, m, seed = b.shape[1], len(b), whole_seed(rng)
-    # Each component needs rows to stand on; the ridge is the square of a thousandth of the spread.
+    # Each component needs at least 10 rows; the ridge is the square of 0.001 of the spread.
     ridge = 1e-6 * float(b.var(0).mean())
     fitted = [_mixture(b, k, ridge, seed) for k in components if k == 1 or m >= 10 * k]
     lengths = [-g.score(b) * m + 0.5 * _parameters(g) * math.log(m) for g in fitted]
@@ -74,13 +74,13 @@ def _mixture(rows: np.ndarray, k: int, ridge: float, seed: int) -> Any:
     from sklearn.mixture import GaussianMixture
 
     m, d = rows.shape
-    # Full covariances where each component has rows for them, diagonal ones elsewhere.
+    # Full covariances if each component has enough rows, else diagonal ones.
     kind = "full" if m > 2 * k * d and d <= 128 else "diag"
     model = GaussianMixture(
         k, covariance_type=kind, reg_covar=ridge, random_state=seed, max_iter=50, tol=1e-3
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a fit that stopped early is still a code
+        warnings.simplefilter("ignore")  # a fit without convergence is still a valid code
         return model.fit(rows)
 
 

@@ -1,4 +1,4 @@
-"""One comparison to be measured: both sets, what goes with them, and what they share once made."""
+"""The inputs of one comparison of two sets, with cached intermediate results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from allometry.measure.sample_inputs import Array, as_tensor, pair, tensor
 @final
 @dataclass(frozen=True)
 class Effort:
-    """How much work the measures that train or draw may do; `QUICK` is for audits."""
+    """Work limits of the metrics that train or resample; `QUICK` is for audits."""
 
     steps: int = 200
     critic_steps: int = 150
@@ -47,24 +47,24 @@ QUICK = Effort(
 
 @final
 class NotApplicableError(InputError):
-    """A measure can't be taken of these data; the message says what it would need."""
+    """A metric can't be computed for these data; the message says what it needs."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class MeasureContext:
-    """Real data and samples with whatever else the user has.
+    """Real data, samples and optional further inputs.
 
     Args:
         real: (n, ...) held-out data.
-        samples: (m, ...) the model's.
+        samples: (m, ...) samples of the model.
         labels: A class for each real row.
         sample_labels: A class for each sample.
         training: The rows the model was trained on, for the tests of copying.
-        rivals: Other models' samples; a Gaussian fitted to the data stands in if there are none.
-        features: Where distances are taken.
-        effort: How much work.
-        seed: Of everything drawn.
+        rivals: Samples of other models. Default: samples of a Gaussian fitted to the data.
+        features: Feature map for distances.
+        effort: Work limits.
+        seed: Random seed.
     """
 
     real: Array
@@ -79,7 +79,7 @@ class MeasureContext:
 
     @property
     def rng(self) -> torch.Generator:
-        """A new generator; the same one each time, so measures do not depend on their order."""
+        """A new generator with the same seed each time: the order of metrics is irrelevant."""
         return torch.Generator().manual_seed(self.seed)
 
     @cached_property
@@ -96,7 +96,7 @@ class MeasureContext:
 
     @cached_property
     def images(self) -> tuple[Tensor, Tensor]:
-        """Both sets, where they are images."""
+        """Both sets as images."""
         x, y = tensor(self.real, "real"), tensor(self.samples, "samples")
         if x.ndim not in (3, 4) or min(x.shape[-2:]) < 4:
             raise NotApplicableError("needs images, (n, h, w) or (n, c, h, w)")
@@ -116,7 +116,7 @@ class MeasureContext:
 
     @cached_property
     def classifier(self) -> tuple[str, Classifier, Int[Tensor, " k"]]:
-        """A classifier trained on one half of the labelled rows, and which rows are the other."""
+        """A classifier trained on one half of the labelled rows, and indices of the other half."""
         x = tensor(self.real, "real")
         y = as_tensor(self.known_labels).reshape(-1)
         require(
@@ -124,12 +124,12 @@ class MeasureContext:
         )
         order = torch.randperm(len(x), generator=self.rng)
         a, b = order[: len(x) // 2], order[len(x) // 2 :]
-        made, model = feature_maps.classifier(x[a], y[a], steps=self.effort.steps, rng=self.rng)
-        return made.name, model, b
+        space, model = feature_maps.classifier(x[a], y[a], steps=self.effort.steps, rng=self.rng)
+        return space.name, model, b
 
     @cached_property
     def probabilities(self) -> tuple[Float[Tensor, "n k"], Float[Tensor, "m k"]]:
-        """p(y | x) of real rows that did not train the classifier, and of the samples."""
+        """p(y | x) of real rows that were not used to train the classifier, and of the samples."""
         _, model, rows = self.classifier
         x, y = tensor(self.real, "real"), tensor(self.samples, "samples")
         return model.probabilities(x[rows]), model.probabilities(y)
@@ -143,7 +143,7 @@ class MeasureContext:
 
 
 def gaussian(x: Float[Tensor, "n d"], rows: int, rng: torch.Generator) -> Float[Tensor, "m d"]:
-    """Draws from the Gaussian law with the mean and covariance of x."""
+    """Samples of the Gaussian distribution with the mean and covariance of x."""
     mean = x.double().mean(0)
     a = x.double() - mean
     values, vectors = torch.linalg.eigh(a.T @ a / max(1, len(x) - 1))

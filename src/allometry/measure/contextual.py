@@ -1,4 +1,4 @@
-"""Whether a function tells every token apart by its whole context.
+"""Contextual mappings: whether a function identifies each token by its whole context.
 
 Letters: s sequences, d size of a token, n tokens.
 """
@@ -15,15 +15,15 @@ from torch import Tensor
 @final
 @dataclass(frozen=True)
 class Contextual:
-    """What `is_contextual_mapping` found; true when both properties hold.
+    """The result of `is_contextual_mapping`; true if both properties hold.
 
     Attributes:
         within: Different columns of one sequence get different codes.
-        across: Sequences that are no permutations of one another share no code.
+        across: Sequences that are not permutations of one another share no code.
         gap: Smallest distance between two different codes.
         interval: Smallest and largest code, the lemma's $[t_l, t_r]$.
-        codes: How many different codes there are.
-        sequences: How many sequences were checked.
+        codes: Number of different codes.
+        sequences: Number of sequences checked.
     """
 
     within: bool
@@ -43,15 +43,15 @@ def is_contextual_mapping(
     *,
     tolerance: float = 0.0,
 ) -> Contextual:
-    """Whether q gives each token of each sequence a code that names both, exhaustively.
+    """Whether the code of each token identifies both token and sequence, checked exhaustively.
 
-    Two properties: within a sequence, different columns get different codes (equal columns may
-    share one); and a code of one sequence never occurs in another, unless that is the same
-    sequence in another order.
+    Two properties: within a sequence, different columns have different codes (equal columns may
+    share one); and no code of one sequence occurs in another, unless one is a permutation of the
+    other.
 
     Args:
         q: A function from (s, d, n) to codes (s, n), or its codes.
-        sequences: The set on which q is to be a contextual mapping.
+        sequences: The set on which q is checked.
         tolerance: Codes at most this far apart count as equal.
 
     Example:
@@ -76,7 +76,7 @@ def is_contextual_mapping(
     gaps = values.diff()[values.diff() > tolerance]
     return Contextual(
         within=_injective(label.reshape(codes.shape), columns),
-        across=_one_each(label, bag.repeat_interleave(codes.shape[1])),
+        across=_one_owner(label, bag.repeat_interleave(codes.shape[1])),
         gap=float(gaps.min()) if len(gaps) else float("inf"),
         interval=(float(values[0]), float(values[-1])),
         codes=int(new.sum()),
@@ -89,6 +89,6 @@ def _injective(label: Int[Tensor, "s n"], columns: Int[Tensor, "s n"]) -> bool:
     return bool((~same | (columns[:, :, None] == columns[:, None, :])).all())
 
 
-def _one_each(label: Int[Tensor, " k"], bag: Int[Tensor, " k"]) -> bool:
+def _one_owner(label: Int[Tensor, " k"], bag: Int[Tensor, " k"]) -> bool:
     first = torch.full((int(label.max()) + 1,), -1).scatter_(0, label, bag)
     return bool((first[label] == bag).all())

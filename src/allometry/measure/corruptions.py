@@ -1,4 +1,4 @@
-"""Ways to spoil an honest model's samples, for the audit and for tests."""
+"""Corruptions of the samples of a perfect model, for the audit and for tests."""
 
 import math
 
@@ -14,12 +14,12 @@ _IMAGE_SIDE = 4
 
 
 def is_images(x: Float[Tensor, "n ..."]) -> bool:
-    """Whether rows are images large enough to move."""
+    """Whether rows are images large enough to shift."""
     return x.ndim in (3, 4) and min(x.shape[-2:]) >= _IMAGE_SIDE
 
 
 def noisy(x: Float[Tensor, "n ..."], spread: float, rng: torch.Generator) -> Tensor:
-    """With independent Gaussian noise."""
+    """The rows plus independent Gaussian noise."""
     return x + spread * torch.randn(x.shape, generator=rng, dtype=x.dtype)
 
 
@@ -30,9 +30,9 @@ def drop_modes(
     share: float,
     rng: torch.Generator,
 ) -> Tensor:
-    """Rows of the modes that are left when the last `share` of them is dropped.
+    """Rows of the modes that remain when the last `share` of them is dropped.
 
-    Fewer than `rows` where there are no more; none is repeated, for repeats are another fault.
+    Fewer than `rows` if there are no more: rows are not repeated, as that is another fault.
     """
     names = modes.unique()
     kept = names[: len(names) - max(1, round(share * len(names)))]
@@ -42,26 +42,26 @@ def drop_modes(
 def collapsed(
     x: Float[Tensor, "n ..."], distinct: int, spread: float, rng: torch.Generator
 ) -> Tensor:
-    """A few rows repeated, with a trace of noise."""
+    """A few rows repeated, with a little noise."""
     chosen = torch.randint(distinct, (len(x),), generator=rng)
     return noisy(subset(x, distinct, rng)[chosen], spread, rng)
 
 
 def frozen(x: Float[Tensor, "n ..."], reference: Float[Tensor, "m ..."]) -> Tensor:
-    """Every second principal direction that carries variance held at its mean."""
+    """Every second principal component with variance fixed at its mean."""
     flat = reference.flatten(1).double()
     mean = flat.mean(0)
     a = flat - mean
     values, vectors = torch.linalg.eigh(a.T @ a)
     order = values.argsort(descending=True)
     used = order[: int((values > 1e-9 * values.max()).sum())]
-    held = vectors[:, used[1::2]]
+    fixed = vectors[:, used[1::2]]
     b = x.flatten(1).double() - mean
-    return (mean + b - b @ held @ held.T).reshape(x.shape).to(x.dtype)
+    return (mean + b - b @ fixed @ fixed.T).reshape(x.shape).to(x.dtype)
 
 
 def turned(x: Float[Tensor, "n ..."], *, degrees: float, pixels: int) -> Tensor:
-    """Images turned and shifted; rows of numbers turned in the first plane, shifted along it."""
+    """Images rotated and shifted; rows of numbers rotated in the first plane, shifted along it."""
     angle = math.radians(degrees)
     c, s = math.cos(angle), math.sin(angle)
     if not is_images(x):
@@ -83,7 +83,7 @@ def turned(x: Float[Tensor, "n ..."], *, degrees: float, pixels: int) -> Tensor:
 
 
 def found_modes(x: Float[Tensor, "n ..."], modes: int = 20) -> Int[Tensor, " n"]:
-    """Modes of data without labels: the cells of k-means."""
+    """Modes of data without labels: k-means clusters."""
     from sklearn.cluster import MiniBatchKMeans
 
     rows = np.ascontiguousarray(x.flatten(1).double().numpy())

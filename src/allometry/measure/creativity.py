@@ -1,8 +1,8 @@
-r"""Creativity as information: how novel artefacts can be that are also good.
+r"""Creativity as information: the trade-off between novelty and quality of artefacts.
 
-Letters: A an artefact among $a$, $\Theta$ what an observer believes, $p(\theta|a)$ the belief
-after seeing a (a channel with a row for each artefact), q(a) the artefact's quality, p(a) how
-often it is made, s the price of quality.
+Letters: A an artefact among $a$, $\Theta$ the belief of an observer, $p(\theta|a)$ the belief
+after seeing a (a channel with a row for each artefact), q(a) the quality of an artefact, p(a) its
+probability, s the price of quality.
 """
 
 import math
@@ -24,28 +24,28 @@ Channel = Float[ndarray, "a theta"]
 @final
 @dataclass(frozen=True)
 class Maker:
-    r"""A way of making artefacts on the frontier of novelty and quality.
+    r"""A distribution over artefacts on the frontier of novelty and quality.
 
     Attributes:
         novelty: $I(A; \Theta)$ in nats, the mean surprise.
         quality: $E[q(A)]$.
-        law: p(a).
-        gap: Novelty that may still be missing: the distance of the bounds.
+        distribution: p(a).
+        gap: Upper bound of the missing novelty: the distance of the bounds.
     """
 
     novelty: float
     quality: float
-    law: Float[ndarray, " a"]
+    distribution: Float[ndarray, " a"]
     gap: float
 
 
 def bayesian_surprise(
     posterior: Float[ndarray, "n theta"], prior: Float[ndarray, " theta"]
 ) -> Estimate:
-    r"""Mean over samples of $D(p(\theta|a) \,\|\, p(\theta))$, in nats: how much each teaches.
+    r"""Mean over samples of $D(p(\theta|a) \,\|\, p(\theta))$, in nats.
 
     Args:
-        posterior: Belief after each sample, a row each.
+        posterior: Belief after each sample, one row each.
         prior: Belief before.
 
     References: `itti2009` Eq. (2).
@@ -102,10 +102,10 @@ def creativity(
 ) -> Maker:
     r"""$S(Q) = \max I(A;\Theta)$ subject to $E[q(A)] \ge Q$: a capacity-cost function.
 
-    S is concave and falls as Q rises; Q above the best artefact's quality is refused. The concave
-    programme is solved as such, not by a search for the price of quality: where S has a straight
-    piece, all of it has one price, whose maximiser lies at one of its ends. The gap is that to
-    $\min_{s \ge 0} \max_a D(p(\cdot|a)\|p(\cdot)) + s(q(a) - Q)$, which no maker can exceed.
+    S is concave and decreasing in Q; Q above the best quality raises an error. The concave
+    programme is solved directly, not by a search over prices: a linear piece of S has one price,
+    whose maximiser lies at one of its ends. The gap is the distance to the upper bound
+    $\min_{s \ge 0} \max_a D(p(\cdot|a)\|p(\cdot)) + s(q(a) - Q)$.
 
     Args:
         channel: $p(\theta|a)$, a row for each artefact.
@@ -121,13 +121,13 @@ def creativity(
     span = float(q.max() - q.min())
     if least <= q.min():
         return _maximum(p, q, 0.0, None, tolerance)
-    # So near to the best only the best will do; rounding decides what is so near.
+    # Within rounding of the best quality, only the best artefacts are feasible.
     best = np.flatnonzero(q >= q.max() - 1e-13 * span)
     if least > q.max() - 1e-12 * span:
         among = _maximum(p[best], q[best], 0.0, None, tolerance)
-        law = np.zeros(len(q))
-        law[best] = among.law
-        return Maker(among.novelty, float(law @ q), law, among.gap)
+        probs = np.zeros(len(q))
+        probs[best] = among.distribution
+        return Maker(among.novelty, float(probs @ q), probs, among.gap)
     return _maximum(p, q, 0.0, least, tolerance)
 
 
@@ -142,22 +142,22 @@ def _checked(channel: Channel, quality: Float[ndarray, " a"]) -> tuple[Channel, 
 def _maximum(
     p: Channel, q: Float[ndarray, " a"], price: float, least: float | None, tolerance: float
 ) -> Maker:
-    """The best law by a barrier method: Newton's steps for a falling weight of the barrier."""
+    """The maximiser by a barrier method: Newton steps for a decreasing barrier weight."""
     span = float(q.max() - q.min()) or 1.0
-    # The unit of quality is its range and its origin the worst: payoffs in any unit are one case.
+    # Scale quality to [0, 1], so that the result does not depend on its unit.
     scaled = (q - q.min()) / span
     problem = _Problem(
         p, scaled, price * span, None if least is None else (least - q.min()) / span
     )
-    law = problem.start()
-    weight, best = 1.0, Maker(0.0, 0.0, law, math.inf)
+    probs = problem.start()
+    weight, best = 1.0, Maker(0.0, 0.0, probs, math.inf)
     with one_thread(len(q) < 400):
         while weight > 1e-15:
-            law = problem.centred(law, weight)
-            gap = problem.gap(law)
+            probs = problem.centred(probs, weight)
+            gap = problem.gap(probs)
             if gap < best.gap:
-                novelty = float(law @ problem.surprises(law))
-                best = Maker(novelty, float(law @ q), law, gap)
+                novelty = float(probs @ problem.surprises(probs))
+                best = Maker(novelty, float(probs @ q), probs, gap)
             if gap <= tolerance:
                 break
             weight /= 5
@@ -167,7 +167,7 @@ def _maximum(
 @final
 @dataclass(frozen=True)
 class _Problem:
-    """Minimise minus novelty minus price times quality, over laws of quality above `least`."""
+    """Minimise minus novelty minus price times quality, with mean quality above `least`."""
 
     p: Channel
     q: Float[ndarray, " a"]
@@ -175,71 +175,71 @@ class _Problem:
     least: float | None
 
     def start(self) -> Float[ndarray, " a"]:
-        """A law that makes everything and is good enough."""
+        """A feasible distribution with positive probabilities."""
         even = np.full(len(self.q), 1 / len(self.q))
         if self.least is None or even @ self.q > (1 + self.least) / 2:
             return even
         best = self.q >= 1.0
-        wanted, there = (1 + self.least) / 2, float(even @ self.q)
-        share = (wanted - there) / (1 - there)
+        wanted, current = (1 + self.least) / 2, float(even @ self.q)
+        share = (wanted - current) / (1 - current)
         return (1 - share) * even + share * best / best.sum()
 
-    def surprises(self, law: Float[ndarray, " a"]) -> Float[ndarray, " a"]:
-        return _surprises(self.p, law @ self.p)
+    def surprises(self, probs: Float[ndarray, " a"]) -> Float[ndarray, " a"]:
+        return _surprises(self.p, probs @ self.p)
 
-    def value(self, law: Float[ndarray, " a"], weight: float) -> float:
-        """What is minimised: the aim and the barrier; infinite outside."""
-        spare = 1.0 if self.least is None else float(law @ self.q) - self.least
-        if law.min() <= 0 or spare <= 0:
+    def value(self, probs: Float[ndarray, " a"], weight: float) -> float:
+        """The objective plus the barrier; infinite outside the feasible set."""
+        spare = 1.0 if self.least is None else float(probs @ self.q) - self.least
+        if probs.min() <= 0 or spare <= 0:
             return math.inf
-        aim = float(law @ (self.surprises(law) + self.price * self.q))
-        return -aim - weight * float(np.log(law).sum() + math.log(spare))
+        objective = float(probs @ (self.surprises(probs) + self.price * self.q))
+        return -objective - weight * float(np.log(probs).sum() + math.log(spare))
 
-    def centred(self, law: Float[ndarray, " a"], weight: float) -> Float[ndarray, " a"]:
-        """The minimiser, by Newton's method in units of the law itself, with halved steps."""
-        current = self.value(law, weight)
+    def centred(self, probs: Float[ndarray, " a"], weight: float) -> Float[ndarray, " a"]:
+        """The minimiser, by Newton's method scaled by the probabilities, with step halving."""
+        current = self.value(probs, weight)
         for _ in range(50):
-            step, decrement = self._step(law, weight)
+            step, decrement = self._step(probs, weight)
             if decrement < 1e-3 * weight:
                 break
-            pace = min(1.0, 0.99 / max(1e-300, float(-(step / law).min())))
+            pace = min(1.0, 0.99 / max(1e-300, float(-(step / probs).min())))
             while True:
-                ahead = law + pace * step
+                ahead = probs + pace * step
                 tried = self.value(ahead / ahead.sum(), weight)
                 if tried <= current - 0.1 * pace * decrement or pace < 1e-10:
                     break
                 pace /= 2
             if not tried < current:
-                break  # no descent is left within rounding
-            law, current = ahead / ahead.sum(), tried
-        return law
+                break  # no descent within rounding
+            probs, current = ahead / ahead.sum(), tried
+        return probs
 
-    def _step(self, law: Float[ndarray, " a"], weight: float) -> tuple[ndarray, float]:
-        """Newton's step on the plane of laws, and how much it should gain, twice."""
-        belief = law @ self.p
-        half = law[:, None] * self.p / np.sqrt(belief)
-        hessian = half @ half.T + weight * np.eye(len(law))
-        slope = -law * (self.surprises(law) + self.price * self.q) - weight
+    def _step(self, probs: Float[ndarray, " a"], weight: float) -> tuple[ndarray, float]:
+        """Newton step on the simplex, and twice its predicted decrease."""
+        belief = probs @ self.p
+        half = probs[:, None] * self.p / np.sqrt(belief)
+        hessian = half @ half.T + weight * np.eye(len(probs))
+        slope = -probs * (self.surprises(probs) + self.price * self.q) - weight
         if self.least is not None:
-            spare = float(law @ self.q) - self.least
-            hessian += weight * np.outer(law * self.q, law * self.q) / spare**2
-            slope = slope - weight * law * self.q / spare
-        # The sum of the law stays: one multiplier.
-        solved = np.linalg.solve(hessian, np.stack([slope, law], 1))
-        along = solved[:, 0] - (law @ solved[:, 0]) / (law @ solved[:, 1]) * solved[:, 1]
-        return -law * along, float(slope @ along)
+            spare = float(probs @ self.q) - self.least
+            hessian += weight * np.outer(probs * self.q, probs * self.q) / spare**2
+            slope = slope - weight * probs * self.q / spare
+        # The probabilities keep their sum: one multiplier.
+        solved = np.linalg.solve(hessian, np.stack([slope, probs], 1))
+        along = solved[:, 0] - (probs @ solved[:, 0]) / (probs @ solved[:, 1]) * solved[:, 1]
+        return -probs * along, float(slope @ along)
 
-    def gap(self, law: Float[ndarray, " a"]) -> float:
-        """What a better law could gain at most: a bound from duality."""
-        worth = self.surprises(law) + self.price * self.q
-        value = float(law @ worth)
+    def gap(self, probs: Float[ndarray, " a"]) -> float:
+        """Upper bound of the possible gain, from duality."""
+        payoff = self.surprises(probs) + self.price * self.q
+        value = float(probs @ payoff)
         if self.least is None:
-            return float(worth.max()) - value
-        return _lowest_top(worth, self.q - self.least) - value
+            return float(payoff.max()) - value
+        return _dual_bound(payoff, self.q - self.least) - value
 
 
-def _lowest_top(height: Float[ndarray, " a"], slope: Float[ndarray, " a"]) -> float:
-    r"""$\min_{s \ge 0} \max_a h_a + s g_a$, where some slope is positive: by halving."""
+def _dual_bound(height: Float[ndarray, " a"], slope: Float[ndarray, " a"]) -> float:
+    r"""$\min_{s \ge 0} \max_a h_a + s g_a$, if some slope is positive, by bisection."""
     low, high = 0.0, 1.0
 
     def rises(s: float) -> bool:
@@ -250,14 +250,14 @@ def _lowest_top(height: Float[ndarray, " a"], slope: Float[ndarray, " a"]) -> fl
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (low, middle) if rises(middle) else (middle, high)
-    # Every price is a bound, so that the halving's own error can't make the gap too small.
+    # Every price gives a bound, so the error of the bisection can't make the gap too small.
     return min(float((height + s * slope).max()) for s in (0.0, low, high))
 
 
 def creativity_frontier(
     channel: Channel, quality: Float[ndarray, " a"], points: int = 20
 ) -> list[Maker]:
-    """`creativity` at evenly spaced qualities from that of the most novel maker to the best."""
+    """`creativity` at evenly spaced qualities, from that of the greatest novelty to the best."""
     require(points >= 2, "creativity_frontier.points", "be at least 2", points)
     q = np.asarray(quality, dtype=np.float64)
     free = best_maker(channel, q)

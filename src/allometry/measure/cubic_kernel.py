@@ -1,7 +1,7 @@
-r"""Sums of KID's cubic kernel, $(a^\top b/d + 1)^3$, in the fewest passes over memory.
+r"""Sums of KID's cubic kernel, $(a^\top b/d + 1)^3$, with few passes over memory.
 
 With $a' = (a/\sqrt d, 1)$ the kernel is $(a'^\top b')^3$, so a block costs one product, one square
-and one dot product, all within the processor's cache.
+and one dot product, all in the CPU cache.
 """
 
 from collections.abc import Sequence

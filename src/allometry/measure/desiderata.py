@@ -1,10 +1,8 @@
-r"""The audit: each measure put to Borji's seven desiderata by controlled experiments.
+r"""The audit: controlled experiments for Borji's seven desiderata of each metric.
 
-An honest model is played by fresh rows of the data themselves, and spoilt in ways whose right
-verdict is known. The effect of an experiment on a measure is the change of its badness, in
-standard deviations of one measurement: at 3 or more a single measurement sees it.
-
-Letters: $b$ badness (a measure turned so that more is worse).
+Held-out rows of the data play the samples of a perfect model. They are corrupted in known ways.
+The effect of a corruption on a metric is the change of its badness (the metric oriented so that
+more is worse) in standard deviations of one evaluation: at 3 or more, one evaluation detects it.
 """
 
 import math
@@ -22,45 +20,45 @@ from allometry.measure.context import QUICK, Effort, MeasureContext
 from allometry.measure.corruptions import collapsed, drop_modes, found_modes, frozen, noisy, turned
 from allometry.measure.features import Features, identity
 from allometry.measure.sample_inputs import Array, class_labels, tensor, whole_seed
-from allometry.measure.score_table import take
+from allometry.measure.score_table import evaluate
 
 SEEN = 3.0
-"""Standard deviations at which an effect counts as seen."""
+"""Standard deviations at which an effect counts as detected."""
 
 EXPERIMENTS = {
-    "noise": "a quarter of the data's spread added as noise",
-    "drop": "three tenths of the modes left out",
-    "collapse": "twenty rows repeated, with a trace of noise",
+    "noise": "Gaussian noise of 0.25 standard deviations of the data",
+    "drop": "30 % of the modes left out",
+    "collapse": "20 rows repeated, with a little noise",
     "memorise": "the training rows themselves",
-    "frozen": "half of the principal directions held still",
-    "shift": "moved by one pixel, or a tenth of the spread",
-    "rotate": "turned by ten degrees",
-    "size": "a quarter as many samples from the honest model",
+    "frozen": "half of the principal components fixed at their mean",
+    "shift": "shifted by one pixel, or 0.1 standard deviations",
+    "rotate": "rotated by 10 degrees",
+    "size": "a quarter as many uncorrupted samples",
 }
 
 DESIDERATA = (
-    "fidelity: sees noise",
-    "diversity: sees dropped modes, collapse and memorised rows",
-    "control: sees frozen directions of variation",
-    "bounds: has a least and a greatest value",
-    "invariance: a small shift or turn is not seen",
-    "judgment: ranks four levels of noise as an eye would",
-    "cost: a quarter of the samples gives the same answer, in under a second",
+    "fidelity: detects noise",
+    "diversity: detects dropped modes, collapse and memorised rows",
+    "control: detects fixed components of variation",
+    "bounds: has a finite minimum and maximum",
+    "invariance: does not detect a small shift or rotation",
+    "judgment: ranks four levels of noise in order",
+    "cost: a quarter of the samples gives the same result, in under a second",
 )
 
 
 @final
 @dataclass(frozen=True)
 class MeasureVerdict:
-    """What the experiments did to one measure.
+    """The effects of the experiments on one metric.
 
     Args:
-        name: The measure.
-        features: Where it was taken.
+        name: The metric.
+        features: Its feature map.
         effects: For each experiment the change of badness in standard deviations.
         ranking: Rank correlation of badness with the level of noise.
         bounded: Whether both bounds are finite.
-        seconds: Of one measurement.
+        seconds: Runtime of one evaluation.
     """
 
     name: str
@@ -71,12 +69,12 @@ class MeasureVerdict:
     seconds: float
 
     def sees(self, experiment: str) -> bool:
-        """Whether a single measurement shows the spoilt model as worse."""
+        """Whether one evaluation shows the corrupted samples as worse."""
         return self.effects.get(experiment, math.nan) >= SEEN
 
     @property
     def meets(self) -> list[float]:
-        """For each of the seven desiderata 1 (met), 0 (not), or the share of its parts."""
+        """For each of the seven desiderata: 1 (met), 0 (not met), or the share of its parts."""
         diversity = [self.sees(e) for e in ("drop", "collapse", "memorise")]
         still = [abs(self.effects.get(e, math.inf)) < SEEN for e in ("shift", "rotate")]
         steady = abs(self.effects.get("size", math.inf)) < 1.0
@@ -106,13 +104,13 @@ class MeasureVerdict:
 @final
 @dataclass(frozen=True)
 class Audit:
-    """All verdicts, and what could not be put to the test."""
+    """The verdicts of all metrics, and why others were skipped."""
 
     verdicts: list[MeasureVerdict]
     skipped: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready: one object for each measure."""
+        """JSON-ready: one object for each metric."""
         return {v.name: v.to_dict() for v in self.verdicts}
 
 
@@ -128,18 +126,18 @@ def audit(
     only: Sequence[str] | None = None,
     watch: Callable[[str, float], None] | None = None,
 ) -> Audit:
-    """Which measure sees what: noise, dropped modes, collapse, memorised rows, and the rest.
+    """Which corruptions each metric detects: noise, dropped modes, collapse, memorisation, ...
 
     Args:
-        real: Data to experiment on; scikit-learn's digits unless given.
-        labels: Their classes; k-means cells stand in for modes where there are none.
-        features: Where distances are taken.
-        rows: In each of the three parts: training, held out, honest samples.
-        repeats: Fresh partitions of the data; the spread over them is the yardstick.
-        effort: How much work training and drawing may be.
-        seed: Of everything drawn.
-        only: Names of measures, or beginnings of names.
-        watch: Called with what is under way and the share done.
+        real: Data for the experiments. Default: scikit-learn's digits.
+        labels: Their classes. Default: k-means clusters serve as modes.
+        features: Feature map for distances.
+        rows: Rows of each of the three parts: training, held out, samples.
+        repeats: Random partitions of the data; their spread is the unit of the effects.
+        effort: Work limits for training and resampling.
+        seed: Random seed.
+        only: Names of metrics, or prefixes of names.
+        watch: Called with the current experiment and the share done.
 
     References: `borji2019` for the desiderata; `xu2018` for the experiments.
     """
@@ -159,10 +157,10 @@ def audit(
             if watch is not None:
                 watch(name, (repeat + done / len(cases)) / repeats)
             for entry in entries:
-                taken, why = take(entry, case)
-                if why:
-                    skipped[entry.names[0]] = why
-                for row in taken:
+                scores, reason = evaluate(entry, case)
+                if reason:
+                    skipped[entry.names[0]] = reason
+                for row in scores:
                     bad = badness(row.estimate.value, row.better, row.name)
                     seen.setdefault(row.name, {}).setdefault(name, []).append(bad)
                     spaces[row.name] = row.features
@@ -178,7 +176,7 @@ def audit(
 
 
 def badness(value: float, better: str, name: str) -> float:
-    """A measure's value turned so that more is worse; p-values and counts by their logarithm."""
+    """The value of a metric oriented so that more is worse; p-values and counts as logarithms."""
     if better.startswith("near"):
         return abs(value - float(better.removeprefix("near ")))
     if name.endswith("p_value"):
@@ -189,7 +187,7 @@ def badness(value: float, better: str, name: str) -> float:
 
 
 def _data(real: Array | None, labels: Array | None) -> tuple[Tensor, Tensor, bool]:
-    """Rows, their modes, and whether these are labels that a classifier could learn."""
+    """Rows, their modes, and whether the modes are given labels."""
     if real is None:
         from sklearn.datasets import load_digits
 
@@ -207,15 +205,15 @@ def _cases(
 ) -> dict[str, MeasureContext]:
     rng = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(x), generator=rng)
-    train, held, fresh = (order[i * rows : (i + 1) * rows] for i in range(3))
+    train, test, fresh = (order[i * rows : (i + 1) * rows] for i in range(3))
     honest = x[fresh]
     spare = x[order[2 * rows :]], y[order[2 * rows :]]
 
     def case(samples: Tensor) -> MeasureContext:
         return MeasureContext(
-            x[held],
+            x[test],
             samples,
-            labels=y[held] if labelled else None,
+            labels=y[test] if labelled else None,
             training=x[train],
             features=space,
             effort=effort,
@@ -224,7 +222,7 @@ def _cases(
 
     spread = float(x.std())
     levels = {f"level {i}": noisy(honest, s * spread, rng) for i, s in enumerate((0.1, 0.5, 1.0))}
-    spoilt = {
+    corrupted = {
         "honest": honest,
         "noise": noisy(honest, 0.25 * spread, rng),
         "drop": drop_modes(*spare, rows, 0.3, rng),
@@ -236,7 +234,7 @@ def _cases(
         "size": honest[: rows // 4],
         **levels,
     }
-    return {name: case(samples) for name, samples in spoilt.items()}
+    return {name: case(samples) for name, samples in corrupted.items()}
 
 
 def _verdict(
@@ -246,20 +244,20 @@ def _verdict(
     bounds: tuple[float, float],
     seconds: float,
 ) -> MeasureVerdict:
-    from scipy import stats  # slow to import
+    from scipy import stats  # imported here because it is slow
 
     honest = np.array(values["honest"])
     effects = {}
     for experiment in EXPERIMENTS:
         if experiment in values:
-            spoilt = np.array(values[experiment])
-            spread = math.sqrt((_variance(honest) + _variance(spoilt)) / 2)
-            # An answer that never varies is judged by rounding: any change is seen.
+            corrupted = np.array(values[experiment])
+            spread = math.sqrt((_variance(honest) + _variance(corrupted)) / 2)
+            # For a constant metric the unit is rounding: any change is detected.
             spread = max(spread, 1e-6 * (abs(float(honest.mean())) + 1e-6))
-            effects[experiment] = float((spoilt.mean() - honest.mean()) / spread)
-    ladder = ["honest", "level 0", "noise", "level 1", "level 2"]
-    found = [float(np.mean(values[step])) for step in ladder if step in values]
-    varied = len(found) == len(ladder) and len(set(found)) > 1
+            effects[experiment] = float((corrupted.mean() - honest.mean()) / spread)
+    levels = ["honest", "level 0", "noise", "level 1", "level 2"]
+    found = [float(np.mean(values[step])) for step in levels if step in values]
+    varied = len(found) == len(levels) and len(set(found)) > 1
     ranking = float(stats.spearmanr(range(len(found)), found).statistic) if varied else math.nan
     return MeasureVerdict(name, space, effects, ranking, all(map(math.isfinite, bounds)), seconds)
 

@@ -1,6 +1,6 @@
-r"""How many different things are there? Support size, effective number, bins that differ.
+r"""Diversity: support size, effective number of samples, bins with different proportions.
 
-Letters: $c_i$ how many other samples lie within the tolerance of sample i, $\lambda$ eigenvalues.
+Letters: $c_i$ the number of other samples within the tolerance of sample i, $\lambda$ eigenvalues.
 """
 
 import math
@@ -37,7 +37,7 @@ from allometry.measure.sample_inputs import (
 from allometry.measure.ties import slack
 
 FEWER = "instead of the"
-"""In the words of a measure that was taken with less than was asked for."""
+"""Marks, in `method`, a metric that was computed with less than was asked for."""
 
 
 def birthday_support(
@@ -47,65 +47,65 @@ def birthday_support(
     tolerance: float | None = None,
     features: Map | None = None,
 ) -> Estimate:
-    r"""Number of different things a model makes, from how often two samples coincide.
+    r"""Support size of a model, from the number of coinciding pairs of samples.
 
-    With N equally likely things a pair coincides with probability 1/N, so
+    With N equally likely values a pair coincides with probability 1/N, so
     $\hat N = n(n-1)/\sum_i c_i$; for unequal ones it is the inverse Simpson number, a lower bound.
-    Infinite, with a finite lower end, where no pair coincides.
+    Infinite, with a finite lower end, if no pair coincides.
 
     Differs from the paper: all pairs are counted, instead of the batch size at which half of the
-    batches hold a duplicate; that batch is about $\sqrt{2 \ln 2\,N}$.
+    batches have a duplicate; that batch size is about $\sqrt{2 \ln 2\,N}$.
 
     Args:
-        real: The data; their spacing sets the tolerance.
-        samples: The model's.
-        tolerance: How near is the same; a tenth of the median distance between a real row and its
-            nearest neighbour unless given, 0 for equal rows only.
-        features: A map to features.
+        real: Real data; their spacing sets the tolerance.
+        samples: Samples of the model.
+        tolerance: Distance up to which samples coincide; 0 for equal rows only. Default: a tenth
+            of the median distance between a real row and its nearest neighbour.
+        features: Feature map.
 
     References: `arora2018`.
     """
-    from scipy import stats  # slow to import
+    from scipy import stats  # imported here because it is slow
 
     x, y = pair(real, samples, features=features)
     if tolerance is None:
         own = nearest(subset(x, 5000, generator(None)), x, 2)[0][:, 1]
         middle = float(own.median())
-        # Where most rows have an equal, only equal ones are the same.
+        # If most rows have a duplicate, only equal rows coincide.
         tolerance = middle / 10 if middle > slack(x) else 0.0
     require(tolerance >= 0, "birthday_support.tolerance", "not be negative", tolerance)
     counts = _coincidences(y.double(), tolerance)
     n = len(y)
     pairs, total = n * (n - 1) / 2, float(counts.sum()) / 2
-    words = f"{total:.0f} of {pairs:.0f} pairs within {tolerance:.3g}"
+    method = f"{total:.0f} of {pairs:.0f} pairs within {tolerance:.3g}"
     if total == 0:
         lowest = pairs / float(stats.chi2.ppf(0.975, 2) / 2)
-        return Estimate(math.inf, lo=lowest, hi=math.inf, n=n, method=f"{words}; Poisson")
+        return Estimate(math.inf, lo=lowest, hi=math.inf, n=n, method=f"{method}; Poisson")
     u = total / pairs
     rows = counts / (n - 1)
     spread = max(0.0, u - 2 * float((rows**2).mean()) + u * u)
     first = max(0.0, float(rows.var()) - spread / (n - 1))
     variance = 4 * first / n + 2 * spread / (n * (n - 1))
-    # Few coincidences are Poisson; clumped ones vary more, as if there were fewer of them.
+    # Few coincidences are Poisson; clustered ones vary more, like fewer of them.
     effective = total / max(1.0, variance / (u / pairs))
     lo = float(stats.chi2.ppf(0.025, 2 * effective) / 2) / effective
     hi = float(stats.chi2.ppf(0.975, 2 * effective + 2) / 2) / effective
     se = math.sqrt(variance) / u**2
-    return Estimate(1 / u, se=se, lo=1 / (u * hi), hi=1 / (u * lo), n=n, method=words)
+    return Estimate(1 / u, se=se, lo=1 / (u * hi), hi=1 / (u * lo), n=n, method=method)
 
 
 def _coincidences(y: Float[Tensor, "n d"], tolerance: float) -> Float[Tensor, " n"]:
     if tolerance == 0:
         _, inverse, counts = torch.unique(y, dim=0, return_inverse=True, return_counts=True)
         return (counts[inverse] - 1).double()
-    a, reach = y - y.mean(0), tolerance + slack(y)
-    # The product of matrices is too coarse for a tolerance far below the size of the rows.
+    a, radius = y - y.mean(0), tolerance + slack(y)
+    # The matrix product is too imprecise for a tolerance far below the size of the rows.
     error = 16 * torch.finfo(a.dtype).eps * float((a * a).sum(1).max())
-    coarse = reach**2 <= 1e5 * error
+    coarse = radius**2 <= 1e5 * error
     out = torch.zeros(len(y), dtype=torch.float64)
     for i in spans(len(y), max(1, BLOCK * BLOCK // len(y))):
         near = differences(y[i], y) if coarse else squared_distances(a[i], a).sqrt_()
-        out[i] = (near <= reach).sum(1).double() - 1
+        out[i] = (near <= radius).sum(1).double() - 1
     return out.clamp(min=0)
 
 
@@ -120,16 +120,16 @@ def vendi_score(
     r"""Effective number of different samples: $\exp(-\sum_k \lambda_k \log \lambda_k)$.
 
     $\lambda$ are the eigenvalues of $K/n$, $K_{ij} = k(x_i, x_j)$ with $k(x,x) = 1$. With the
-    default kernel, the cosine, they are those of a d x d matrix, whatever n is. The bias in 1/n is
-    removed by halving; the interval is the delta method's, with a floor for eigenvalues that are
-    all but equal.
+    default kernel, the cosine, they are those of a d x d matrix for any n. The bias in 1/n is
+    removed by halving; the interval is that of the delta method, with a minimum for nearly equal
+    eigenvalues.
 
     Args:
-        samples: The model's.
+        samples: Samples of the model.
         kernel: A function of two blocks of rows, 1 on the diagonal (`rbf`, for example).
-        features: A map to features.
-        most: Rows that are used with a kernel of one's own: the cost grows as their cube.
-        rng: Draws halves and rows.
+        features: Feature map.
+        most: Largest number of rows with a given kernel; the cost is cubic in it.
+        rng: Random generator for halves and rows.
 
     References: `friedman2023`.
     """
@@ -144,15 +144,17 @@ def vendi_score(
     whole, influences = _spectral_entropy(y, kernel)
     pieces = [_spectral_entropy(half, kernel)[0] for half in halves(y, rng)]
     value = 2 * whole - float(np.mean(pieces))
-    words = f"{'cosine' if kernel is None else 'kernel given'}; delta method, bias halved out"
-    # Where eigenvalues are all but equal the first order vanishes by chance; the second, a bias b
-    # spread over the r (r + 1)/2 - 1 ways in which r eigenvalues differ, stays.
+    method = (
+        f"{'cosine' if kernel is None else 'kernel given'}; delta method, bias removed by halving"
+    )
+    # For nearly equal eigenvalues the first order vanishes; the second remains: a bias b over the
+    # r (r + 1)/2 - 1 degrees of freedom of r eigenvalues.
     effective = math.exp(whole)
-    ways = max(1.0, effective * (effective + 1) / 2 - 1)
-    least = abs(whole - float(np.mean(pieces))) / math.sqrt(ways)
-    first = uncertainty.influence(value, influences, method=words)
+    freedom = max(1.0, effective * (effective + 1) / 2 - 1)
+    least = abs(whole - float(np.mean(pieces))) / math.sqrt(freedom)
+    first = uncertainty.influence(value, influences, method=method)
     assert first.se is not None
-    found = Estimate(value, se=max(first.se, least), n=first.n, method=words)
+    found = Estimate(value, se=max(first.se, least), n=first.n, method=method)
     return uncertainty.transformed(found, math.exp, math.exp(value), floor=1.0)
 
 
@@ -182,33 +184,33 @@ def different_bins(
 ) -> Estimate:
     """Share of bins in which samples and data have significantly different proportions (NDB/K).
 
-    Bins are the k-means cells of one half of the real rows; the other half is counted, so that
+    Bins are the k-means clusters of one half of the real rows; the other half is counted, so that
     equal distributions give about `level` of the bins. A bin needs 10 rows of that half, and there
-    are no more bins than distinct rows: where K is lowered for that, `method` says so.
+    are no more bins than distinct rows. If K is lowered for that, `method` says so.
 
     Args:
-        real: The data.
-        samples: The model's.
+        real: Real data.
+        samples: Samples of the model.
         bins: K.
-        level: Of the test in each bin.
-        features: A map to features.
-        rng: Draws halves and centres.
+        level: Significance level of the test in each bin.
+        features: Feature map.
+        rng: Random generator for halves and centres.
 
     References: `richardson2018`
     """
-    from scipy import stats  # slow to import
+    from scipy import stats  # imported here because it is slow
     from sklearn.cluster import MiniBatchKMeans
 
     x, y = pair(real, samples, rows=40, features=features)
     require_spread(x, "real")
     rng = generator(rng)
     first, second = halves(x, rng)
-    asked = bins
+    requested = bins
     bins = max(2, min(bins, len(second) // 10, len(torch.unique(first, dim=0))))
     model: Any = MiniBatchKMeans(
         bins, n_init="auto", random_state=whole_seed(rng), batch_size=1024
     )
-    # k-means takes products of uncentred rows.
+    # k-means multiplies uncentred rows.
     centre, unit = first.double().mean(0), float(first.double().std(0).max()) or 1.0
     first, second, y = ((s.double() - centre) / unit for s in (first, second, y))
     model.fit(first.numpy())
@@ -219,7 +221,7 @@ def different_bins(
     se = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
     gap = np.abs(a / n - b / m)
     different = gap > stats.norm.ppf(1 - level / 2) * np.where(se > 0, se, np.inf)
-    count = f"{bins} bins" if bins == asked else f"{bins} bins {FEWER} {asked} asked for"
+    count = f"{bins} bins" if bins == requested else f"{bins} bins {FEWER} {requested} asked for"
     chance = f"{level:g} expected for equal distributions"
-    words = f"of {count}; {chance}; no interval: tests are dependent"
-    return Estimate(float(different.mean()), n=n + m, method=words)
+    method = f"of {count}; {chance}; no interval: tests are dependent"
+    return Estimate(float(different.mean()), n=n + m, method=method)

@@ -1,4 +1,4 @@
-"""An entry of the catalogue: a measure, where it is taken, and what is known of it."""
+"""An entry of the catalogue: a metric, its feature space, orientation and bounds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ INF = float("inf")
 @final
 @dataclass(frozen=True)
 class Entry:
-    """One line of Borji's list, or beyond it.
+    """One or more metrics that are computed together.
 
     Args:
-        number: In Borji's list; 0 beyond it.
-        names: Of what `run` returns.
-        run: From a case to estimates by name.
+        number: Number in Borji's survey; 0 if not listed there.
+        names: Names of the estimates that `run` returns.
+        run: Function of a context that returns estimates by name.
         better: For each name `lower`, `higher`, or `near V` with V the value of a perfect model.
-        bounds: Of the value, for each name.
-        where: `features`, `data`, `classifier` or `pixels`.
+        bounds: Range of the value, for each name.
+        where: Feature space: `features`, `data`, `classifier` or `pixels`.
     """
 
     number: int
@@ -32,11 +32,11 @@ class Entry:
     where: str = "features"
 
     def matches(self, wanted: str) -> bool:
-        """Whether a name, or the beginning of one, is meant."""
+        """Whether `wanted` is one of the names or a prefix of one."""
         return any(name.startswith(wanted) for name in self.names)
 
     def space(self, case: MeasureContext) -> str:
-        """What stands beside the number."""
+        """Name of the feature space, shown beside the value."""
         if self.where == "features":
             return case.features.name
         return case.classifier[0] if self.where == "classifier" else self.where
@@ -48,7 +48,7 @@ def entry(
     where: str = "features",
     **names: tuple[str, float, float],
 ) -> Entry:
-    """An entry from `name=(better, lowest, highest)`; `run` may give one estimate for one name."""
+    """An entry from `name=(better, lowest, highest)`; `run` may return one bare estimate."""
     first = next(iter(names))
 
     def all_of(case: MeasureContext) -> dict[str, Estimate]:

@@ -1,4 +1,4 @@
-"""Entropy of text from counts: Shannon's series, and regret against hindsight."""
+"""Entropy of text from counts: Shannon's series, and regret against the best Markov chain."""
 
 import math
 
@@ -17,9 +17,9 @@ Ids = Int[Tensor, " tokens"] | Int[ndarray, " tokens"]
 def shannon(ids: Ids, vocabulary: int, order: int) -> list[Estimate]:
     r"""Shannon's $F_0, \dots, F_k$ in bits: the entropy of a symbol given the k - 1 before it.
 
-    $F_0 = \log_2 V$; $F_k = H(k\text{-grams}) - H((k-1)\text{-grams})$ of the counts found. Their
-    limit is the entropy rate. The counts are taken for probabilities, so each lies below the truth
-    once grams get rare, and the intervals, from contiguous blocks, do not tell that.
+    $F_0 = \log_2 V$; $F_k = H(k\text{-grams}) - H((k-1)\text{-grams})$ of the empirical counts.
+    Their limit is the entropy rate. These plug-in estimates are biased downwards for rare grams;
+    the intervals, from contiguous blocks, do not include that bias.
 
     Args:
         ids: The text.
@@ -32,10 +32,10 @@ def shannon(ids: Ids, vocabulary: int, order: int) -> list[Estimate]:
     require(vocabulary >= 1, "shannon.vocabulary", "be at least 1", vocabulary)
     require(len(ids) > order, "shannon.ids", f"be more than {order}", len(ids))
     out = [Estimate(float(np.log2(vocabulary)), exact=True)]
-    surprise = _surprises(np.asarray(ids, dtype=np.int64), vocabulary, order)
+    surprisals = _surprisals(np.asarray(ids, dtype=np.int64), vocabulary, order)
     shorter = np.zeros(len(ids))
-    for grams in surprise:
-        # H as a mean of surprises: then a block's part in the difference is known.
+    for grams in surprisals:
+        # H is a mean of surprisals, so each block contributes to the difference.
         spread = block_mean(grams - shorter[-len(grams) :])
         value = float(grams.mean() - shorter.mean()) / math.log(2)
         around = scaled(spread, 1 / math.log(2))
@@ -47,7 +47,7 @@ def shannon(ids: Ids, vocabulary: int, order: int) -> list[Estimate]:
                 lo=None if around.lo is None else around.lo + shift,
                 hi=None if around.hi is None else around.hi + shift,
                 n=len(grams),
-                method="counts for probabilities; " + spread.method,
+                method="plug-in estimate; " + spread.method,
             )
         )
         shorter = grams
@@ -55,9 +55,9 @@ def shannon(ids: Ids, vocabulary: int, order: int) -> list[Estimate]:
 
 
 def hindsight(ids: Ids, vocabulary: int, order: int) -> float:
-    """Nats that a text takes under the best Markov chain of `order` chosen after seeing it.
+    """Code length in nats of a text under its maximum-likelihood Markov chain of `order`.
 
-    The first `order` symbols are free: the best chain may begin as it likes.
+    The first `order` symbols cost nothing.
     """
     text = np.asarray(ids, dtype=np.int64)
     require(order >= 0, "hindsight.order", "be at least 0", order)
@@ -77,12 +77,12 @@ def regret(
     vocabulary: int,
     order: int,
 ) -> float:
-    """Nats that a sequential predictor lost on a text, beyond the best chain in hindsight."""
+    """Excess loss in nats of a sequential predictor over the best Markov chain in hindsight."""
     require(len(losses) == len(ids), "regret.losses", "be one for each token", len(losses))
     return float(np.asarray(losses).sum()) - hindsight(ids, vocabulary, order)
 
 
-def _surprises(text: ndarray, V: int, order: int) -> list[ndarray]:
+def _surprisals(text: ndarray, V: int, order: int) -> list[ndarray]:
     """For k = 1..order, minus the log frequency of the k-gram that ends at each token."""
     number = np.zeros(len(text) + 1, dtype=np.int64)
     out: list[ndarray] = []

@@ -1,4 +1,4 @@
-"""Feature maps, each with a name that is printed beside every number computed through it."""
+"""Feature maps, each with a name that is printed beside every value computed with it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class Features:
     """A map from data to feature rows, with a name; applied a batch at a time.
 
     Args:
-        name: Stands beside every number; two numbers compare only where it is the same.
-        apply: From a batch of inputs to a batch of outputs of any shape.
-        batch: Rows at once.
+        name: Printed beside every value; values with different names are not comparable.
+        apply: Function from a batch of inputs to a batch of outputs of any shape.
+        batch: Batch size.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Features:
             for i in spans(len(x), self.batch):
                 out = torch.as_tensor(self.apply(x[i]))
                 good = out.ndim >= 1 and len(out) == len(x[i])
-                require(good, f"features {self.name}", "give one row each", tuple(out.shape))
+                require(good, f"features {self.name}", "give one output per row", tuple(out.shape))
                 rows.append(out.reshape(len(out), -1))
         return torch.cat(rows)
 
@@ -64,7 +64,7 @@ def pca(real: Array, k: int = 64) -> Features:
 
 
 def random_network(real: Array, width: int = 64, seed: int = 0) -> Features:
-    """An untrained convolutional network (dense on rows): features nobody had to train.
+    """An untrained convolutional network (dense for rows of numbers).
 
     References: `naeem2020` for random embeddings.
     """
@@ -83,8 +83,8 @@ def classifier(
 ) -> tuple[Features, Classifier]:
     """The last hidden layer of a classifier trained on four fifths of the labelled data.
 
-    Its name tells the accuracy on the other fifth. The classifier itself is given too: its
-    probabilities serve the inception score and its kin.
+    Its name states the accuracy on the other fifth. The classifier is also returned: the
+    inception score and similar metrics use its probabilities.
     """
     x = tensor(real, "real")
     y = class_labels(labels, len(x))
@@ -94,26 +94,26 @@ def classifier(
     model = fit_classifier(
         x[order[cut:]], y[order[cut:]], classes=int(y.max()) + 1, steps=steps, rng=rng
     )
-    held = uncertainty.mean(model.correct(x[order[:cut]], y[order[:cut]])).value
-    name = f"classifier({model.classes} classes, accuracy {held:.3f})"
+    accuracy = uncertainty.mean(model.correct(x[order[:cut]], y[order[:cut]])).value
+    name = f"classifier({model.classes} classes, accuracy {accuracy:.3f})"
     return Features(name, model.embed), model
 
 
 def module(network: nn.Module, name: str) -> Features:
-    """Any torch module; put in evaluation mode, its outputs flattened."""
+    """A torch module in evaluation mode, with flattened outputs."""
     network.eval()
     kind = next((p.dtype for p in network.parameters()), None)
     return Features(name, lambda x: network(x if kind is None else x.to(kind)))
 
 
 def onnx(path: Path | str, name: str | None = None) -> Features:
-    """An ONNX file, Inception's weights for example; its first output, flattened."""
+    """The first output of an ONNX model (Inception, for example), flattened."""
     runtime = require_extra("onnxruntime", "onnx")
     path = Path(path)
     require(path.exists(), "path", "be a file that exists", str(path))
     try:
         session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own classes derive from nothing narrower
+    except Exception as error:  # onnxruntime's exceptions have no common narrower base
         raise InputError(f"{path} must be an ONNX model; onnxruntime says: {error}.") from error
     entry = session.get_inputs()[0]
     kind = torch.float64 if "double" in entry.type else torch.float32
@@ -125,7 +125,7 @@ def onnx(path: Path | str, name: str | None = None) -> Features:
 
 
 def resolve(features: "Features | nn.Module | Callable[[Tensor], Tensor] | None") -> Features:
-    """Whatever names features, as `Features`."""
+    """`Features` from a module, a function or None."""
     if features is None:
         return identity()
     if isinstance(features, Features):

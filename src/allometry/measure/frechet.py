@@ -1,4 +1,4 @@
-r"""Fréchet distance between Gaussians fitted to features (FID), and its value at infinite samples.
+r"""Fréchet distance between Gaussians fitted to features (FID), and its infinite-sample limit.
 
 Letters: $\mu, \Sigma$ mean and covariance of the real features, $\nu, \Lambda$ of the samples'.
 """
@@ -24,18 +24,18 @@ def frechet_distance(real: Array, samples: Array, *, features: Map | None = None
     $$\|\mu - \nu\|^2 + \mathrm{tr}\bigl(\Sigma + \Lambda
       - 2(\Sigma^{1/2}\Lambda\Sigma^{1/2})^{1/2}\bigr)$$
 
-    It is biased upwards by about $c/n$. The interval is the delta method's, with influence
-    $2(\mu-\nu)^\top(x-\mu) + (x-\mu)^\top(I-T)(x-\mu)$, T the transport map's matrix: it is about
-    the expectation at these sample sizes, so compare only values of equal n, or use
-    `frechet_distance_infinity`. Where the two laws are equal it is wider than it need be.
+    It is biased upwards by about $c/n$. The interval is that of the delta method, with influence
+    $2(\mu-\nu)^\top(x-\mu) + (x-\mu)^\top(I-T)(x-\mu)$, T the matrix of the transport map. It is
+    about the expectation at these sample sizes, so compare only values of equal n, or use
+    `frechet_distance_infinity`. For equal distributions it is conservative.
 
     References: `heusel2017`; `dowson1982` for the closed form.
     """
     x, y = _checked(real, samples, features)
     value, g, h = _distance(x, y, influences=True)
     n = min(len(x), len(y))
-    words = f"delta method; about the expectation at n = {n}, which is biased upwards"
-    found = uncertainty.influence(value, g, h, method=words)
+    method = f"delta method; about the expectation at n = {n}, which is biased upwards"
+    found = uncertainty.influence(value, g, h, method=method)
     return uncertainty.transformed(found, lambda v: v, 1.0, floor=0.0)
 
 
@@ -49,18 +49,18 @@ def frechet_distance_infinity(
 ) -> Estimate:
     r"""Fréchet distance extrapolated to infinitely many samples, without the bias in $1/n$.
 
-    The sets are cut into k = 1, 2, ... disjoint pieces; the mean over the pieces of size n/k is a
-    straight line in k/n, and its value at 0 is the answer. It may be below 0 by chance.
+    The sets are cut into k = 1, 2, ... disjoint pieces; the mean over the pieces of size n/k is
+    linear in k/n, and the result is its value at 0. It may be below 0 by chance.
 
     Differs from the paper: disjoint pieces of both sets instead of random subsets of one, which
-    uses all data at every size and adds no noise of drawing.
+    uses all data at every size and adds no sampling noise.
 
     Args:
-        real: The data.
-        samples: The model's.
-        features: A map to features.
-        pieces: The largest k; fewer where pieces would have less than 2 d rows.
-        rng: Draws the pieces.
+        real: Real data.
+        samples: Samples of the model.
+        features: Feature map.
+        pieces: The largest k; smaller if pieces would have fewer than 2 d rows.
+        rng: Random generator for pieces.
 
     References: `chong2020`.
     """
@@ -77,8 +77,8 @@ def frechet_distance_infinity(
         means.append(np.mean([_distance(a, b)[0] for a, b in parts]))
     slope, limit = np.polyfit(ks, means, 1)
     _, g, h = _distance(x, y, influences=True)
-    words = f"line through {pieces} sizes; delta method; bias of {slope:.3g} removed"
-    return uncertainty.influence(float(limit), g, h, method=words)
+    method = f"line through {pieces} sizes; delta method; bias of {slope:.3g} removed"
+    return uncertainty.influence(float(limit), g, h, method=method)
 
 
 def _checked(real: Array, samples: Array, features: Map | None) -> tuple[Tensor, Tensor]:
@@ -112,9 +112,9 @@ def _distance(
 
 
 def _power(matrix: Float[Tensor, "d d"], power: float) -> Float[Tensor, "d d"]:
-    """A power of a positive semi-definite matrix; directions without variance stay without."""
+    """A power of a positive semi-definite matrix; zero eigenvalues stay zero."""
     values, vectors = torch.linalg.eigh(matrix)
-    floor = float(values.max().clamp(min=0)) * len(values) * math.ulp(1.0)
-    keep = values > floor
-    powered = torch.where(keep, values.clamp(min=max(floor, 1e-300)) ** power, 0.0)
+    least = float(values.max().clamp(min=0)) * len(values) * math.ulp(1.0)
+    keep = values > least
+    powered = torch.where(keep, values.clamp(min=max(least, 1e-300)) ** power, 0.0)
     return (vectors * powered) @ vectors.T

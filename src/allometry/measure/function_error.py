@@ -1,4 +1,4 @@
-"""How far two functions are apart, and how far one is from commuting with permutations.
+"""Distance between two functions, and permutation equivariance error of one.
 
 Letters: b batch, d size of a token, n tokens, k outputs.
 """
@@ -33,20 +33,20 @@ def d_p(
     r"""Distance $d_p(f, g) = (\int_{[0,1]^{d \times n}} \|f(X) - g(X)\|_p^p\,dX)^{1/p}$.
 
     Functions are compared on scrambled Sobol points: `replicates` independent scramblings of
-    `points` each, whose spread is the standard error. Values at points of your own may be given
-    instead of functions: drawn at random (the standard error is then theirs), or with the
-    `weights` of a quadrature rule (then exact up to the rule).
+    `points` each, whose spread gives the standard error. Instead of functions, their values may be
+    given: at random points (with the standard error of their mean), or with the `weights` of a
+    quadrature rule (then exact up to the rule).
 
     Args:
         f: A function of (b, *shape), or its values at b points.
         g: The other.
         p: At least 1.
         shape: Shape of one input, such as (d, n); needed for functions.
-        weights: Quadrature weights, which go with values only.
-        points: Sobol points in a replicate.
-        replicates: Independent scramblings, at least 2; by default 8 for functions. For values: in
-            how many consecutive independent groups they come; by default each stands alone.
-        seed: Of the scramblings.
+        weights: Quadrature weights, for values only.
+        points: Sobol points per replicate.
+        replicates: Independent scramblings, at least 2. Default: 8 for functions. For values: the
+            number of consecutive independent groups. Default: all values are independent.
+        seed: Seed of the scramblings.
 
     Example:
         >>> import torch, allometry as al
@@ -91,13 +91,13 @@ def sobol(points: int, shape: tuple[int, ...], *, seed: int = 0) -> Float[Tensor
     """Scrambled Sobol points of the unit cube, in float64, with all of its 53 bits.
 
     Args:
-        points: How many; powers of two are balanced best.
+        points: Number of points; powers of two are best balanced.
         shape: Shape of one point.
-        seed: Of the scrambling.
+        seed: Seed of the scrambling.
     """
     engine = torch.quasirandom.SobolEngine(math.prod(shape), scramble=True, seed=seed)
     x = engine.draw(points, dtype=torch.float64)
-    # The engine rounds down to 30 bits; what it leaves off is filled up at random.
+    # The engine rounds down to 30 bits; the lower bits are filled at random.
     rest = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return (x + rest * 2.0**-30).reshape(points, *shape)
 
@@ -110,16 +110,16 @@ def equivariance_error(
     permutations: int = 24,
     seed: int = 0,
 ) -> Estimate:
-    r"""The largest $|f(XP) - f(X)P|$ over the inputs given and permutations P of their columns.
+    r"""The largest $|f(XP) - f(X)P|$ over the given inputs and permutations P of their columns.
 
-    All permutations but the identity are tried if there are at most `permutations` of them;
-    otherwise so many random ones, and the number is then a lower bound of the supremum.
+    All permutations but the identity are used if there are at most `permutations` of them;
+    otherwise as many random ones, and the value is a lower bound of the supremum.
 
     Args:
-        f: Any function from (b, d, n) to (b, k, n).
+        f: A function from (b, d, n) to (b, k, n).
         x: Inputs.
-        permutations: Most permutations tried.
-        seed: Of their choice.
+        permutations: Largest number of permutations.
+        seed: Seed of their choice.
 
     References:
         `yun2020` Claim 1.
@@ -142,12 +142,12 @@ def equivariance_error(
 
 
 def _pooled(means: Float[Tensor, " r"], p: float, n: int) -> Estimate:
-    from scipy import stats  # slow to import
+    from scipy import stats  # imported here because it is slow
 
     se = float(means.std() / len(means) ** 0.5)
     found = _root(float(means.mean()), se, p, n, "scrambled Sobol points")
     assert found.se is not None
-    # A handful of replicates: Student's quantile.
+    # Few replicates: Student's quantile.
     half = float(stats.t.ppf(0.975, len(means) - 1)) * found.se
     return replace(found, lo=found.value - half, hi=found.value + half)
 

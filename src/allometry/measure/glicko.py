@@ -1,7 +1,7 @@
-r"""Glicko-2 ratings: skill from wins and losses, with a deviation.
+r"""Glicko-2 ratings: skill estimated from wins and losses, with a deviation.
 
-Letters: $\mu$ rating and $\phi$ deviation on Glicko-2's scale, $\sigma$ volatility, $\tau$ how
-much volatility may change.
+Letters: $\mu$ rating and $\phi$ deviation on Glicko-2's scale, $\sigma$ volatility, $\tau$ the
+system constant that limits changes of volatility.
 """
 
 import math
@@ -21,7 +21,7 @@ _SCALE = 173.7178
 @final
 @dataclass(frozen=True)
 class Player:
-    """A rating with its deviation and volatility; the defaults are a newcomer's."""
+    """A rating with its deviation and volatility; the defaults are those of a new player."""
 
     rating: float = 1500.0
     deviation: float = 350.0
@@ -36,13 +36,13 @@ def rate_period(
     *,
     tau: float = 0.5,
 ) -> Player:
-    r"""The player's rating after a period of `games` against each opponent.
+    r"""The rating after a period of `games` against each opponent.
 
     Args:
-        player: Before the period.
-        opponents: Before the period.
+        player: The player before the period.
+        opponents: The opponents before the period.
         scores: Mean result against each: 1 won, 0 lost.
-        games: Played against each.
+        games: Number of games against each.
         tau: The system constant.
 
     References: `glickman2013`.
@@ -71,7 +71,7 @@ def _volatility(sigma: float, delta: float, phi: float, v: float, tau: float) ->
         whole = phi**2 + v + e
         return e * (delta**2 - whole) / (2 * whole**2) - (x - a) / tau**2
 
-    # f falls from above 0 to below 0; the ends are moved out until they enclose its root.
+    # f decreases from positive to negative; the ends are moved out until they bracket the root.
     low, high = a - tau, a + tau
     while f(low) < 0:
         low -= tau

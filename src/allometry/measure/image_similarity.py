@@ -1,8 +1,8 @@
-r"""Likeness of images, pair by pair: SSIM, MS-SSIM, PSNR, sharpness difference.
+r"""Similarity of pairs of images: SSIM, MS-SSIM, PSNR, sharpness difference.
 
 The i-th image of one batch is compared with the i-th of the other. For two unpaired sets,
-`nearest_pairs` finds each sample's nearest real image, and `random_pairs` pairs a set with itself,
-which tells its variety.
+`nearest_pairs` finds the nearest real image of each sample, and `random_pairs` pairs a set with
+itself, which shows its diversity.
 """
 
 import math
@@ -28,14 +28,14 @@ def _paired(a: Array, b: Array) -> tuple[Tensor, Tensor]:
 
 
 def nearest_pairs(real: Array, samples: Array) -> tuple[Tensor, Tensor]:
-    """For each sample its nearest real image; both batches."""
+    """The nearest real image of each sample, and the samples."""
     x, y = image_pair(real, samples)
     index = nearest(y.flatten(1), x.flatten(1))[1][:, 0]
     return x[index], y
 
 
 def random_pairs(data: Array, rng: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """Disjoint random pairs of one set; both batches."""
+    """Disjoint random pairs of one set, as two batches."""
     x = images(data, "data")
     require(len(x) >= 4, "data", "hold at least 4 images", len(x))
     x = x[torch.randperm(len(x), generator=generator(rng))]
@@ -44,7 +44,7 @@ def random_pairs(data: Array, rng: torch.Generator | None = None) -> tuple[Tenso
 
 
 def data_range(data: Array) -> float:
-    """The range of pixel values: 1, 255, or what the images span if neither fits."""
+    """The range of pixel values: 1, 255, or that of the images if neither fits."""
     x = images(data, "data")
     low, high = float(x.min()), float(x.max())
     if low >= 0:
@@ -55,12 +55,12 @@ def data_range(data: Array) -> float:
 def ssim(real: Array, samples: Array, *, span: float | int) -> Estimate:
     r"""Mean structural similarity of pairs of images, 1 for equal ones.
 
-    Gaussian windows of 11 pixels and $\sigma = 1.5$, over places where they fit whole (smaller
-    windows on smaller images), $C_1 = (0.01 L)^2$, $C_2 = (0.03 L)^2$.
+    Gaussian windows of 11 pixels and $\sigma = 1.5$, at positions inside the image (smaller
+    windows for smaller images), $C_1 = (0.01 L)^2$, $C_2 = (0.03 L)^2$.
 
     Args:
         real: Images.
-        samples: As many, compared one by one.
+        samples: Equally many, compared in pairs.
         span: L, the range of pixel values.
 
     References: `wang2004` Eq. (13).
@@ -73,8 +73,8 @@ def ssim(real: Array, samples: Array, *, span: float | int) -> Estimate:
 def ms_ssim(real: Array, samples: Array, *, span: float | int) -> Estimate:
     r"""Multi-scale structural similarity: contrast at each scale, luminance at the coarsest.
 
-    Differs from the paper: on images too small for five halvings, the weights of the scales that
-    fit, made to sum to 1; negative means of contrast count as 0.
+    Differs from the paper: for images too small for five scales, the weights of the remaining
+    scales are normalised to 1; negative means of contrast count as 0.
 
     References: `wang2003`.
     """
@@ -96,7 +96,7 @@ def ms_ssim(real: Array, samples: Array, *, span: float | int) -> Estimate:
 def _maps(
     x: Float[Tensor, "n c h w"], y: Float[Tensor, "n c h w"], span: float | int
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Mean similarity, and its contrast-structure factor, of each pair."""
+    """Mean similarity of each pair, and its contrast-structure factor."""
     size = min(11, *x.shape[2:])
     size -= 1 - size % 2
     at = torch.arange(size, dtype=x.dtype) - size // 2
@@ -120,7 +120,7 @@ def _maps(
 def psnr(real: Array, samples: Array, *, span: float | int) -> Estimate:
     r"""Peak signal-to-noise ratio $10\log_{10}(L^2/\mathrm{MSE})$ in decibels, mean over pairs.
 
-    Equal images count as 100 dB. The mean of the pairs' ratios, not the ratio of a mean error.
+    Equal images count as 100 dB. It is the mean of the ratios, not the ratio of the mean error.
 
     References: `mathieu2016`.
     """
@@ -131,9 +131,10 @@ def psnr(real: Array, samples: Array, *, span: float | int) -> Estimate:
 
 
 def sharpness_difference(real: Array, samples: Array, *, span: float | int) -> Estimate:
-    r"""Likeness of gradients in decibels: $10\log_{10}(L^2 / \overline{|\nabla x - \nabla y|})$.
+    r"""Similarity of gradients in decibels: $10\log_{10}(L^2 / \overline{|\nabla x - \nabla y|})$.
 
-    $\nabla$ is the sum of absolute differences to the left and upper neighbours. Higher is nearer.
+    $\nabla$ is the sum of absolute differences to the left and upper neighbours. Higher is
+    more similar.
 
     References: `mathieu2016`.
     """

@@ -17,10 +17,10 @@ from allometry.measure.sample_inputs import Array, image_pair, images
 
 
 def spectrum_slopes(data: Array) -> Float[Tensor, " n"]:
-    r"""For each image the slope of $\log$ power on $\log f$; near -2 for natural scenes.
+    r"""The slope of $\log$ power on $\log f$ of each image; near -2 for natural scenes.
 
-    Power is averaged over channels and over rings of one frequency up to Nyquist's; the mean is
-    taken off first. Least squares over rings.
+    Power is averaged over channels and over rings of one frequency up to the Nyquist frequency,
+    after subtraction of the mean. Least squares over rings.
 
     References: `torralba2003`.
     """
@@ -49,12 +49,12 @@ def spectrum_slopes(data: Array) -> Float[Tensor, " n"]:
 
 
 def contrasts(data: Array) -> Float[Tensor, " n"]:
-    """For each image the root mean square of pixels about their mean."""
+    """The standard deviation of the pixels of each image."""
     return images(data, "data").double().flatten(1).std(1, correction=0)
 
 
 def filter_responses(data: Array) -> Float[Tensor, " n"]:
-    r"""For each image the mean $\log$ energy of eight Gabor filters, two scales, four directions.
+    r"""The mean $\log$ energy of eight Gabor filters (two scales, four directions) of each image.
 
     References: `simoncelli2001`.
     """
@@ -63,7 +63,7 @@ def filter_responses(data: Array) -> Float[Tensor, " n"]:
     energy = torch.zeros(n, dtype=torch.float64)
     bank = [_gabor(scale, angle * math.pi / 4) for scale in (2.5, 5.0) for angle in range(4)]
     flat = (x - x.mean((2, 3), keepdim=True)).reshape(n * c, 1, h, w)
-    # A constant image has no energy; it counts for 1e-24 of what the others have.
+    # A constant image has no energy; it counts as 1e-24 of the mean energy.
     least = 1e-24 * float(flat.pow(2).mean()) or 1e-300
     for even, odd in bank:
         pad = even.shape[-1] // 2
@@ -84,13 +84,13 @@ def _gabor(wavelength: float, angle: float) -> tuple[Tensor, Tensor]:
     envelope = torch.exp(-(xx**2 + yy**2) / (2 * (wavelength / 2) ** 2))
     phase = 2 * math.pi * along / wavelength
     even, odd = envelope * torch.cos(phase), envelope * torch.sin(phase)
-    # No response to a constant: the even filter's mean is taken off under its envelope.
+    # No response to a constant: the mean of the even filter is subtracted under its envelope.
     even = even - envelope * even.sum() / envelope.sum()
     return even / even.norm(), odd / odd.norm()
 
 
 def spectrum_slope_difference(real: Array, samples: Array) -> Estimate:
-    """Mean slope of the power spectrum of samples less that of real images.
+    """Mean slope of the power spectrum of samples minus that of real images.
 
     References: `torralba2003`.
     """
@@ -99,13 +99,13 @@ def spectrum_slope_difference(real: Array, samples: Array) -> Estimate:
 
 
 def contrast_difference(real: Array, samples: Array) -> Estimate:
-    """Mean contrast of samples less that of real images."""
+    """Mean contrast of samples minus that of real images."""
     x, y = image_pair(real, samples)
     return uncertainty.difference(contrasts(y), contrasts(x), "two means over images")
 
 
 def filter_response_difference(real: Array, samples: Array) -> Estimate:
-    """Mean log energy of Gabor responses of samples less that of real images.
+    """Mean log energy of Gabor responses of samples minus that of real images.
 
     References: `simoncelli2001`.
     """

@@ -1,4 +1,4 @@
-r"""Maximum mean discrepancy: unbiased, over several kernels, in blocks; KID is one of them.
+r"""Maximum mean discrepancy, unbiased and in blocks, with several kernels; KID.
 
 Letters: $k$ the kernel, $x_1..x_n$ real, $y_1..y_m$ samples, $d$ features.
 """
@@ -38,7 +38,7 @@ def laplacian(bandwidth: float | int) -> Kernel:
 
 
 def rational_quadratic(scales: Sequence[float | int] = (0.2, 0.5, 1, 2, 5)) -> Kernel:
-    r"""$\sum_\alpha (1 + \|a-b\|^2 / 2\alpha)^{-\alpha}$: many bandwidths at once.
+    r"""$\sum_\alpha (1 + \|a-b\|^2 / 2\alpha)^{-\alpha}$: a mixture of bandwidths.
 
     References: `binkowski2018`
     """
@@ -70,7 +70,7 @@ def distance_kernel() -> Kernel:
 def median_distance(
     x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], rng: torch.Generator, most: int = 1000
 ) -> float:
-    """Median distance between different rows of both sets together: the usual bandwidth."""
+    """Median distance between different rows of both sets pooled: the usual bandwidth."""
     pool = torch.cat([subset(x, most // 2, rng), subset(y, most // 2, rng)])
     upper = torch.triu_indices(len(pool), len(pool), 1)
     found = squared_distances(*centred(pool, pool))[upper[0], upper[1]]
@@ -87,30 +87,30 @@ def mmd2(
     features: Map | None = None,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    r"""Unbiased squared maximum mean discrepancy; below 0 by chance where the laws are equal.
+    r"""Unbiased squared maximum mean discrepancy; may be below 0 for equal distributions.
 
     $$\frac{\sum_{i\ne j} k(x_i,x_j)}{n(n-1)} + \frac{\sum_{i\ne j} k(y_i,y_j)}{m(m-1)}
       - \frac{2\sum_{ij} k(x_i,y_j)}{nm}$$
 
-    The interval holds the U-statistic's first and second order, so it keeps its coverage under
-    equal laws, where the first vanishes. Memory does not grow with n m.
+    The interval includes the first and second order of the U-statistic, so it keeps its coverage
+    for equal distributions, where the first vanishes. Memory does not grow with n m.
 
     Args:
-        real: The data.
-        samples: The model's.
-        kernel: A function of two blocks of rows; `rbf` at the median distance unless given.
-        features: A map to features.
-        rng: Draws the rows behind the median.
+        real: Real data.
+        samples: Samples of the model.
+        kernel: A function of two blocks of rows. Default: `rbf` at the median distance.
+        features: Feature map.
+        rng: Random generator for the rows of the median.
 
     References: `gretton2012` Eq. (3); `sutherland2019` for the variance.
     """
     x, y = pair(real, samples, features=features)
-    words = "kernel given"
+    method = "kernel given"
     if kernel is None:
         width = median_distance(x, y, generator(rng))
-        kernel, words = rbf(width), f"rbf, bandwidth {width:.4g} (median distance)"
+        kernel, method = rbf(width), f"rbf, bandwidth {width:.4g} (median distance)"
         x, y = centred(x, y)
-    return _discrepancy(x, y, kernel, words)
+    return _discrepancy(x, y, kernel, method)
 
 
 def energy_distance(real: Array, samples: Array, *, features: Map | None = None) -> Estimate:
@@ -133,20 +133,20 @@ def kid(
 ) -> Estimate:
     """Kernel distance (KID): mean over random subsets of `mmd2` with the cubic kernel.
 
-    The interval is that of the U-statistic over the pairs of rows that were used. The spread over
-    subsets that others print is no standard error: subsets share rows.
+    The interval is that of the U-statistic over the pairs of rows used. The commonly reported
+    spread over subsets is not a standard error: subsets share rows.
 
-    Differs from the paper: of 100 pairs of subsets, ten subsets of each set are drawn, disjoint
-    where there are rows enough, and each is compared with each. That is as unbiased as independent
-    pairs, less noisy, and less than half of the work.
+    Differs from the paper: for 100 pairs of subsets, ten subsets of each set are drawn, disjoint
+    if there are enough rows, and all pairs are compared. That is also unbiased, less noisy, and
+    less than half of the work.
 
     Args:
-        real: The data.
-        samples: The model's.
-        features: A map to features; KID proper has Inception's.
-        subsets: Pairs of subsets, at least; rounded up to rows times columns.
-        subset_size: Rows of each; all rows where there are fewer.
-        rng: Draws the subsets.
+        real: Real data.
+        samples: Samples of the model.
+        features: Feature map; the original KID uses Inception features.
+        subsets: Smallest number of pairs of subsets; rounded up to rows times columns.
+        subset_size: Rows of each subset; all rows if there are fewer.
+        rng: Random generator for subsets.
 
     References: `binkowski2018`.
     """
@@ -157,7 +157,7 @@ def kid(
     c = math.ceil(subsets / r)
     xs, ys = _subsets(x, r, size, rng), _subsets(y, c, size, rng)
     value = float(cubic_discrepancies(xs, ys).mean())
-    # Three pairs tell the variance well enough.
+    # Three pairs suffice for the variance.
     kernel = polynomial()
     moments = torch.stack(
         [
@@ -169,24 +169,24 @@ def kid(
     (x1, x2), (y1, y2) = _overlap(len(x), r, size), _overlap(len(y), c, size)
     second = (2 * exx * x2 + 2 * eyy * y2) / (size * (size - 1)) + 4 * exy * x1 * y1 / size**2
     used = size / x1, size / y1
-    words = f"{r} x {c} subsets of {size}; score interval of the U-statistic"
-    found = _estimate(value, moments, (size, size), used, second, words)
+    method = f"{r} x {c} subsets of {size}; score interval of the U-statistic"
+    found = _estimate(value, moments, (size, size), used, second, method)
     return replace(found, n=len(x) + len(y))
 
 
 def _subsets(
     x: Float[Tensor, "n d"], count: int, size: int, rng: torch.Generator
 ) -> list[Float[Tensor, "s d"]]:
-    """Random subsets cut from one shuffling after another, disjoint where rows suffice."""
+    """Random subsets of successive permutations, disjoint if rows suffice."""
     each = len(x) // size
     orders = [torch.randperm(len(x), generator=rng) for _ in range(math.ceil(count / each))]
     return [x[orders[i // each][(i % each) * size :][:size]] for i in range(count)]
 
 
 def _overlap(n: int, count: int, size: int) -> tuple[float, float]:
-    """Mean over pairs of `_subsets` of the share of rows they have in common, and of its square.
+    """Mean over pairs of `_subsets` of the share of rows in common, and of its square.
 
-    A subset is all its own; two of one shuffling share nothing; two of different ones `size / n`.
+    The share is 1 for a subset and itself, 0 for two of one permutation, else `size / n`.
     """
     each = n // size
     groups = [min(each, count - start) for start in range(0, count, each)]
@@ -195,13 +195,13 @@ def _overlap(n: int, count: int, size: int) -> tuple[float, float]:
     return 1 / count + apart * share, 1 / count + apart * share**2
 
 
-def _discrepancy(x: Tensor, y: Tensor, kernel: Kernel, words: str) -> Estimate:
+def _discrepancy(x: Tensor, y: Tensor, kernel: Kernel, method: str) -> Estimate:
     moments = _moments(self_sums(x, kernel), self_sums(y, kernel), pair_sums(x, y, kernel))
     n, m = len(x), len(y)
     value, _, _, exx, eyy, exy, _, _ = moments.tolist()
     second = 2 * exx / (n * (n - 1)) + 2 * eyy / (m * (m - 1)) + 4 * exy / (n * m)
-    words = f"{words}; score interval of the U-statistic"
-    found = _estimate(value, moments, (n, m), (n, m), second, words)
+    method = f"{method}; score interval of the U-statistic"
+    found = _estimate(value, moments, (n, m), (n, m), second, method)
     return replace(found, n=n + m)
 
 
@@ -220,7 +220,7 @@ def _moments(xx: PairSums, yy: PairSums, xy: PairSums) -> Float[Tensor, " 8"]:
 
 
 def _centred_square(sums: PairSums, per_row: int, per_column: int) -> float:
-    """Mean square of the kernel's matrix less its row and column means (Hoeffding's rest)."""
+    """Mean square of the kernel matrix minus its row and column means (Hoeffding)."""
     rows, columns = sums.rows / per_row, sums.columns / per_column
     whole = sums.squares / (len(rows) * per_row)
     rest = whole - float((rows**2).mean()) - float((columns**2).mean()) + float(rows.mean()) ** 2
@@ -233,29 +233,29 @@ def _estimate(
     sizes: tuple[int, int],
     used: tuple[float, float],
     second: float,
-    words: str,
+    method: str,
 ) -> Estimate:
-    r"""The discrepancy $t$ with the interval of those $t$ that its own variance does not exclude.
+    r"""The discrepancy $t$ with its score interval.
 
-    The estimate is $|\theta + \epsilon|^2$ less the trace of $\epsilon$'s covariance S, with
-    variance $4 t \sigma^2 + V_2$: $\sigma^2$ is that of $\epsilon$ along $\theta$, and
-    $V_2 = 2\,\mathrm{tr} S^2$ all that is left when the laws are equal. As with Wilson's interval
-    for a share, the variance is taken at the t in question, not at the estimate.
+    The estimate is $|\theta + \epsilon|^2$ minus the trace of the covariance S of $\epsilon$, with
+    variance $4 t \sigma^2 + V_2$: $\sigma^2$ is the variance of $\epsilon$ along $\theta$, and
+    $V_2 = 2\,\mathrm{tr} S^2$ remains for equal distributions. As in Wilson's interval for a
+    proportion, the variance is evaluated at each t, not at the estimate.
 
     Args:
         value: The estimate.
-        moments: As `_moments` gives them.
-        sizes: Rows behind the moments.
-        used: Rows behind the estimate.
+        moments: Output of `_moments`.
+        sizes: Rows of the moments.
+        used: Rows of the estimate.
         second: $V_2$.
-        words: Of the method.
+        method: Description of the method.
     """
     whole, gx, gy, _, _, _, tx, ty = moments.tolist()
-    # Both are quadratic in theta + epsilon at the moments' sizes, so their ratio is steady even
-    # where theta is 0; it is then carried to the rows that were used.
+    # Both are quadratic in theta + epsilon at the sizes of the moments, so their ratio is stable
+    # even for theta = 0; it is then scaled to the rows of the estimate.
     biased = whole + tx / sizes[0] + ty / sizes[1]
     along = (gx / used[0] + gy / used[1]) / biased if biased > 0 else 0.0
     centre = value + 2 * Z95**2 * along
     half = math.sqrt(max(0.0, centre**2 - value**2 + Z95**2 * second))
     se = math.sqrt(4 * max(value, 0.0) * along + second)
-    return Estimate(value, se=se, lo=centre - half, hi=centre + half, method=words)
+    return Estimate(value, se=se, lo=centre - half, hi=centre + half, method=method)

@@ -1,4 +1,4 @@
-"""Likelihood: means of dependent losses with an honest error, and the units they are told in."""
+"""Likelihood: means of dependent losses with standard errors, and their units."""
 
 import math
 
@@ -16,18 +16,18 @@ def block_mean(
 ) -> Estimate:
     r"""Mean of a dependent sequence; its standard error from the means of contiguous blocks.
 
-    Neighbouring losses of a text rise and fall together, so $s/\sqrt n$ is too small. Blocks much
-    longer than that memory are nearly independent: with block means $m_1..m_B$ the standard error
-    is $\sqrt{\sum_b (m_b - m)^2 / (B(B-1))}$, and the interval has Student's quantile with $B-1$
-    degrees of freedom.
+    Neighbouring losses of a text are correlated, so $s/\sqrt n$ is too small. Blocks much longer
+    than the correlation length are nearly independent. With block means $m_1..m_B$ the standard
+    error is $\sqrt{\sum_b (m_b - m)^2 / (B(B-1))}$, and the interval uses Student's quantile with
+    $B-1$ degrees of freedom.
 
     Args:
         losses: One value for each token, in the order of the text.
-        blocks: B. Unless given, 30, or fewer for short sequences so that a block has 8 values.
+        blocks: B. Default: 30, or fewer for short sequences, so that a block has 8 values.
 
     References: `flegal2010` for batch means.
     """
-    from scipy import stats  # slow to import
+    from scipy import stats  # imported here because it is slow
 
     values = np.asarray(losses, dtype=np.float64)
     n = len(values)
@@ -40,7 +40,7 @@ def block_mean(
     edges = np.linspace(0, n, chosen + 1).astype(np.int64)
     lengths = np.diff(edges)
     means = np.add.reduceat(values, edges[:-1]) / lengths
-    # Weights, because lengths differ by one where B does not divide n.
+    # Weighted, because lengths differ by one if B does not divide n.
     weights = lengths / n
     variance = chosen / (chosen - 1) * float(np.sum(weights**2 * (means - mean) ** 2))
     se = math.sqrt(variance)
@@ -51,18 +51,18 @@ def block_mean(
 
 
 def bits(loss: Estimate) -> Estimate:
-    r"""Nats as bits: divided by $\ln 2$."""
+    r"""Nats converted to bits: divided by $\ln 2$."""
     return scaled(loss, 1 / math.log(2))
 
 
 def per_character(loss: Estimate, characters_per_token: float | int) -> Estimate:
-    """Nats per token as nats per character."""
+    """Nats per token converted to nats per character."""
     require(characters_per_token > 0, "characters_per_token", "be positive", characters_per_token)
     return scaled(loss, 1 / characters_per_token)
 
 
 def perplexity(loss: Estimate) -> Estimate:
-    r"""$e^{\text{loss}}$ with the interval carried through and the error by the delta method."""
+    r"""$e^{\text{loss}}$ with the transformed interval and a delta-method standard error."""
     return loss.through(math.exp, math.exp(loss.value))
 
 

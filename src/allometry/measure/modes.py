@@ -1,4 +1,4 @@
-r"""How many modes of a known mixture a generator has found.
+r"""Mode recovery: how many modes of a known mixture a generator covers.
 
 Letters: k modes, n samples.
 """
@@ -21,19 +21,19 @@ from allometry.measure.ties import slack
 def mode_recovery(
     samples: Array, means: Array, sd: float, *, within: float = 3.0
 ) -> dict[str, Estimate]:
-    r"""Modes found, share of samples of high quality, and reverse KL over the modes.
+    r"""Number of modes covered, share of high-quality samples, and reverse KL over the modes.
 
-    A sample is of high quality within `within` standard deviations of its nearest mode; a mode is
-    found where it has a sample of high quality; the reverse KL is $\sum_j q_j \log(q_j k)$ with
-    $q_j$ the share of samples nearest to mode j (modes being equally likely), less its bias
-    $(k^+ - 1)/2n$, $k^+$ the modes with samples. In the plane 98.89 % of a perfect model's samples
-    are of high quality: more means it is too sure of itself.
+    A sample is of high quality within `within` standard deviations of its nearest mode. A mode is
+    covered if it has a high-quality sample. The reverse KL is $\sum_j q_j \log(q_j k)$ with $q_j$
+    the share of samples nearest to mode j (equally likely modes), minus its bias
+    $(k^+ - 1)/2n$, $k^+$ the modes with samples. In two dimensions 98.89 % of the samples of a
+    perfect model are of high quality; a larger share means too narrow modes.
 
     Args:
-        samples: (n, d) the model's.
-        means: (k, d) of the mixture.
-        sd: Of each mode.
-        within: How far a good sample may lie, in standard deviations.
+        samples: (n, d) samples of the model.
+        means: (k, d) means of the mixture.
+        sd: Standard deviation of each mode.
+        within: Largest distance of a high-quality sample, in standard deviations.
 
     References: `lin2018` section 4.1; `srivastava2017` section 4.1.
     """
@@ -44,7 +44,7 @@ def mode_recovery(
 def nearest_modes(
     samples: Array, means: Array, sd: float, *, within: float = 3.0
 ) -> tuple[Int[Tensor, " n"], Bool[Tensor, " n"]]:
-    """The mode that each sample lies nearest to, and whether it is of high quality."""
+    """The nearest mode of each sample, and whether the sample is of high quality."""
     y, centres = pair(samples, means, rows=1)
     require(sd > 0, "mode_recovery.sd", "be positive", sd)
     distance, near = differences(y, centres).min(1)
@@ -54,44 +54,44 @@ def nearest_modes(
 def nearest_classes(
     samples: Array, known: Array, labels: Array, held_out: Array, *, share: float = 0.95
 ) -> tuple[Int[Tensor, " n"], Bool[Tensor, " n"]]:
-    """The class of the labelled row that each sample lies nearest to, and whether it is near.
+    """The class of the nearest labelled row of each sample, and whether it is of high quality.
 
-    A sample is of high quality where it lies no further from the known rows than a `share` of
-    held-out rows do: what 3 standard deviations are to a mixture, for data whose law nobody knows.
-    Rows that no model was trained on should be the known ones, or learning by heart pays.
+    A sample is of high quality if its distance from the known rows is within the `share` quantile
+    of that of held-out rows. This replaces the 3 standard deviations of a mixture for data of
+    unknown distribution. The known rows should not be training rows, or memorisation scores high.
 
     Args:
-        samples: (n, d) the model's.
+        samples: (n, d) samples of the model.
         known: (m, d) rows of the data.
-        labels: (m,) a class from 0 for each.
+        labels: (m,) a class index from 0 for each.
         held_out: Other rows of the data.
-        share: Of held-out rows that are called good.
+        share: Share of held-out rows that count as high quality.
     """
     require(0 < share < 1, "nearest_classes.share", "lie in (0, 1)", share)
     y, rows = pair(samples, known, rows=1)
     other, _ = pair(held_out, known, rows=1)
     classes = as_tensor(labels).reshape(-1).long()
     require(len(classes) == len(rows), "labels", f"be {len(rows)}, one a row", len(classes))
-    reach = nearest(other.double(), rows.double())[0][:, 0].quantile(share)
+    radius = nearest(other.double(), rows.double())[0][:, 0].quantile(share)
     distance, near = nearest(y.double(), rows.double())
-    return classes[near[:, 0]], distance[:, 0] <= reach + slack(y, rows)
+    return classes[near[:, 0]], distance[:, 0] <= radius + slack(y, rows)
 
 
 def recovery(
-    near: Int[Tensor, " n"], good: Bool[Tensor, " n"], k: int, words: str = ""
+    near: Int[Tensor, " n"], good: Bool[Tensor, " n"], k: int, method: str = ""
 ) -> dict[str, Estimate]:
-    """Modes found, share of high quality and reverse KL, from where each of n samples lies.
+    """Modes covered, share of high-quality samples and reverse KL, from the mode of each sample.
 
     Args:
         near: Mode of each sample, 0 ... k - 1.
         good: Whether it is of high quality.
-        k: Modes there are.
-        words: What high quality means.
+        k: Number of modes.
+        method: Definition of high quality.
     """
     n, found = len(near), len(torch.unique(near[good]))
     return {
         "modes": Estimate(float(found), exact=True, n=n, method=f"of {k}, in these {n} samples"),
-        "high_quality": uncertainty.proportion(int(good.sum()), n, words),
+        "high_quality": uncertainty.proportion(int(good.sum()), n, method),
         "reverse_kl": _reverse_kl(np.bincount(near.numpy(), minlength=k)),
     }
 
@@ -102,7 +102,7 @@ def _reverse_kl(counts: np.ndarray) -> Estimate:
     logs = np.log(q * k)
     value = float(q @ logs) - (len(q) - 1) / (2 * n)
     first = float(q @ logs**2 - (q @ logs) ** 2) / n
-    # Where q is uniform the first order vanishes and chi-squared noise is left.
+    # For uniform q the first order vanishes and chi-squared noise remains.
     second = (len(q) - 1) / (2 * n * n)
     se = math.sqrt(first + second)
     return Estimate(value, se=se, n=n, method="delta method, bias removed")

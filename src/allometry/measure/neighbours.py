@@ -1,4 +1,4 @@
-r"""Measures from nearest neighbours: precision, recall, density, coverage; copying.
+r"""Nearest-neighbour metrics: precision, recall, density, coverage; copying.
 
 Letters: $x_1..x_n$ real, $y_1..y_m$ samples, $r_i$ the distance of $x_i$ to its k-th nearest real
 row, $s_j$ that of $y_j$ to its k-th nearest sample.
@@ -27,19 +27,19 @@ def prdc(
 
     Precision is the share of samples within $r_i$ of some $x_i$; recall the share of real rows
     within $s_j$ of some $y_j$; density the mean over samples of $\#\{i: \|x_i-y_j\| \le r_i\}/k$;
-    coverage the share of real rows with a sample within $r_i$. Intervals are about the rows that
-    are counted, given the other set; coverage's is wider than a share's, since real rows
-    set one another's radii.
+    coverage the share of real rows with a sample within $r_i$. Intervals are about the counted
+    rows, given the other set. That of coverage is wider than a binomial one, because real rows
+    determine one another's radii.
 
-    Balls include their surface: on discrete data a radius is often 0, and equal distributions
+    Balls include their surface: for discrete data a radius is often 0, and equal distributions
     would have no precision. More than k real rows may then lie in a ball. For density, a sample on
-    the surface counts for the chance that it would be inside if ties were broken at random.
+    the surface counts by its probability to be inside if ties were broken at random.
 
     Args:
-        real: The data.
-        samples: The model's.
-        k: Which neighbour sets the radius of a ball.
-        features: A map to features.
+        real: Real data.
+        samples: Samples of the model.
+        k: The neighbour that determines the radius of a ball.
+        features: Feature map.
 
     References: `kynkaanniemi2019` Eq. (2) for precision and recall; `naeem2020` for density and
     coverage.
@@ -53,11 +53,13 @@ def prdc(
     edge = slack(x, y)
     weights = _surface(x, radii, k, edge)
     inside, recalled, closest = _memberships(x, y, radii[:, k - 1], s, weights, edge)
-    words = f"k = {k}; given the {{}} balls"
+    method = f"k = {k}; given the {{}} balls"
     return {
-        "precision": uncertainty.proportion(int((inside > 0).sum()), len(y), words.format("real")),
-        "recall": uncertainty.proportion(int(recalled.sum()), len(x), words.format("samples'")),
-        "density": uncertainty.mean(inside / k, words.format("real")),
+        "precision": uncertainty.proportion(
+            int((inside > 0).sum()), len(y), method.format("real")
+        ),
+        "recall": uncertainty.proportion(int(recalled.sum()), len(x), method.format("samples'")),
+        "density": uncertainty.mean(inside / k, method.format("real")),
         "coverage": _covered(closest, radii + edge, neighbours, k),
     }
 
@@ -65,15 +67,14 @@ def prdc(
 def _surface(
     x: Float[Tensor, "n d"], radii: Float[Tensor, "n j"], k: int, edge: float
 ) -> Float[Tensor, " n"]:
-    """What a sample on the surface of each ball counts for.
+    """The weight of a sample on the surface of each ball.
 
-    It is the chance to be among the k nearest if equal distances were put in order at random; 1
-    where no two are equal.
+    It is the probability to be among the k nearest if ties were broken at random; 1 without ties.
     """
     r = radii[:, k - 1]
     on = ((radii - r[:, None]).abs() <= edge).sum(1)
     below = (radii < r[:, None] - edge).sum(1)
-    # Where the last neighbour that was looked up still lies on the surface, there may be more.
+    # If the last neighbour found still lies on the surface, there may be more.
     more = ((radii[:, -1] <= r + edge) & (radii.shape[1] < len(x) - 1)).nonzero()[:, 0]
     for some in more.split(max(1, BLOCK * BLOCK // len(x))):
         far = differences(x[some], x)
@@ -81,7 +82,7 @@ def _surface(
         on[some] = ((far - r[some, None]).abs() <= edge).sum(1)
         below[some] = (far < r[some, None] - edge).sum(1)
     weights = (k - below).double() / (on + 1)
-    # Continuous data in float32 have a few chance ties; no sample lies on the other surfaces.
+    # Continuous data in float32 have a few chance ties; other surfaces have no samples.
     few = float((on > 1).double().mean()) < 0.01
     return torch.where(on == 1, 1.0, weights) if few else weights
 
@@ -89,10 +90,10 @@ def _surface(
 def _covered(
     closest: Float[Tensor, " n"], radii: Float[Tensor, "n j"], neighbours: Tensor, k: int
 ) -> Estimate:
-    """Share of rows with a sample within their k-th radius, spread by leaving out fifths.
+    """Share of rows with a sample within their k-th radius; variance by a delete-d jackknife.
 
-    Leaving out single rows overstates the variance of so rough a function, and leaving out halves
-    changes the radii too much; in simulation a fifth is right.
+    Deleting single rows overstates the variance of a function that is not smooth, and deleting
+    half changes the radii too much; in simulation a fifth is right.
     """
     n, j = radii.shape
     left = max(1, n // 5)
@@ -105,10 +106,10 @@ def _covered(
         found.append(float((closest <= radii.gather(1, place)[:, 0])[kept].double().mean()))
     variance = (n - left) / left * float(np.var(found, ddof=1))
     p = float((closest <= radii[:, k - 1]).double().mean())
-    # Rows count for as many independent ones as have this variance.
+    # The effective number of independent rows with this variance.
     rows = p * (1 - p) / variance if variance > 0 and 0 < p < 1 else n
-    words = f"k = {k}; given the samples; 60 times a fifth left out"
-    return replace(uncertainty.proportion(p * rows, rows, words), n=n)
+    method = f"k = {k}; given the samples; delete-d jackknife, 60 draws"
+    return replace(uncertainty.proportion(p * rows, rows, method), n=n)
 
 
 def _memberships(
@@ -119,10 +120,10 @@ def _memberships(
     weights: Float[Tensor, " n"],
     edge: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """How many real balls hold each sample; recalled real rows; distance to the nearest sample.
+    """Number of real balls around each sample; recalled real rows; distance to nearest sample.
 
-    Squares from one product of matrices are compared with squares, and no root is taken, but where
-    rounding could matter: for tiny balls, and for balls that have rows on their surface.
+    Squared distances come from one matrix product. Exact distances are used where rounding could
+    matter: for tiny balls, and for balls with rows on their surface.
     """
     a, b = centred(x, y)
     columns, norms, own = b.T.contiguous(), (b * b).sum(1), (a * a).sum(1)
@@ -152,7 +153,7 @@ def _memberships(
 
 
 def precision(real: Array, samples: Array, *, k: int = 5, features: Map | None = None) -> Estimate:
-    """Share of samples inside the real data's balls; see `prdc`.
+    """Share of samples inside the balls of the real rows; see `prdc`.
 
     References: `kynkaanniemi2019`.
     """
@@ -160,7 +161,7 @@ def precision(real: Array, samples: Array, *, k: int = 5, features: Map | None =
 
 
 def recall(real: Array, samples: Array, *, k: int = 5, features: Map | None = None) -> Estimate:
-    """Share of real rows inside the samples' balls; see `prdc`.
+    """Share of real rows inside the balls of the samples; see `prdc`.
 
     References: `kynkaanniemi2019`.
     """
@@ -184,10 +185,10 @@ def coverage(real: Array, samples: Array, *, k: int = 5, features: Map | None = 
 
 
 def authenticity(training: Array, samples: Array, *, features: Map | None = None) -> Estimate:
-    """Share of samples that are no copies of training rows.
+    """Share of samples that are not copies of training rows.
 
-    A sample is a copy where it is nearer to its nearest training row than that row's own nearest
-    training neighbour is. Of several training rows that are equally near, the share counts.
+    A sample is a copy if it is nearer to its nearest training row than that row's nearest training
+    neighbour. For several equally near training rows, their share counts.
 
     References: `alaa2022`
     """
@@ -208,10 +209,10 @@ def authenticity(training: Array, samples: Array, *, features: Map | None = None
 def copying(
     training: Array, heldout: Array, samples: Array, *, features: Map | None = None
 ) -> Estimate:
-    r"""$P(\text{a sample is nearer to the training set than a held-out row is})$; 1/2 if honest.
+    r"""$P(\text{a sample is nearer to the training set than a held-out row is})$; 1/2 if none.
 
-    Distances are to the nearest training row; ties count one half. Above 1/2 samples crowd the
-    training rows (memorisation), below they keep away from them (underfitting).
+    Distances are to the nearest training row; ties count one half. Values above 1/2 show
+    memorisation, values below 1/2 underfitting.
 
     References: `meehan2020` for the test; `delong1988` for the standard error.
     """
@@ -224,7 +225,7 @@ def copying(
 
 def _win_probability(a: np.ndarray, b: np.ndarray) -> Estimate:
     """P(A > B) + P(A = B)/2 with the standard error from placements."""
-    from scipy import stats  # slow to import
+    from scipy import stats  # imported here because it is slow
 
     n, m = len(a), len(b)
     ranks = stats.rankdata(np.concatenate([a, b]))

@@ -1,6 +1,6 @@
-"""Pairs of rows, a block at a time: what needs all n x m pairs without n x m memory.
+"""Computations over all n x m pairs of rows in blocks, without n x m memory.
 
-A block is about 2,000 x 2,000 numbers, so that memory stays near 100 MB whatever n is.
+A block is about 2,000 x 2,000 numbers, so that memory stays near 100 MB for any n.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,15 +23,15 @@ def spans(n: int, size: int = BLOCK) -> Iterator[slice]:
 
 
 def centred(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> tuple[Tensor, Tensor]:
-    """Both sets less the mean of the first: distances stay, and lose fewer digits."""
+    """Both sets minus the mean of the first: the same distances with less rounding error."""
     mean = x.mean(0)
     return x - mean, y - mean
 
 
 def squared_distances(a: Float[Tensor, "n d"], b: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
-    r"""$\|a_i - b_j\|^2$ by one product of matrices; rounded up to 0 where it would be less.
+    r"""$\|a_i - b_j\|^2$ by one matrix product, clamped at 0.
 
-    Both are centred first: what they have in common would only cost digits.
+    Both are centred first, because a common offset increases the rounding error.
     """
     a, b = centred(a, b)
     out = torch.addmm((b * b).sum(1)[None, :], a, b.T, alpha=-2)
@@ -50,18 +50,18 @@ def nearest(
     """Distances and indices of the k rows of y nearest to each row of x.
 
     Candidates come from one product of centred matrices, distances from the differences of the
-    rows as given. Where the product's rounding error could matter, because rows lie far closer
-    together than they lie from the mean, all distances are taken from differences. Of rows at
-    equal distance any may be named: where that matters, see `ties.py`.
+    given rows. If the rounding error of the product could matter, because rows lie far closer
+    together than to the mean, all distances come from differences. Of rows at equal distance any
+    may be returned; see `ties.py` for all of them.
 
     Args:
-        x: Whose neighbours.
-        y: Among which.
-        k: How many.
+        x: Query rows.
+        y: Rows to search.
+        k: Number of neighbours.
         itself: x and y are one set, and a row is not its own neighbour.
     """
     a, b = centred(x, y)
-    # In few dimensions neighbours are close and float32's product is too coarse to order them.
+    # In few dimensions neighbours are close and a float32 product can't order them.
     a, b = (a, b) if a.shape[1] > _COARSE else (a.double(), b.double())
     columns, norms = b.T.contiguous(), (b * b).sum(1)
     chosen = []
@@ -77,8 +77,8 @@ def nearest(
     eps = torch.finfo(a.dtype).eps
     error = 16 * eps * ((a * a).sum(1).double() + distance[:, -1] ** 2)
     margin = 1e5 if a.dtype == torch.float64 else 1e3
-    doubtful = (distance[:, -1] ** 2 <= margin * error).nonzero()[:, 0]
-    for some in doubtful.split(max(1, BLOCK * BLOCK // len(y))):
+    uncertain = (distance[:, -1] ** 2 <= margin * error).nonzero()[:, 0]
+    for some in uncertain.split(max(1, BLOCK * BLOCK // len(y))):
         distance[some], index[some] = _least(differences(x[some], y), some, k, itself)
     return distance.to(x.dtype), index
 
@@ -86,7 +86,7 @@ def nearest(
 def _least(
     block: Float[Tensor, "n m"], rows: slice | Int[Tensor, " n"], k: int, itself: bool
 ) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
-    """The k least of each row and where they are; `rows` says which rows they are."""
+    """The k smallest entries of each row and their columns; `rows` are the indices of the rows."""
     if itself:
         own = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         block[torch.arange(len(block)), own] = torch.inf
@@ -98,13 +98,13 @@ def _least(
 @final
 @dataclass(frozen=True)
 class PairSums:
-    r"""What the kernel's matrix between two sets comes to.
+    r"""Sums over the kernel matrix between two sets.
 
     Args:
         rows: Sum over each row, in float64.
         columns: Sum over each column.
         squares: Sum of squares of all entries.
-        diagonal: Sum of $k(x_i, x_i)$, which is in none of the others; 0 between two sets.
+        diagonal: Sum of $k(x_i, x_i)$, excluded from the other sums; 0 between two sets.
     """
 
     rows: Float[Tensor, " n"]

@@ -1,6 +1,6 @@
-r"""Likelihood of data under samples (Parzen windows), exact likelihood, and density coverage.
+r"""Likelihood of data under Parzen windows on samples, exact likelihood, density coverage.
 
-Letters: $h$ the bandwidth, $y_1..y_m$ samples at which windows stand, $d$ features.
+Letters: $h$ the bandwidth, $y_1..y_m$ samples (window centres), $d$ features.
 """
 
 import math
@@ -48,7 +48,7 @@ def parzen_bandwidth(validation: Float[Tensor, "n d"], windows: Float[Tensor, "m
     v, w = centred(validation[:300].double(), windows[:10_000].double())
     squared = squared_distances(v, w)
     d = v.shape[1]
-    # Rows that coincide give no scale to start from; their distance is 0 but for rounding.
+    # Coinciding rows give no starting scale; their distance is 0 up to rounding.
     least = float(nearest(v, w)[0].median())
     start = (least if least > slack(v, w) else math.sqrt(float(squared.mean()))) / math.sqrt(d)
     require(start > 0, "samples", "vary", f"{len(w)} equal rows", "Give a bandwidth.")
@@ -76,20 +76,20 @@ def parzen_log_likelihood(
 ) -> Estimate:
     """Mean log-likelihood of real rows, in nats, under Gaussian windows on the samples.
 
-    Half of the real rows choose the bandwidth and the other half are judged; the interval is about
-    those, given samples and bandwidth. In many dimensions it says little about a model.
+    Half of the real rows select the bandwidth and the other half are evaluated; the interval is
+    about those, given samples and bandwidth. In many dimensions it says little about a model.
 
     References: `breuleux2011` for the practice; `theis2016` for the warning.
     """
     x, y = pair(real, samples, features=features)
     rng = generator(rng)
     if bandwidth is None:
-        validation, judged = halves(x, rng)
+        validation, test = halves(x, rng)
         bandwidth = parzen_bandwidth(validation, subset(y, len(y), rng))
     else:
         require(bandwidth > 0, "bandwidth", "be positive", bandwidth)
-        judged = x
-    values = parzen_log_density(judged, y, bandwidth)
+        test = x
+    values = parzen_log_density(test, y, bandwidth)
     return uncertainty.mean(values, f"windows of {bandwidth:.4g}; given the samples")
 
 
@@ -101,13 +101,13 @@ def mean_log_likelihood(log_prob: Array) -> Estimate:
 
 
 def bits_per_dimension(log_prob: Array, dim: int, *, bin_width: float | int = 1.0) -> Estimate:
-    r"""$-\log_2 p(x)/d - \log_2 \delta$: bits for one number of the data told to within $\delta$.
+    r"""$-\log_2 p(x)/d - \log_2 \delta$: bits per number at precision $\delta$.
 
     Args:
         log_prob: Natural logarithms of densities, one for each row.
-        dim: d, numbers in a row.
-        bin_width: The data's step: 1 for densities over pixels 0..255, 1/256 where they were
-            divided by 256.
+        dim: d, numbers per row.
+        bin_width: $\delta$: 1 for densities over pixels 0..255, 1/256 if these were divided by
+            256.
 
     References: `theis2016`
     """
@@ -136,9 +136,9 @@ def coverage_metric(
 ) -> Estimate:
     r"""Share of real rows where the model's density is as high as on `mass` of its own samples.
 
-    $C = P_{real}(p(x) > t)$ with $P_{model}(p(x) > t) = 0.95$; 0.95 for equal laws, less where
-    modes are missing. The density is a Parzen estimate on one half of the samples; the other half
-    sets bandwidth and threshold. Bootstrap over real rows and threshold samples.
+    $C = P_{real}(p(x) > t)$ with $P_{model}(p(x) > t) = 0.95$; 0.95 for equal distributions, less
+    if modes are missing. The density is a Parzen estimate on one half of the samples; the other
+    half determines bandwidth and threshold. Bootstrap over real rows and threshold samples.
 
     References: `tolstikhin2017`
     """
@@ -153,10 +153,10 @@ def coverage_metric(
     def share(sets: list[ndarray]) -> float:
         return float((sets[0] > np.quantile(sets[1], 1 - mass)).mean())
 
-    words = f"windows of {bandwidth:.4g}; bootstrap"
-    return uncertainty.bootstrap(share, [on_real, on_model], seed=whole_seed(rng), method=words)
+    method = f"windows of {bandwidth:.4g}; bootstrap"
+    return uncertainty.bootstrap(share, [on_real, on_model], seed=whole_seed(rng), method=method)
 
 
 def nearest_distance(x: Float[Tensor, "n d"]) -> float:
-    """Median distance of a row to the nearest other."""
+    """Median distance of a row to its nearest neighbour."""
     return float(nearest(x, x, itself=True)[0].median())

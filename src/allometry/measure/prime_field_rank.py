@@ -1,8 +1,8 @@
 r"""Exact rank over a prime field, in floating point.
 
 Residues modulo a prime p near $2^{20}$ are whole numbers between $-p/2$ and $p/2$. Sums of up to
-$2^{53}/(p/2)^2$ products of two of them are exact in float64, so that elimination runs on the
-processor's own matrix product, a block of columns at a time.
+$2^{53}/(p/2)^2$ products of two of them are exact in float64, so
+elimination uses the floating-point matrix product, on blocks of columns.
 """
 
 from typing import final
@@ -16,15 +16,15 @@ from torch import Tensor
 from allometry._core.errors import require
 
 PRIMES = (1048573, 1048571, 1048559)
-"""The largest primes below 2^20 (the first three of them that are used)."""
+"""The three largest primes below 2^20."""
 
 BLOCK = 96
-"""Columns eliminated at once: the panel costs as much as the product behind it."""
+"""Columns per panel: elimination inside the panel costs as much as the product after it."""
 
 
 @final
 class Field:
-    """Arithmetic modulo a prime on float64 tensors, as `reduce` of polynomial models.
+    """Arithmetic modulo a prime on float64 tensors, used as `reduce` of polynomial models.
 
     Args:
         p: A prime below 2^21.
@@ -40,17 +40,17 @@ class Field:
         self.p = p
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The residues of whole numbers below 2^53 in size, between -p/2 and p/2."""
+        """The residues, between -p/2 and p/2, of integers below 2^53 in absolute value."""
         return x - self.p * torch.round(x / self.p)
 
     def draw(self, *shape: int, rng: torch.Generator) -> Float[Tensor, "..."]:
-        """Residues drawn evenly from the whole field."""
+        """Residues drawn uniformly from the field."""
         drawn = torch.randint(self.p, shape, generator=rng).to(torch.float64)
         return self(drawn)
 
 
 def prime_rank(matrix: Float[ndarray, "r c"], p: int = PRIMES[0]) -> int:
-    """The rank modulo p of a matrix of whole numbers, never more than over the rationals.
+    """The rank modulo p of an integer matrix, at most its rank over the rationals.
 
     Gaussian elimination with row exchanges, a panel of `BLOCK` columns at a time: the panel is
     eliminated column by column, everything to its right by one matrix product.
@@ -86,7 +86,7 @@ def prime_rank(matrix: Float[ndarray, "r c"], p: int = PRIMES[0]) -> int:
 
 
 def _panel(A: ndarray, row: int, column: int, end: int, p: int) -> tuple[int, ndarray]:
-    """Eliminate columns of the panel below `row`; how many pivots, and the multipliers.
+    """Eliminate the columns of the panel below `row`; returns the pivot count and multipliers.
 
     Exchanges whole rows of A, and of the multipliers found so far.
     """

@@ -1,4 +1,4 @@
-"""Reconstruction error: how near can a generator come to each real row, searching over z?"""
+"""Reconstruction error: the distance of each real row from the range of a generator."""
 
 from collections.abc import Callable
 
@@ -22,20 +22,20 @@ def reconstruction_error(
     most: int = 200,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    r"""Mean over real rows of $\min_z \|G(z) - x\|^2 / d$, by descent from several starts.
+    r"""Mean over real rows of $\min_z \|G(z) - x\|^2 / d$, by gradient descent with restarts.
 
-    All rows and starts are searched at once. The interval is about the real rows, given generator
-    and search; the search finds an upper bound of the minimum.
+    All rows and starts are searched in one batch. The interval is about the real rows, given
+    generator and search. The search gives an upper bound of the minimum.
 
     Args:
-        generate: From z, (rows, z_dim), to rows like the real ones; differentiable.
+        generate: Differentiable function from z, (rows, z_dim), to rows like the real ones.
         real: Held-out data.
-        z_dim: Numbers in a z.
-        steps: Of Adam, with a falling rate.
-        restarts: Starts drawn from the standard normal law for each row; the best counts.
-        lr: The first rate.
-        most: Rows that are used.
-        rng: Draws rows and starts.
+        z_dim: Dimension of z.
+        steps: Steps of Adam, with a cosine schedule.
+        restarts: Standard normal starts for each row; the best counts.
+        lr: The initial learning rate.
+        most: Largest number of rows used.
+        rng: Random generator for rows and starts.
 
     References: `xiang2017`
     """
@@ -47,13 +47,13 @@ def reconstruction_error(
     z = start.requires_grad_(True)
     target = matrix(x, "real").repeat(restarts, 1)
     optimiser = torch.optim.Adam([z], lr=lr)
-    fall = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
 
     def errors() -> Tensor:
-        made = generate(z).reshape(len(z), -1)
-        same = made.shape == target.shape
-        require(same, "generate", f"give rows of {target.shape[1]} numbers", tuple(made.shape))
-        return (made.to(target.dtype) - target).pow(2).mean(1)
+        output = generate(z).reshape(len(z), -1)
+        same = output.shape == target.shape
+        require(same, "generate", f"give rows of {target.shape[1]} numbers", tuple(output.shape))
+        return (output.to(target.dtype) - target).pow(2).mean(1)
 
     best = torch.full((len(z),), torch.inf, dtype=x.dtype)
     for _ in range(steps):
@@ -62,7 +62,7 @@ def reconstruction_error(
         optimiser.zero_grad()
         loss.sum().backward()
         optimiser.step()
-        fall.step()
+        schedule.step()
     with torch.no_grad():
         best = torch.minimum(best, errors())
     least = best.reshape(restarts, len(x)).amin(0)

@@ -1,4 +1,4 @@
-"""Image retrieval: how near to each real row does the model come?"""
+"""Image retrieval: distance of each real row to the nearest samples."""
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ def retrieval_win_rate(
     features: Map | None = None,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    """Share of real rows whose nearest sample is nearer than the rival's, of as many samples.
+    """Share of real rows whose nearest sample is nearer than the nearest of a rival model.
 
     References: `wang2016`
     """
@@ -54,13 +54,13 @@ def retrieval_p_value(
     features: Map | None = None,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    """p-value of the hypothesis that neither model comes nearer to the real rows.
+    """p-value of the hypothesis that both models are equally near to the real rows.
 
-    The statistic is Wilcoxon's signed-rank sum of the differences of distances, its distribution
-    that under permutation of which samples are whose.
+    The statistic is Wilcoxon's signed-rank sum of the differences of distances; its distribution
+    comes from permutations of the samples between the models.
 
-    Differs from the paper: the table of Wilcoxon's test takes the differences for independent.
-    They are not, since all real rows are compared with the same samples: it rejects two equal
+    Differs from the paper: the table of Wilcoxon's test assumes independent differences. They are
+    dependent, because all real rows are compared with the same samples, and it rejects two equal
     models far too often.
 
     References: `wang2016`; `phipson2010` for the p-value.
@@ -70,7 +70,7 @@ def retrieval_p_value(
     x, y, z = _sets(real, samples, rival, features, rng)
     seeded = np.random.default_rng(whole_seed(rng))
     pool = torch.cat([y, z])
-    # All of the nearest 64 belong to one of two equal sets with a chance of 2^-63.
+    # All of the nearest 64 belong to one of two equal sets with probability 2^-63.
     distance, index = nearest(x, pool, min(64, len(pool)))
     shape = distance.shape
     far = merged(distance.flatten(), slack(x, pool)).reshape(shape).numpy()
@@ -91,19 +91,19 @@ def retrieval_p_value(
 def _signed_ranks(
     mine: Bool[ndarray, "B m"], far: Float[ndarray, "n k"], index: Int[ndarray, "n k"]
 ) -> Float[ndarray, " B"]:
-    """Size of Wilcoxon's signed-rank sum, relative to its largest, for each ownership of samples.
+    """Absolute signed-rank sum of Wilcoxon, relative to its maximum, for each assignment.
 
     Args:
-        mine: Which samples of the pool are the first model's.
+        mine: Which samples of the pool belong to the first model.
         far: Distances of each real row to its nearest samples, in order.
-        index: Which samples these are.
+        index: The indices of these samples.
     """
-    from scipy import stats  # slow to import
+    from scipy import stats  # imported here because it is slow
 
     owned = mine[:, index]
     rows = np.arange(len(far))
     gap = far[rows, owned.argmax(2)] - far[rows, (~owned).argmax(2)]
-    # Rows without a difference get the lowest ranks, which count for neither side.
+    # Rows without a difference have rank 0 and count for neither side.
     ranks = stats.rankdata(np.abs(gap), axis=1) - (gap == 0).sum(1, keepdims=True)
     ranks = np.where(gap == 0, 0.0, ranks)
     whole = ranks.sum(1)
@@ -113,7 +113,7 @@ def _signed_ranks(
 def _sets(
     real: Array, samples: Array, rival: Array, features: Map | None, rng: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The real rows and as many samples of either model, in float64."""
+    """The real rows and equally many samples of each model, in float64."""
     x, y = pair(real, samples, features=features)
     _, z = pair(real, rival, features=features)
     size = min(len(y), len(z))

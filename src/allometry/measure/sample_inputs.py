@@ -1,4 +1,4 @@
-"""What a measure is given: arrays checked once, and files read without running what is in them."""
+"""Inputs of metrics: validated arrays, and files read without unpickling."""
 
 import math
 from collections.abc import Callable
@@ -25,17 +25,17 @@ Map = Callable[[Tensor], Tensor]
 
 
 def as_tensor(data: Array) -> Num[Tensor, "..."]:
-    """`data` as a tensor that shares its memory where it may."""
+    """`data` as a tensor, sharing memory if possible."""
     if isinstance(data, ndarray):
-        # torch wants memory it could write to, in order; a copy is made only where it is not.
+        # torch needs writable, contiguous memory; otherwise a copy is made.
         return torch.as_tensor(np.require(data, requirements=["C", "W"]))
     return data
 
 
 def tensor(data: Array, name: str, *, rows: int = 2) -> Float[Tensor, "..."]:
-    """`data` as a float tensor, checked: rows enough, no NaN, no infinity.
+    """`data` as a float tensor, validated: enough rows, no NaN, no infinity.
 
-    float32 stays float32, so that its owner gets its speed; everything else becomes float64.
+    float32 stays float32 for speed; other types become float64.
     """
     x = as_tensor(data).detach().cpu()
     require(
@@ -46,13 +46,13 @@ def tensor(data: Array, name: str, *, rows: int = 2) -> Float[Tensor, "..."]:
     )
     x = x if x.dtype == torch.float32 else x.to(torch.float64)
     bad = int((~torch.isfinite(x)).reshape(len(x), -1).any(1).sum())
-    fix = "Drop those rows, or find out why they were made."
+    fix = "Drop those rows, or find their cause."
     require(bad == 0, name, "be finite", f"NaN or infinity in {bad} of {len(x)} rows", fix)
     return x
 
 
 def matrix(data: Array, name: str, *, rows: int = 2) -> Float[Tensor, "n d"]:
-    """`data` as checked rows of numbers; images are flattened."""
+    """`data` as validated rows of numbers; images are flattened."""
     x = tensor(data, name, rows=rows)
     return x.reshape(len(x), -1)
 
@@ -60,7 +60,7 @@ def matrix(data: Array, name: str, *, rows: int = 2) -> Float[Tensor, "n d"]:
 def pair(
     real: Array, samples: Array, *, rows: int = 2, features: Map | None = None
 ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "m d"]]:
-    """Both sets as matrices of one width and one dtype, through `features` if given."""
+    """Both sets as matrices of equal width and dtype, mapped by `features` if given."""
     if features is None:
         x, y = matrix(real, "real", rows=rows), matrix(samples, "samples", rows=rows)
     else:
@@ -81,9 +81,15 @@ def pair(
 
 
 def require_spread(x: Float[Tensor, "n d"], name: str) -> None:
-    """Refuse a set whose rows are all equal: it has no scale to measure by."""
+    """Refuse a set whose rows are all equal: it has no scale."""
     same = bool((x == x[:1]).all())
-    require(not same, name, "vary", f"{len(x)} equal rows", "A constant has no law to compare.")
+    require(
+        not same,
+        name,
+        "vary",
+        f"{len(x)} equal rows",
+        "A constant has no distribution to compare.",
+    )
 
 
 def require_rank(x: Float[Tensor, "n d"], name: str, fix: str) -> None:
@@ -114,7 +120,7 @@ def image_pair(
 
 
 def class_labels(labels: Array, n: int, name: str = "labels") -> Num[Tensor, " n"]:
-    """One whole number from 0 for each row; other whole numbers are ranked into that range."""
+    """A class index from 0 for each row; other integers are ranked into that range."""
     y = as_tensor(labels).reshape(-1)
     require(len(y) == n, name, f"have one entry for each of the {n} rows", len(y))
     whole = bool((y == y.round()).all()) if y.is_floating_point() else True
@@ -125,17 +131,17 @@ def class_labels(labels: Array, n: int, name: str = "labels") -> Num[Tensor, " n
 
 
 def generator(rng: torch.Generator | None) -> torch.Generator:
-    """`rng`, or a new one seeded with 0, so that a measure repeats itself unless told not to."""
+    """`rng`, or a new generator with seed 0, so that results are reproducible by default."""
     return torch.Generator().manual_seed(0) if rng is None else rng
 
 
 def whole_seed(rng: torch.Generator) -> int:
-    """An integer seed drawn from `rng`, for libraries that want one."""
+    """An integer seed drawn from `rng`, for libraries that need one."""
     return int(torch.randint(2**31 - 1, (1,), generator=rng))
 
 
 def subset(x: Tensor, most: int, rng: torch.Generator) -> Tensor:
-    """At most `most` rows, chosen at random without replacement, in random order."""
+    """At most `most` rows, drawn without replacement, in random order."""
     return x[torch.randperm(len(x), generator=rng)[:most]]
 
 
@@ -148,12 +154,12 @@ def halves(x: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
 def load(path: Path | str, key: str | None = None) -> ndarray:
     """The array in a `.npy`, `.npz`, `.csv` or `.safetensors` file.
 
-    Nothing is unpickled: object arrays and `.pt` files are refused. Of files that hold several
-    arrays the only one is taken, or `key`, or `real`, `samples`, `x`, `images`, `data` if there.
+    Nothing is unpickled: object arrays and `.pt` files are refused. An archive's array is `key`,
+    its only array, or the first of `real`, `samples`, `x`, `images`, `data` that it has.
 
     Args:
-        path: The file; `.npy` is mapped, not read, until it is used.
-        key: Which array of an archive.
+        path: The file; `.npy` is memory-mapped.
+        key: The array of an archive.
     """
     path = Path(path)
     require(exists(path), "path", "be a file that exists", str(path))
@@ -178,7 +184,7 @@ def _chosen(path: Path, names: list[str], key: str | None) -> str:
 
 
 def _csv(path: Path) -> ndarray:
-    """Rows of numbers; a first line with anything else is a header, and must fit them."""
+    """Rows of numbers; a first line with other text is a header of equal width."""
     separator, text, _ = separator_of(table_text(path))
     lines = [line for line in text.splitlines() if line.strip()]
     cells = [line.split(separator) for line in lines[:200]]
@@ -202,7 +208,7 @@ def _csv(path: Path) -> ndarray:
 
 
 def _safetensors(path: Path, key: str | None) -> ndarray:
-    """A tensor as float32 or float64; the short floats (bfloat16, float8) become float32."""
+    """A tensor as float32 or float64; shorter floats (bfloat16, float8) become float32."""
     from safetensors import SafetensorError, safe_open
 
     require_regular(path)
@@ -212,7 +218,7 @@ def _safetensors(path: Path, key: str | None) -> ndarray:
                 tensor = file.get_tensor(_chosen(path, sorted(file.keys()), key))
         except InputError:
             raise
-        # Also what torch raises on a shape that no tensor can have.
+        # torch raises some of these for impossible shapes.
         except (SafetensorError, RuntimeError, ValueError, OverflowError) as error:
             fix = "Save tensors with safetensors.torch.save_file; pickled files are never read."
             raise InputError(f"{path} must be a safetensors file. {fix}") from error

@@ -1,7 +1,7 @@
-"""Every measure of two sets in one table: `score` runs all that the data allow.
+"""All metrics of two sets in one table: `score` computes those that the data allow.
 
-Each entry says where the measure is taken (its space), which way is better, and its bounds; the
-audit in `desiderata.py` puts the same entries to the test.
+Each entry has a feature space, an orientation (which values are better) and bounds. The audit in
+`desiderata.py` tests the same entries.
 """
 
 import math
@@ -29,7 +29,7 @@ from allometry.measure.verdict import SampleVerdict, judge
 @final
 @dataclass(frozen=True)
 class Score:
-    """A measure taken: what it came to, through which features, at what cost."""
+    """A computed metric: its value, features and runtime."""
 
     name: str
     estimate: Estimate
@@ -46,12 +46,12 @@ class Score:
 @final
 @dataclass(frozen=True)
 class Scores:
-    """All measures that could be taken, why the others could not, and what they come to.
+    """The computed metrics, why others were skipped, and a verdict.
 
     Args:
-        rows: The measures.
-        skipped: Why others were left out.
-        verdict: One sentence with its reasons; none where too little was measured.
+        rows: The metrics.
+        skipped: The reason for each skipped metric.
+        verdict: The verdict with its reasons; None if metrics that it needs are missing.
     """
 
     rows: list[Score]
@@ -65,7 +65,7 @@ class Scores:
         raise KeyError(name)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """`{name: {"value", "se", "lo", "hi", "features", ...}}`, and `verdict` among them.
+        """`{name: {"value", "se", "lo", "hi", "features", ...}}`, with `verdict` as one more name.
 
         The verdict has the same five keys, which are empty, and `kind`, `summary`, `reasons`.
         """
@@ -87,51 +87,53 @@ def score(
     seed: int = 0,
     watch: Callable[[str], None] | None = None,
 ) -> Scores:
-    """Every measure that the data allow, each with its interval and the features it was taken in.
+    """Compute every metric that the data allow, with its interval and features.
 
     Args:
         real: Held-out data: (n, d) rows or (n, h, w) or (n, c, h, w) images.
-        samples: As many or fewer or more of the model's.
-        labels: A class for each real row; for the measures that train classifiers.
-        sample_labels: A class for each sample, where the model has one.
+        samples: Samples of the model, any number.
+        labels: A class for each real row, for the metrics that train classifiers.
+        sample_labels: A class for each sample, if the model has classes.
         training: The rows the model was trained on, for the tests of copying.
-        rivals: Other models' samples by name; a fitted Gaussian stands in.
-        features: Where distances are taken; the data themselves unless given.
-        only: Names of measures, or beginnings of names; all unless given.
-        effort: How much work training and drawing may be.
-        seed: Of everything drawn.
-        watch: Called with the name of each measure before it starts.
+        rivals: Samples of other models by name. Default: samples of a fitted Gaussian.
+        features: Feature map for distances. Default: the data themselves.
+        only: Names of metrics, or prefixes of names. Default: all.
+        effort: Work limits for training and resampling.
+        seed: Random seed.
+        watch: Called with the name of each metric before it starts.
 
     References: `borji2019`.
     """
     space = feature_maps.resolve(features)
-    # Checked once before anything runs: a mistake should not be told forty times.
+    # Validate once, so that an error is not repeated for every metric.
     tensor(real, "real")
     tensor(samples, "samples")
     case = MeasureContext(
         real, samples, labels, sample_labels, training, rivals or {}, space, effort, seed
     )
-    x, y = case.pair  # features that fail, fail here
+    x, y = case.pair  # fails here if the features fail
     small = max(tensor(real, "real").numel(), x.numel()) + y.numel() < SMALL
     wanted = [e for e in ENTRIES if only is None or any(e.matches(name) for name in only)]
     known = ", ".join(name for e in ENTRIES for name in e.names)
-    require(len(wanted) > 0, "only", "name measures", list(only or []), f"There are: {known}.")
+    require(len(wanted) > 0, "only", "name metrics", list(only or []), f"There are: {known}.")
     rows: list[Score] = []
     skipped: dict[str, str] = {}
     for entry in wanted:
         if watch is not None:
             watch(entry.names[0])
         with one_thread(small):
-            taken, why = take(entry, case)
-        rows += [row for row in taken if only is None or any(row.name.startswith(o) for o in only)]
-        if why:
-            skipped[entry.names[0]] = why
+            scores, reason = evaluate(entry, case)
+        rows += [
+            row for row in scores if only is None or any(row.name.startswith(o) for o in only)
+        ]
+        if reason:
+            skipped[entry.names[0]] = reason
     verdict = judge({row.name: row.estimate for row in rows}, x, y)
     return Scores(rows, skipped, verdict)
 
 
-def take(entry: Entry, case: MeasureContext) -> tuple[list[Score], str]:
-    """One entry's scores, or none and the reason."""
+def evaluate(entry: Entry, case: MeasureContext) -> tuple[list[Score], str]:
+    """The scores of one entry, or none and the reason."""
     started = time.perf_counter()
     try:
         found = entry.run(case)
@@ -147,7 +149,7 @@ def take(entry: Entry, case: MeasureContext) -> tuple[list[Score], str]:
 
 
 def feature_map(name: str, real: Array, labels: Array | None, seed: int = 0) -> Features:
-    """The features a name stands for: identity, pca, pca:K, random, classifier, a .onnx file."""
+    """The feature map of a name: identity, pca, pca:K, random, classifier, a .onnx file."""
     kind, _, size = name.partition(":")
     if name.endswith(".onnx"):
         return feature_maps.onnx(Path(name))
@@ -166,7 +168,7 @@ def feature_map(name: str, real: Array, labels: Array | None, seed: int = 0) -> 
         return feature_maps.pca(x, int(size) if size else min(64, most))
     if kind == "random":
         return feature_maps.random_network(real, int(size) if size else 64, seed)
-    require(labels is not None, "labels", "be given for features made by a classifier", None)
+    require(labels is not None, "labels", "be given for features of a classifier", None)
     assert labels is not None
     rng = torch.Generator().manual_seed(seed)
     return feature_maps.classifier(real, labels, rng=rng)[0]

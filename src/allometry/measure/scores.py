@@ -1,8 +1,8 @@
-r"""Scores from a classifier's probabilities: inception, modified inception, mode, AM.
+r"""Scores from class probabilities: inception, modified inception, mode, AM.
 
 Letters: $p_i = p(y \mid x_i)$ a row of probabilities over K classes, $\bar p$ their mean, $\bar q$
-that of the real rows, $H$ entropy. Give probabilities, as `classifier` in `features` makes them;
-scores compare only under one classifier.
+that of the real rows, $H$ entropy. The inputs are probabilities, such as those of `classifier` in
+`features`; scores of different classifiers are not comparable.
 """
 
 import math
@@ -21,10 +21,10 @@ _TINY = 1e-12
 
 
 def label_probabilities(data: Array, name: str = "probabilities") -> Float[Tensor, "n k"]:
-    """Rows of probabilities, checked: not below 0, summing to 1."""
+    """Rows of probabilities, validated: nonnegative, sum 1."""
     p = matrix(data, name).double()
     require(p.shape[1] >= 2, name, "have at least 2 classes", p.shape[1])
-    # float32 probabilities sum to 1 within 1e-6 or so.
+    # float32 probabilities sum to 1 within about 1e-6.
     worst = float((p.sum(1) - 1).abs().max())
     require(float(p.min()) >= 0, name, "not be negative", float(p.min()), "Give softmax outputs.")
     require(worst < 1e-4, name, "sum to 1 in each row", 1 + worst, "Give softmax outputs.")
@@ -32,11 +32,11 @@ def label_probabilities(data: Array, name: str = "probabilities") -> Float[Tenso
 
 
 def inception_score(probabilities: Array) -> Estimate:
-    r"""$\exp(H(\bar p) - \overline{H(p_i)})$, from 1 (all alike) to K, without the bias in 1/n.
+    r"""$\exp(H(\bar p) - \overline{H(p_i)})$, from 1 (all equal) to K, without the bias in 1/n.
 
     The jackknife gives the correction and the interval, on the logarithm.
 
-    References: `salimans2016`; `barratt2018` for its troubles.
+    References: `salimans2016`; `barratt2018` for its problems.
     """
     p = label_probabilities(probabilities)
     n, K = p.shape
@@ -44,28 +44,28 @@ def inception_score(probabilities: Array) -> Estimate:
     total, rows = p.sum(0), float(own.sum())
     value = float(_entropy(total / n)) - rows / n
     without = _entropy((total - p) / (n - 1)) - (rows - own) / (n - 1)
-    return _exponential(uncertainty.jackknife(value, without), K)
+    return _exponentiated(uncertainty.jackknife(value, without), K)
 
 
 def modified_inception_score(probabilities: Array) -> Estimate:
     r"""$\exp(E_{i \ne j} KL(p_i \| p_j))$ within each class, averaged over classes.
 
-    It asks for variety within a class: a class of identical samples scores 1. Rows belong to their
-    likeliest class; classes of fewer than 3 rows are left out.
+    It measures diversity within a class: a class of identical samples scores 1. Rows belong to
+    their most likely class; classes of fewer than 3 rows are left out.
 
     References: `gurumurthy2017`
     """
     p = label_probabilities(probabilities).clamp(min=_TINY)
     label = p.argmax(1)
-    parts = [_within(p[label == c]) for c in label.unique() if int((label == c).sum()) >= 3]
+    parts = [_within_class(p[label == c]) for c in label.unique() if int((label == c).sum()) >= 3]
     require(len(parts) >= 1, "probabilities", "have a class with 3 rows", len(p))
     value = float(np.mean([e.value for e in parts]))
     se = math.sqrt(sum((e.se or 0.0) ** 2 for e in parts)) / len(parts)
-    words = f"jackknife within {len(parts)} classes"
-    return Estimate(value, se=se, lo=max(1.0, value - 1.96 * se), n=len(p), method=words)
+    method = f"jackknife within {len(parts)} classes"
+    return Estimate(value, se=se, lo=max(1.0, value - 1.96 * se), n=len(p), method=method)
 
 
-def _within(p: Float[Tensor, "n k"]) -> Estimate:
+def _within_class(p: Float[Tensor, "n k"]) -> Estimate:
     n, logs = len(p), p.log()
     own = (p * logs).sum(1)
     P, L, S = p.sum(0), logs.sum(0), float(own.sum())
@@ -75,14 +75,14 @@ def _within(p: Float[Tensor, "n k"]) -> Estimate:
 
     value = float(mean_divergence(P, L, S, n))
     without = mean_divergence(P - p, L - logs, S - own, n - 1)
-    return _exponential(uncertainty.jackknife(value, without, correct=False), math.inf)
+    return _exponentiated(uncertainty.jackknife(value, without, correct=False), math.inf)
 
 
 def mode_score(real_probabilities: Array, probabilities: Array) -> Estimate:
     r"""$\exp(\overline{KL(p_i \| \bar q)} - KL(\bar p \| \bar q))$.
 
-    As published it equals the inception score of the samples, whatever the real labels are: the
-    terms in $\bar q$ cancel. `label_divergence` is the part that was meant to matter.
+    As published it equals the inception score of the samples for any real labels: the terms in
+    $\bar q$ cancel. `label_divergence` compares the label frequencies.
 
     References: `che2017`.
     """
@@ -99,14 +99,14 @@ def mode_score(real_probabilities: Array, probabilities: Array) -> Estimate:
 
     value = float(score(total / n, rows / n))
     without = score((total - p) / (n - 1), (rows - own) / (n - 1))
-    return _exponential(uncertainty.jackknife(value, without), K)
+    return _exponentiated(uncertainty.jackknife(value, without), K)
 
 
 def label_divergence(real_probabilities: Array, probabilities: Array) -> Estimate:
-    r"""$KL(\bar q \| \bar p)$ in nats: how far the samples' label frequencies are from the data's.
+    r"""$KL(\bar q \| \bar p)$ in nats: divergence of the label frequencies.
 
-    Large where a mode is missing. The jackknife over both sets takes the bias off, so that it may
-    be below 0 by chance; the interval is wider than need be for equal laws.
+    Large if a mode is missing. The jackknife over both sets removes the bias, so that it may be
+    below 0 by chance; the interval is conservative for equal distributions.
     """
     q = label_probabilities(real_probabilities, "real_probabilities")
     p = label_probabilities(probabilities)
@@ -143,7 +143,7 @@ def _entropy(p: Float[Tensor, "... k"]) -> Float[Tensor, "..."]:
     return -torch.special.xlogy(p, p).sum(-1)
 
 
-def _exponential(logarithm: Estimate, most: float) -> Estimate:
+def _exponentiated(logarithm: Estimate, most: float) -> Estimate:
     slope = math.exp(logarithm.value)
     ceiling = math.inf if math.isinf(most) else float(most)
     return uncertainty.transformed(logarithm, math.exp, slope, floor=1.0, ceiling=ceiling)

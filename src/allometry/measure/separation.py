@@ -1,10 +1,9 @@
-r"""Separation rank: how far a function of two groups of variables is from a single product.
+r"""Separation rank of a function of two groups of variables.
 
 $\mathrm{sep} f$ is the least R with $f(a, b) = \sum_{r=1}^R g_r(a)\,h_r(b)$. The matrix
-$E_{rc} = f(a_r, b_c)$ has at most that rank, for any points; polynomials reach it at generic
-points once there are enough. Over a prime field the rank is exact and never too large. Float64 is
-not a substitute: singular values of a composed polynomial fall below rounding long before they
-vanish.
+$E_{rc} = f(a_r, b_c)$ has at most that rank, for any points; for a polynomial it has that rank at
+sufficiently many generic points. Over a prime field the rank is exact and never too large. Float64
+is not a substitute: small singular values of a composed polynomial are lost in rounding.
 
 References: `levine2020`.
 """
@@ -25,18 +24,18 @@ from allometry._core.estimate import Estimate
 from allometry.measure.prime_field_rank import PRIMES, Field, prime_rank
 
 Function = Callable[[Tensor], Tensor]
-"""Inputs (b, i) to one number each (b,)."""
+"""Function from inputs (b, i) to one number each (b,)."""
 FieldFunction = Callable[[Tensor, Field], Tensor]
-"""The same, worked modulo the field's prime."""
+"""The same, evaluated modulo the prime of the field."""
 
-_AT_ONCE = 1 << 15  # points evaluated together: their intermediate values stay in the cache
+_AT_ONCE = 1 << 15  # points per batch: their intermediate values stay in the cache
 
 
 def generic_(model: nn.Module, field: Field, rng: torch.Generator) -> nn.Module:
-    """Give every weight a whole number drawn from the field, in float64; returns the model.
+    """Set every weight to an integer drawn from the field, in float64; returns the model.
 
-    A polynomial identity that fails for some weights fails for these but with a chance of about
-    degree / p (Schwartz and Zippel), so they stand for weights in general position.
+    A polynomial identity that fails for some weights fails for these with probability about
+    1 - degree / p (Schwartz and Zippel), so they represent weights in general position.
     """
     model.to(torch.float64)
     with torch.no_grad():
@@ -56,30 +55,30 @@ def separation_rank(
     tolerance: float = 1e-10,
     seed: int = 0,
 ) -> Estimate:
-    """The separation rank: exact for a polynomial with whole coefficients, by SVD for the rest.
+    """The separation rank: exact for a polynomial with integer coefficients, else by SVD.
 
-    The matrix of values at random points is grown until its rank stays below its size; the rank is
-    then what the function has, unless the points were unlucky (a chance of about degree x rank /
-    p), and never more. Every further prime is a check, at a few points more than the rank.
+    The matrix of values at random points grows until its rank is below its size. The rank is then
+    that of the function, except with probability about degree x rank / p, and never larger. Every
+    further prime is a check, at a few points more than the rank.
 
-    What takes no field, says of itself that it is not `polynomial`, or is a module whose weights
-    are not whole numbers (see `generic_`) has its singular values counted instead, at normal
-    points: an estimate that is neither a lower nor an upper bound.
+    For a function without a field argument, one with `polynomial = False`, or a module with
+    weights that are not integers (see `generic_`), the singular values at normal points are
+    counted instead: an estimate that is neither a lower nor an upper bound.
 
     Args:
-        f: Inputs (b, i) of whole numbers and a field, to residues (b,); a polynomial module, whose
-            first output is taken; or a plain function of (b, i).
-        partition: Which of the inputs are on the first side; the others are on the second.
-        inputs: i; may be left out where `f.inputs` says it.
-        start: Points on each side to begin with.
-        most: Points at most (1024 for singular values); a rank that is still full then is only a
-            lower bound.
-        primes: Below 2^21.
-        tolerance: Of singular values, relative to the largest; not used for polynomials.
-        seed: Of the points.
+        f: Function from integer inputs (b, i) and a field to residues (b,); a polynomial module,
+            of which the first output is used; or a plain function of (b, i).
+        partition: The inputs of the first side; the others are on the second.
+        inputs: i. Default: `f.inputs`.
+        start: Initial number of points on each side.
+        most: Largest number of points (1024 for singular values); if the rank is still full, it
+            is only a lower bound.
+        primes: Primes below 2^21.
+        tolerance: Threshold of singular values, relative to the largest; not for polynomials.
+        seed: Seed of the points.
 
     Returns:
-        The largest rank found: exact, or with no upper end where `most` was reached.
+        The largest rank found: exact, or without upper end if `most` was reached.
 
     Example:
         >>> def f(x, field):
@@ -101,14 +100,14 @@ def separation_rank(
         n = min(2 * n, most)
     checks = [_at(f, sides, min(most, rank + 8), p, seed + 1) for p in primes[1:]]
     best = max([rank, *checks])
-    said = f"rank modulo {', '.join(map(str, primes))} at {n} x {n} points"
+    method = f"rank modulo {', '.join(map(str, primes))} at {n} x {n} points"
     if rank == n:
-        return Estimate(best, lo=best, n=n, method=f"{said}, still full: a lower bound")
-    return Estimate(best, exact=True, n=n, method=said)
+        return Estimate(best, lo=best, n=n, method=f"{method}, still full: a lower bound")
+    return Estimate(best, exact=True, n=n, method=method)
 
 
 def _polynomial(f: Callable[..., Tensor]) -> bool:
-    """Whether f can be worked in a field: it takes one, and nothing about it speaks against it."""
+    """Whether f can be evaluated in a field: it takes one, and its weights are integers."""
     if getattr(f, "polynomial", True) is False:
         return False
     if isinstance(f, nn.Module) and not all(bool((p == p.round()).all()) for p in f.parameters()):
@@ -119,7 +118,7 @@ def _polynomial(f: Callable[..., Tensor]) -> bool:
 
 
 def _values(y: Tensor) -> Tensor:
-    """One number for each point: the first, where a model gives several."""
+    """One number for each point: the first of several outputs."""
     return y if y.ndim == 1 else y[:, 0]
 
 
@@ -156,13 +155,13 @@ def matricization(
     columns: Float[Tensor, "c q"],
     partition: Sequence[int] | None = None,
 ) -> Float[Tensor, "r c"]:
-    """The matrix of f at every pair of a row's and a column's values.
+    """The matrix of f at every pair of row values and column values.
 
     Args:
-        f: Inputs (b, p + q) to numbers (b,).
-        rows: Values of the first side's inputs.
-        columns: Values of the second side's.
-        partition: Which inputs are the first side's; the first p unless given.
+        f: Function from inputs (b, p + q) to numbers (b,).
+        rows: Inputs of the first side.
+        columns: Inputs of the second side.
+        partition: The inputs of the first side. Default: the first p.
     """
     p, inputs = rows.shape[1], rows.shape[1] + columns.shape[1]
     sides = _sides(range(p) if partition is None else partition, inputs)
@@ -186,7 +185,7 @@ def _matrix(f: Function, rows: Tensor, columns: Tensor, sides: tuple[Tensor, Ten
 
 
 def template_rows(templates: Float[Tensor, "M w"], tokens: int) -> Float[Tensor, "r q"]:
-    """Every assignment of M template vectors to some tokens, (M^tokens, tokens x w)."""
+    """Every assignment of M template vectors to the tokens, (M^tokens, tokens x w)."""
     chosen = itertools.product(range(len(templates)), repeat=tokens)
     return templates[torch.tensor(list(chosen))].flatten(1)
 
@@ -200,9 +199,9 @@ def _sides(partition: Sequence[int], inputs: int) -> tuple[Tensor, Tensor]:
 
 
 def numerical_rank(matrix: Float[ndarray, "r c"], tolerance: float = 1e-10) -> Estimate:
-    """Singular values above `tolerance` times the largest: for functions that are no polynomials.
+    """Number of singular values above `tolerance` times the largest.
 
-    Neither a lower nor an upper bound: rounding hides small singular values and makes others.
+    Neither a lower nor an upper bound: rounding hides small singular values and adds others.
     """
     values = np.linalg.svd(matrix, compute_uv=False)
     rank = int((values > tolerance * values[0]).sum()) if values[0] > 0 else 0
@@ -210,7 +209,7 @@ def numerical_rank(matrix: Float[ndarray, "r c"], tolerance: float = 1e-10) -> E
 
 
 def epsilon_rank(matrix: Float[ndarray, "r c"], epsilon: float) -> int:
-    r"""The least rank within relative $d_2$ distance $\epsilon$: exact, by Eckart and Young.
+    r"""The smallest rank within relative $d_2$ distance $\epsilon$: exact, by Eckart and Young.
 
     $\min\{R : \sum_{k>R} \sigma_k^2 \le \epsilon^2 \sum_k \sigma_k^2\}$.
 
@@ -227,7 +226,7 @@ def epsilon_rank(matrix: Float[ndarray, "r c"], epsilon: float) -> int:
 def epsilon_rank_lower(matrix: Float[ndarray, "r c"], epsilon: float, norm: str = "sup") -> int:
     r"""A certified lower bound on the rank of every matrix within $\epsilon$ of this one.
 
-    In the sup norm the largest of two: the Frobenius tail against $\epsilon^2 r c$; and
+    In the sup norm, the larger of two bounds: the Frobenius tail against $\epsilon^2 r c$; and
     $((\langle E, W\rangle - \epsilon |W|_1) / (\||E| + \epsilon\|_F |W|_{op}))^2$ with
     $W = U_k V_k^T$, over k. For `"mean"`, $\frac{1}{rc}\sum |E - B| \le \epsilon$: the tail
     against $(\epsilon\, r c)^2$, since no entry-wise sum is below the Frobenius norm.
@@ -251,12 +250,12 @@ def epsilon_rank_lower(matrix: Float[ndarray, "r c"], epsilon: float, norm: str 
         overlap += float(values[k])
         gap = overlap - epsilon * float(np.abs(witness).sum())
         if gap > 0 and size > 0:
-            # Rounded up only past rounding error: a bound may not owe anything to it.
+            # Round up only beyond rounding error, so that the bound stays certified.
             best = max(best, math.ceil((gap / size) ** 2 * (1 - 1e-9) - 1e-9))
     return best
 
 
 def _tail(squares: ndarray, allowed: float) -> int:
-    """How many of the largest squares must stay so that the rest sum to `allowed` at most."""
+    """How many of the largest squares remain so that the rest sum to at most `allowed`."""
     rest = np.concatenate([np.cumsum(squares[::-1])[::-1], [0.0]])
     return int(np.argmax(rest <= allowed * (1 + 1e-12)))

@@ -1,4 +1,4 @@
-"""One thread where several would only wait for one another."""
+"""Limit small computations to one thread."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,20 +6,20 @@ from contextlib import contextmanager
 import torch
 
 SMALL = 1_000_000
-"""Numbers in the data below which a second thread costs more than it does."""
+"""Size of the data below which a second thread costs more than it saves."""
 
 
 @contextmanager
 def one_thread(small: bool = True) -> Iterator[None]:
-    """Keep torch, BLAS and OpenMP to one thread inside, if `small`.
+    """Limit torch, BLAS and OpenMP to one thread inside, if `small`.
 
-    Products of small matrices are over before a second thread has woken up. It then spins, which
-    on a busy machine takes ten times the processor time of the work itself.
+    Products of small matrices end before a second thread wakes up. Its busy waiting takes ten
+    times the CPU time of the work itself on a loaded machine.
     """
     if not small:
         yield
         return
-    from threadpoolctl import threadpool_limits  # comes with scikit-learn
+    from threadpoolctl import threadpool_limits  # a dependency of scikit-learn
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-r"""Geometry score: do samples have the holes of the data?
+r"""Geometry score: comparison of the topology of samples and data.
 
 Letters: $\alpha$ the scale of a witness complex, $\beta_1(\alpha)$ its number of loops.
 """
@@ -26,9 +26,9 @@ def relative_living_times(
     holes: int = 20,
     rng: torch.Generator | None = None,
 ) -> Float[ndarray, "r i"]:
-    r"""For each repeat, the share of scales at which there are exactly i loops.
+    r"""For each repeat, the share of scales with exactly i loops.
 
-    Landmarks are drawn at random, all rows are witnesses, and $\alpha$ runs from 0 to
+    Landmarks are random, all rows are witnesses, and $\alpha$ ranges from 0 to
     $\gamma$ times the largest distance between landmarks.
 
     References: `khrulkov2018`
@@ -44,7 +44,7 @@ def relative_living_times(
         if most == 0:  # equal landmarks have no loops at any scale
             found[r, 0] = 1.0
             continue
-        # A witness speaks for simplices of its few nearest landmarks; eight are enough for loops.
+        # A witness supports simplices of its nearest landmarks; eight suffice for loops.
         near = np.argsort(far, axis=1, kind="stable")[:, :8]
         table = [
             list(zip(line.tolist(), far[i, line].tolist(), strict=True))
@@ -83,22 +83,22 @@ def geometry_score(
 ) -> Estimate:
     r"""Squared distance between the mean relative living times of loops; 0 for one topology.
 
-    Unbiased over the drawing of landmarks: the spread between repeats is taken off, so that it may
-    be below 0 by chance. The interval is about the drawing alone, given both sets of rows.
+    Unbiased over the choice of landmarks: the variance between repeats is subtracted, so that it
+    may be below 0 by chance. The interval is about this choice alone, given both sets of rows.
 
     Args:
-        real: The data.
-        samples: The model's.
-        landmarks: Points of a complex.
-        repeats: Complexes of each set.
-        gamma: The largest scale, relative to the landmarks' diameter.
-        most: Rows of each set that are used.
-        features: A map to features.
-        rng: Draws rows and landmarks.
+        real: Real data.
+        samples: Samples of the model.
+        landmarks: Points per complex.
+        repeats: Complexes per set.
+        gamma: The largest scale, relative to the diameter of the landmarks.
+        most: Largest number of rows used of each set.
+        features: Feature map.
+        rng: Random generator for rows and landmarks.
 
     References: `khrulkov2018`; `gudhi2015` for the complexes.
     """
-    from scipy import stats  # slow to import
+    from scipy import stats  # imported here because it is slow
 
     require(repeats >= 3, "geometry_score.repeats", "be at least 3", repeats)
     x, y = pair(real, samples, features=features)
@@ -118,10 +118,10 @@ def geometry_score(
     value = float(gap @ gap - noise)
     g, h = 2 * (a - a.mean(0)) @ gap, 2 * (b - b.mean(0)) @ gap
     first = (g.var(ddof=1) + h.var(ddof=1)) / repeats
-    # 2 tr(S^2) is the variance of the squared noise; the plain spread holds it twice.
+    # 2 tr(S^2) is the variance of the squared noise; the plain variance includes it twice.
     S = np.atleast_2d(np.cov(a.T) + np.cov(b.T)) / repeats
     second = 2 * float((S * S).sum())
     se = math.sqrt(max(first - 2 * second, 0.0) + second)
-    words = f"{repeats} draws of {landmarks} landmarks; about the drawing, given the rows"
+    method = f"{repeats} draws of {landmarks} landmarks; about their choice, given the rows"
     half = float(stats.t.ppf(0.975, repeats - 1)) * se
-    return Estimate(value, se=se, lo=value - half, hi=value + half, n=2 * repeats, method=words)
+    return Estimate(value, se=se, lo=value - half, hi=value + half, n=2 * repeats, method=method)

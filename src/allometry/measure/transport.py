@@ -1,4 +1,4 @@
-r"""Wasserstein distances: exact, sliced, and as a trained critic sees them.
+r"""Wasserstein distances: exact, sliced, and a lower bound by a trained critic.
 
 Letters: $x_1..x_n$ real, $y_1..y_m$ samples, $u, v$ the dual potentials.
 """
@@ -28,19 +28,19 @@ def wasserstein(
     features: Map | None = None,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    r"""Exact p-Wasserstein distance of the two empirical laws, by linear programming.
+    r"""Exact p-Wasserstein distance of the two empirical distributions, by linear programming.
 
-    The standard error is that of the dual potentials, $\mathrm{var}(u)/n + \mathrm{var}(v)/m$. It
-    is about the expectation at these sizes, which exceeds the distance of the laws themselves by
-    order $n^{-1/d}$: compare only values of equal n.
+    The squared standard error is $\mathrm{var}(u)/n + \mathrm{var}(v)/m$. It is about the
+    expectation at these sizes, which exceeds the distance of the distributions by order
+    $n^{-1/d}$: compare only values of equal n.
 
     Args:
-        real: The data.
-        samples: The model's.
+        real: Real data.
+        samples: Samples of the model.
         p: 1 or 2.
-        most: Rows of each set that are used; the cost grows as their cube.
-        features: A map to features.
-        rng: Draws the rows.
+        most: Largest number of rows used of each set; the cost is cubic in it.
+        features: Feature map.
+        rng: Random generator for rows.
 
     References: `delbarrio2019` for the central limit theorem; `flamary2021` for the solver.
     """
@@ -52,7 +52,7 @@ def wasserstein(
     cost = squared_distances(x, y)
     cost = cost if p == 2 else cost.sqrt()
     n, m = cost.shape
-    # The solver's tolerances are absolute: it gets costs of at most 1.
+    # The tolerances of the solver are absolute: costs are scaled to at most 1.
     unit = float(cost.max()) or 1.0
     value, log = ot.emd2(
         np.full(n, 1 / n),
@@ -61,9 +61,9 @@ def wasserstein(
         log=True,
         numItermax=10_000_000,
     )
-    words = f"exact at n = {n}, m = {m}; dual potentials; about the expectation at these sizes"
+    method = f"exact at n = {n}, m = {m}; dual potentials; about the expectation at these sizes"
     found = uncertainty.influence(
-        float(value) * unit, log["u"] * unit, log["v"] * unit, method=words
+        float(value) * unit, log["u"] * unit, log["v"] * unit, method=method
     )
     return _root(found, p)
 
@@ -79,9 +79,9 @@ def sliced_wasserstein(
 ) -> Estimate:
     r"""Sliced p-Wasserstein distance: $(E_\theta W_p^p(\theta^\top x, \theta^\top y))^{1/p}$.
 
-    In one dimension transport pairs quantiles, so a direction costs one sort. The standard error
-    has the potentials averaged over directions, and the noise of drawing directions. About the
-    expectation at these sizes; the excess is of order 1/n.
+    In one dimension optimal transport matches quantiles, so a direction costs one sort. The
+    standard error includes the mean potentials over directions and the sampling of directions. It
+    is about the expectation at these sizes; the bias is of order 1/n.
 
     References: `bonneel2015`.
     """
@@ -95,7 +95,7 @@ def sliced_wasserstein(
     levels = _Levels(len(x), len(y))
     u, v = torch.zeros(len(x)).double(), torch.zeros(len(y)).double()
     values = []
-    # As many directions at once as make about four million numbers.
+    # A batch of directions has about four million numbers.
     for theta in directions.split(max(1, 2**22 // (len(x) + len(y))), dim=1):
         a, a_order = (theta.T @ x.T).sort(1)
         b, b_order = (theta.T @ y.T).sort(1)
@@ -106,16 +106,16 @@ def sliced_wasserstein(
     base = uncertainty.influence(float(found.mean()), u / projections, v / projections)
     drawing = float(found.var()) / projections if d > 1 else 0.0
     se = math.sqrt((base.se or 0.0) ** 2 + drawing)
-    words = f"{projections} directions; potentials; about the expectation at these sizes"
-    return _root(Estimate(base.value, se=se, n=len(x) + len(y), method=words), p)
+    method = f"{projections} directions; potentials; about the expectation at these sizes"
+    return _root(Estimate(base.value, se=se, n=len(x) + len(y), method=method), p)
 
 
 @final
 class _Levels:
-    """The steps of both quantile functions together: n and m may differ."""
+    """The joint steps of both quantile functions; n and m may differ."""
 
     def __init__(self, n: int, m: int) -> None:
-        # Whole multiples of 1/(nm), so that equal levels are found equal.
+        # Integer multiples of 1/(nm), so that equal levels compare equal.
         ends = np.union1d(np.arange(1, n + 1) * m, np.arange(1, m + 1) * n)
         starts = np.concatenate([[0], ends[:-1]])
         self.weights = torch.as_tensor((ends - starts) / (n * m))
@@ -128,7 +128,7 @@ class _Levels:
         return (gap if p == 1 else gap * gap) @ self.weights
 
     def partner(self, other: Float[Tensor, "t k"], *, real: bool) -> Tensor:
-        """Where the mass of each sorted row goes, on average."""
+        """The mean destination of the mass of each sorted row."""
         rows, columns, size = (self.i, self.j, self.n) if real else (self.j, self.i, self.m)
         if self.n == self.m:
             return other
@@ -137,7 +137,7 @@ class _Levels:
 
 
 def _potential(sorted_: Tensor, partner: Tensor, order: Tensor, p: int) -> Float[Tensor, " k"]:
-    """Sum over directions of the dual potential at each row, its slope integrated along rows."""
+    """Sum over directions of the dual potential of each row, by integration of its slope."""
     gap = sorted_ - partner
     slope = gap.sign() if p == 1 else 2 * gap
     steps = (slope[:, 1:] + slope[:, :-1]) / 2 * sorted_.diff(dim=1)
@@ -164,11 +164,11 @@ def wasserstein_critic(
     features: Map | None = None,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    r"""What a trained critic sees of the 1-Wasserstein distance: $\bar f(x) - \bar f(y)$.
+    r"""Lower bound of the 1-Wasserstein distance by a trained critic: $\bar f(x) - \bar f(y)$.
 
-    The critic is trained on one half of either set and judged on the other. Orthogonal layers
-    between order-two sorting units make it 1-Lipschitz by construction, so the expectation is a
-    true lower bound of the distance, and near 0 for equal laws.
+    The critic is trained on one half of each set and evaluated on the other. Orthogonal layers
+    between MaxMin units make it 1-Lipschitz by construction, so the expectation is a lower bound
+    of the distance, and near 0 for equal distributions.
 
     Differs from the paper: no weight clipping and no gradient penalty.
 
@@ -179,23 +179,23 @@ def wasserstein_critic(
     x, y = centred(x.double(), y.double())
     scale = float(torch.cat([x, y]).std()) or 1.0
     x, y = (x / scale).float(), (y / scale).float()
-    (a, a_held), (b, b_held) = halves(x, rng), halves(y, rng)
+    (a, a_test), (b, b_test) = halves(x, rng), halves(y, rng)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(whole_seed(rng))
         critic = _critic(x.shape[1], width)
     optimiser = torch.optim.Adam(critic.parameters(), lr=1e-2)
-    fall = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.05, total_iters=steps)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.05, total_iters=steps)
     for _ in range(steps):
         rows, columns = (torch.randint(len(s), (256,), generator=rng) for s in (a, b))
         loss = critic(b[columns]).mean() - critic(a[rows]).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        fall.step()
+        schedule.step()
     with torch.no_grad():
-        on_real, on_samples = critic(a_held)[:, 0].double(), critic(b_held)[:, 0].double()
-    words = "held-out rows, given a 1-Lipschitz critic: a lower bound"
-    return uncertainty.difference(on_real * scale, on_samples * scale, words)
+        on_real, on_samples = critic(a_test)[:, 0].double(), critic(b_test)[:, 0].double()
+    method = "held-out rows, given a 1-Lipschitz critic: a lower bound"
+    return uncertainty.difference(on_real * scale, on_samples * scale, method)
 
 
 def _critic(inputs: int, width: int) -> nn.Sequential:
@@ -210,7 +210,7 @@ def _critic(inputs: int, width: int) -> nn.Sequential:
 
 @final
 class _MaxMin(nn.Module):
-    """Sorts neighbouring pairs: norm-preserving, unlike a rectifier."""
+    """Sorts neighbouring pairs: gradient norm preserving, unlike ReLU."""
 
     def forward(self, x: Float[Tensor, "n w"]) -> Float[Tensor, "n w"]:
         a, b = x.unflatten(1, (-1, 2)).unbind(-1)

@@ -1,4 +1,4 @@
-r"""Optimal transport of discrete measures from both sides: plans and potentials.
+r"""Optimal transport of discrete measures: primal plans and dual potentials.
 
 Letters: a, b weights of the two measures, C the cost, $\pi$ a plan, f and g potentials.
 """
@@ -20,14 +20,14 @@ Weights = Float[ndarray, " _"]
 @final
 @dataclass(frozen=True)
 class TransportPlan:
-    """The value of a transport problem and what attains it.
+    """The value of a transport problem with its optimal plan and potentials.
 
     Attributes:
-        primal: Cost of the best plan.
-        dual: Value of the best potentials; equal to `primal` up to rounding, and below it.
-        plan: The mass taken from each point to each.
-        f: Potential on the first measure's points.
-        g: On the second's.
+        primal: Cost of the optimal plan.
+        dual: Value of the optimal potentials; equal to `primal` up to rounding, and below it.
+        plan: The mass moved from each point to each.
+        f: Potential on the points of the first measure.
+        g: Potential on the points of the second.
     """
 
     primal: float
@@ -38,36 +38,36 @@ class TransportPlan:
 
 
 def kantorovich(a: Weights, b: Weights, cost: Float[ndarray, "n m"]) -> TransportPlan:
-    r"""Both sides of Kantorovich's duality.
+    r"""Primal and dual solution of the Kantorovich problem.
 
     $$\min_{\pi \ge 0,\ \pi 1 = a,\ \pi^T 1 = b} \langle C, \pi\rangle
       = \max_{f_i + g_j \le C_{ij}} a^T f + b^T g$$
 
-    Plan and potentials are those of POT's network simplex (extra `transport`). The potentials are
-    then lowered to where every constraint holds and raised again as far as it may, so that `dual`
-    is never above the optimum and `primal - dual` bounds the error of both. Costs are brought
-    to a common unit and origin first.
+    Plan and potentials come from POT's network simplex (extra `transport`). The potentials are
+    then lowered until every constraint holds and raised as far as feasible, so that `dual` is
+    never above the optimum and `primal - dual` bounds the error of both. Costs are shifted and
+    scaled first.
 
     References: `villani2009` Theorem 5.10; `flamary2021`.
     """
     ot = require_extra("ot", "transport")
-    a, b, C = _law(a, "a"), _law(b, "b"), np.asarray(cost, dtype=np.float64)
+    a, b, C = _probabilities(a, "a"), _probabilities(b, "b"), np.asarray(cost, dtype=np.float64)
     n, m = len(a), len(b)
     require(C.shape == (n, m), "cost", f"have the shape ({n}, {m})", C.shape)
     require(bool(np.isfinite(C).all()), "cost", "be finite", "nan or inf")
     low = float(C.min())
     above = (C - low)[(C - low) > 0]
-    # Typical costs become 1: a few huge ones must not push the others below the solver's sight.
+    # The median cost becomes 1: a few huge costs must not push the others below the tolerance.
     unit = float(np.median(above)) if len(above) else 1.0
     c = (C - low) / unit
     plan, f, g = _simplex(ot, a, b, c)
     left = c - f[:, None] - g
     if float((plan * left).sum()) > 1e-12 * float((plan * c).sum()):
-        # Huge costs took digits off the rest: what is left of the costs is solved once more, with
-        # those cut that no plan near the best can use.
+        # Huge costs reduced the precision: solve for the reduced costs once more, with those
+        # clipped that no nearly optimal plan uses.
         plan, _, other = _simplex(ot, a, b, np.minimum(left, 1.0))
         f, g = _feasible(c, a, b, g + other)
-    f, g = f - f[0], g + f[0]  # One may be shifted against the other: f of the first point is 0.
+    f, g = f - f[0], g + f[0]  # normalise the free shift: f of the first point is 0
     return TransportPlan(
         low + unit * float((plan * c).sum()),
         low + unit * float(a @ f + b @ g),
@@ -79,7 +79,7 @@ def kantorovich(a: Weights, b: Weights, cost: Float[ndarray, "n m"]) -> Transpor
 
 def _simplex(ot: Any, a: Weights, b: Weights, c: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     """Plan and feasible potentials of the network simplex."""
-    # A point without mass has no potential of its own, and must not bound the others'.
+    # A point without mass has no potential and must not constrain the others.
     some = np.ix_(a > 0, b > 0)
     part, log = ot.emd(a[a > 0], b[b > 0], c[some], numItermax=10_000_000, log=True)
     plan, g = np.zeros(c.shape), np.full(len(b), -np.inf)
@@ -88,7 +88,7 @@ def _simplex(ot: Any, a: Weights, b: Weights, c: ndarray) -> tuple[ndarray, ndar
 
 
 def _feasible(c: ndarray, a: Weights, b: Weights, g: ndarray) -> tuple[ndarray, ndarray]:
-    """The highest potentials beside the second's, none of which passes a cost."""
+    """The largest feasible potentials for the given second potential."""
     f = (c[:, b > 0] - g[b > 0]).min(1)
     g = (c[a > 0] - f[a > 0, None]).min(0)
     return (c - g).min(1), g
@@ -97,15 +97,15 @@ def _feasible(c: ndarray, a: Weights, b: Weights, g: ndarray) -> tuple[ndarray, 
 def kantorovich_rubinstein(
     x: Float[ndarray, "n d"], y: Float[ndarray, "m d"], a: Weights, b: Weights
 ) -> tuple[float, Float[ndarray, " k"]]:
-    r"""$W_1$ as the best 1-Lipschitz critic sees it, and that critic on all points.
+    r"""$W_1$ by the optimal 1-Lipschitz critic, and that critic on all points.
 
-    $W_1 = \sup_{\|f\|_L \le 1} E_a f - E_b f$, a linear programme with a bound for each pair of
-    points; the critic of a Wasserstein GAN seeks this f among networks.
+    $W_1 = \sup_{\|f\|_L \le 1} E_a f - E_b f$, a linear programme with a constraint for each
+    pair of points; the critic of a Wasserstein GAN approximates this f by a network.
 
     References: `villani2009` Remark 6.5; `arjovsky2017` Eq. (2).
     """
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    a, b = _law(a, "a"), _law(b, "b")
+    a, b = _probabilities(a, "a"), _probabilities(b, "b")
     require(len(a) == len(x), "a", f"have {len(x)} entries", len(a))
     require(len(b) == len(y), "b", f"have {len(y)} entries", len(b))
     z = np.concatenate([x, y])
@@ -121,13 +121,13 @@ def kantorovich_rubinstein(
     bounds = [(0, 0)] + [(None, None)] * (k - 1)
     weights = np.concatenate([a, -b])
     solved: Any = linprog(-weights, A_ub=cast("Any", system), b_ub=distance, bounds=bounds)
-    # The solver keeps each bound to 1e-7 only; this critic is 1-Lipschitz up to rounding.
+    # The solver satisfies constraints to 1e-7; this critic is 1-Lipschitz up to rounding.
     critic = (solved.x + every).min(1)
     critic = critic - critic[0]
     return unit * float(weights @ critic), unit * critic
 
 
-def _law(weights: Weights, name: str) -> Float[ndarray, " _"]:
+def _probabilities(weights: Weights, name: str) -> Float[ndarray, " _"]:
     w = np.asarray(weights, dtype=np.float64)
     fine = bool(w.ndim == 1 and len(w) > 0 and (w >= 0).all() and abs(w.sum() - 1) < 1e-9)
     require(fine, name, "be probabilities that sum to 1", w if len(w) < 9 else w.sum())

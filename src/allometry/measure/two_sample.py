@@ -1,6 +1,6 @@
-r"""Classifier two-sample tests: can anything tell samples from data?
+r"""Classifier two-sample tests of samples against data.
 
-Letters: $n$ real rows, $m$ samples, $N = n + m$ together, $B$ permutations.
+Letters: $n$ real rows, $m$ samples, $N = n + m$ rows, $B$ permutations.
 """
 
 import math
@@ -32,7 +32,7 @@ def nearest_neighbour_test(
     features: Map | None = None,
     rng: torch.Generator | None = None,
 ) -> dict[str, Estimate]:
-    """Accuracy of the 1-nearest-neighbour classifier, on both sides and on each, and its p-value.
+    """Accuracy of the 1-nearest-neighbour classifier on all rows and on each set, and its p-value.
 
     References: `lopezpaz2017`; `xu2018` for the two sides.
     """
@@ -43,7 +43,7 @@ def nearest_neighbour_test(
     near = tied_neighbours(torch.cat([x, y]), rng)
     is_real = np.arange(len(x) + len(y)) < len(x)
     sides = {"both": np.ones_like(is_real), "real": is_real, "samples": ~is_real}
-    found = {side: _share(judged, near, is_real) for side, judged in sides.items()}
+    found = {side: _share(selected, near, is_real) for side, selected in sides.items()}
     return found | {"p_value": _permuted(near, len(x), permutations, seed)}
 
 
@@ -52,16 +52,16 @@ def nearest_neighbour_accuracy(
 ) -> Estimate:
     """Leave-one-out accuracy of the 1-nearest-neighbour classifier; 1/2 for equal distributions.
 
-    Look at both sides. Samples that keep to a few places score high on both. Copies of the real
+    Compare both sides. Samples concentrated in a few places score high on both. Copies of the real
     rows score near 0 on both. A few real rows copied many times, with noise, score near 1 on the
-    samples' side. Rows that are equally near share the vote. The standard error allows for rows
-    that share a neighbour or are each other's; with many ties it is too large.
+    side of the samples. Tied neighbours share the vote. The standard error allows for shared and
+    mutual neighbours; with many ties it is conservative.
 
     Args:
-        real: The data.
-        samples: The model's.
-        side: Which rows are judged.
-        features: A map to features.
+        real: Real data.
+        samples: Samples of the model.
+        side: The rows on which accuracy is computed.
+        features: Feature map.
 
     References: `lopezpaz2017`; `xu2018` for the two sides.
     """
@@ -69,21 +69,21 @@ def nearest_neighbour_accuracy(
 
 
 def _share(
-    judged: Bool[ndarray, " N"], near: Neighbours, is_real: Bool[ndarray, " N"]
+    selected: Bool[ndarray, " N"], near: Neighbours, is_real: Bool[ndarray, " N"]
 ) -> Estimate:
-    """Accuracy on the judged, with covariances between rows linked in the neighbour graph."""
+    """Accuracy on the selected rows, with covariances of rows linked in the neighbour graph."""
     right = near.votes(is_real)
-    count = int(judged.sum())
-    value = float(right[judged].mean())
-    # Each set has a size of its own, so its rows vary about their own mean.
+    count = int(selected.sum())
+    value = float(right[selected].mean())
+    # The size of each set is fixed, so its rows vary about their own mean.
     e = np.zeros(len(right))
-    for group in (is_real & judged, ~is_real & judged):
+    for group in (is_real & selected, ~is_real & selected):
         if group.any():
             e[group] = right[group] - right[group].mean()
-    # On one side alone a link that is not mutual counts for nothing: that the sizes are fixed
-    # takes back what it adds (found by simulation).
+    # On one side alone a link that is not mutual has no effect, because the sizes are fixed
+    # (found by simulation).
     covariance, own = near.covariance(e, mutual=count < len(right)), float(e @ e)
-    # As many independent rows would tell as much; Wilson's interval is right for them.
+    # Wilson's interval for the effective number of independent rows.
     inflation = max(1.0, 1 + covariance / own) if own > 1e-12 * count else 1.5
     found = uncertainty.proportion(value * count / inflation, count / inflation)
     return replace(found, n=count, method="variance over the neighbour graph; about this n")
@@ -99,10 +99,10 @@ def nearest_neighbour_p_value(
 ) -> Estimate:
     r"""p-value of the 1-nearest-neighbour test by permutation of which rows are real.
 
-    The statistic is the larger of the two sides' departures from their chance level, in standard
-    errors, so that neither mode collapse nor copying cancels itself out. Rows that are equally
-    near share the vote, and permutations with the observed statistic are split at random, so that
-    the level is exact on discrete data too.
+    The statistic is the larger deviation of the two sides from their chance level, in standard
+    errors, so that the effects of mode collapse or copying on the two sides do not cancel. Tied
+    neighbours share the vote, and permutations with the observed statistic are split at random,
+    so that the level is exact for discrete data too.
 
     References: `lopezpaz2017`; `phipson2010` for the p-value.
     """
@@ -115,7 +115,7 @@ def nearest_neighbour_p_value(
 def _permuted(
     near: Neighbours, n: int, permutations: int, seed: int, tie: float | None = None
 ) -> Estimate:
-    """The p-value; `tie` as in `interval.randomised_p_value`."""
+    """The p-value; `tie` as in `uncertainty.randomised_p_value`."""
     m, seeded = len(near.group) - n, np.random.default_rng(seed)
     is_real = np.arange(n + m) < n
 
@@ -123,7 +123,7 @@ def _permuted(
         worst = np.zeros(len(labels))
         for votes, size in zip(near.sums(labels), (n, m), strict=True):
             chance = (size - 1) / (n + m - 1)
-            # A set of one row never has a neighbour of its own: its departure is 0, not 0/0.
+            # A set of one row has no neighbour of its own: its deviation is 0, not 0/0.
             spread = math.sqrt(chance * (1 - chance) / size) or 1.0
             worst = np.maximum(worst, np.abs(votes / size - chance) / spread)
         return worst
@@ -149,7 +149,7 @@ def classifier_scores(
     """P(real) of held-out real rows and samples, by a network trained on the others."""
     x, y = pair(real, samples, rows=4, features=features)
     rng = generator(rng)
-    (a, a_held), (b, b_held) = halves(x, rng), halves(y, rng)
+    (a, a_test), (b, b_test) = halves(x, rng), halves(y, rng)
     most = min(len(a), len(b))
     a, b = a[:most], b[:most]
     model = fit_classifier(
@@ -160,10 +160,10 @@ def classifier_scores(
         decay=1e-2,
         rng=rng,
     )
-    # Equal rows must get equal scores to the last bit, or rounding would tell the sets apart.
-    distinct, group = torch.unique(torch.cat([a_held, b_held]), dim=0, return_inverse=True)
+    # Equal rows need identical scores, or rounding would separate the sets.
+    distinct, group = torch.unique(torch.cat([a_test, b_test]), dim=0, return_inverse=True)
     scores = model.probabilities(distinct)[:, 1][group]
-    return scores[: len(a_held)], scores[len(a_held) :]
+    return scores[: len(a_test)], scores[len(a_test) :]
 
 
 def classifier_test(
@@ -175,7 +175,7 @@ def classifier_test(
     steps: int = 200,
     rng: torch.Generator | None = None,
 ) -> dict[str, Estimate]:
-    """Held-out accuracy of a small network that tells samples from data, and its p-value.
+    """Held-out accuracy of a small network that separates samples from data, and its p-value.
 
     References: `lopezpaz2017`.
     """
@@ -192,9 +192,9 @@ def classifier_test(
 
 
 def _balanced(on_real: Float[Tensor, " a"], on_samples: Float[Tensor, " b"]) -> Estimate:
-    """Mean of the accuracies on either side, so that unequal sizes do not matter."""
-    words = "held-out rows, given the classifier"
-    gap = uncertainty.difference((on_real > 0.5).double(), (on_samples > 0.5).double(), words)
+    """Balanced accuracy: the mean over both sets, independent of their sizes."""
+    method = "held-out rows, given the classifier"
+    gap = uncertainty.difference((on_real > 0.5).double(), (on_samples > 0.5).double(), method)
     return uncertainty.transformed(gap, lambda d: (1 + d) / 2, 0.5, floor=0.0, ceiling=1.0)
 
 
@@ -206,7 +206,7 @@ def classifier_accuracy(
     steps: int = 200,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    """Held-out accuracy of a small network that tells samples from data; 1/2 where none can.
+    """Held-out accuracy of a small network that separates samples from data; 1/2 if equal.
 
     References: `lopezpaz2017`.
     """
@@ -225,7 +225,7 @@ def classifier_p_value(
     steps: int = 200,
     rng: torch.Generator | None = None,
 ) -> Estimate:
-    """p-value of the network's two-sample test: its held-out scores, permuted.
+    """p-value of the network's two-sample test, by permutation of its held-out scores.
 
     References: `lopezpaz2017`; `phipson2010`.
     """
@@ -246,16 +246,16 @@ def efron_p_value(
 ) -> Estimate:
     r"""Efron's achieved significance level: a bootstrap test that the two distributions are equal.
 
-    Both sets are drawn anew, with replacement, from the pool of all rows; the level is the share
-    of draws whose energy distance exceeds the observed one, equal ones split at random.
+    Both sets are resampled with replacement from the pool of all rows; the level is the share of
+    resamples whose energy distance exceeds the observed one, ties split at random.
 
     Args:
-        real: The data.
-        samples: The model's.
-        resamples: Draws.
-        most: Rows of each set that are used.
-        features: A map to features.
-        rng: Draws.
+        real: Real data.
+        samples: Samples of the model.
+        resamples: Number of resamples.
+        most: Largest number of rows used of each set.
+        features: Feature map.
+        rng: Random generator.
 
     References: `efron1993` Algorithm 16.1; `szekely2013` for the statistic.
     """

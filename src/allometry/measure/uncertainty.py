@@ -1,4 +1,4 @@
-r"""Intervals: how a measure comes by its uncertainty.
+r"""Standard errors and intervals of metrics.
 
 Letters: $n$ observations, $a$ their values, $g$ influences (the change an observation makes to the
 measure, times $n$, to first order).
@@ -21,7 +21,7 @@ Values = Float[Tensor, " _"] | Float[ndarray, " _"]
 
 def mean(values: Values, method: str = "independent values") -> Estimate:
     """Mean of independent values with Student's interval."""
-    from scipy import stats  # slow to import
+    from scipy import stats  # imported here because it is slow
 
     a = np.asarray(values, dtype=np.float64)
     n, value = len(a), float(a.mean())
@@ -33,8 +33,8 @@ def mean(values: Values, method: str = "independent values") -> Estimate:
 
 
 def difference(a: Values, b: Values, method: str = "two independent means") -> Estimate:
-    """Mean of `a` less mean of `b` with Welch's interval."""
-    from scipy import stats  # slow to import
+    """Mean of `a` minus mean of `b` with Welch's interval."""
+    from scipy import stats  # imported here because it is slow
 
     first, second = mean(a), mean(b)
     va, vb = (first.se or 0.0) ** 2, (second.se or 0.0) ** 2
@@ -59,7 +59,7 @@ def influence(value: float, *parts: Values, method: str = "delta method") -> Est
 def jackknife(
     value: float, *without: Values, correct: bool = True, method: str = "jackknife"
 ) -> Estimate:
-    r"""Quenouille's estimate from the values with each observation left out in turn.
+    r"""Jackknife estimate from the leave-one-out values.
 
     With $\hat\theta_{(i)}$ the value without observation i of a set of n, the bias is
     $(n-1)(\bar\theta_{(\cdot)} - \hat\theta)$ and the squared standard error
@@ -111,16 +111,16 @@ def transformed(
     floor: float = -math.inf,
     ceiling: float = math.inf,
 ) -> Estimate:
-    """An estimate carried through an increasing function, kept within `floor` and `ceiling`."""
+    """An estimate transformed by an increasing function, clipped to `floor` and `ceiling`."""
 
-    def carried(x: float) -> float:
+    def transform(x: float) -> float:
         return min(max(function(x), floor), ceiling)
 
     return Estimate(
-        carried(estimate.value),
+        transform(estimate.value),
         se=None if estimate.se is None else estimate.se * abs(slope),
-        lo=None if estimate.lo is None else carried(estimate.lo),
-        hi=None if estimate.hi is None else carried(estimate.hi),
+        lo=None if estimate.lo is None else transform(estimate.lo),
+        hi=None if estimate.hi is None else transform(estimate.hi),
         n=estimate.n,
         exact=estimate.exact,
         method=estimate.method,
@@ -132,7 +132,7 @@ def p_value(exceeding: int, repeats: int, method: str = "permutation") -> Estima
 
     References: `phipson2010`.
     """
-    from scipy import stats  # slow to import
+    from scipy import stats  # imported here because it is slow
 
     value = (1 + exceeding) / (1 + repeats)
     lo = (
@@ -161,21 +161,21 @@ def randomised_p_value(
 ) -> Estimate:
     r"""The p-value of a statistic that is large under the alternative, with ties split at random.
 
-    A statistic of discrete data often equals its permuted values; counting all of those as
-    exceeding makes the test too timid, counting none too bold. As many of them count as a uniform
-    draw says, which makes the level exact where draws and observation are exchangeable.
+    A statistic of discrete data often equals its permuted values. Counting all of those as
+    exceeding makes the test conservative, counting none anti-conservative. A random share of them
+    counts, which makes the level exact if draws and observation are exchangeable.
 
     Args:
         observed: The statistic.
         drawn: Its values under the null hypothesis.
-        rng: Draws the share of ties.
-        method: Where `drawn` come from.
-        tie: The share of ties that count as exceeding; drawn by default.
+        rng: Random generator for the share of ties.
+        method: Origin of `drawn`.
+        tie: The share of ties that count as exceeding. Default: random.
 
     References: `phipson2010`; `lehmann2005` section 15.2 for the split.
     """
     share = float(rng.random()) if tie is None else tie
-    # Equal statistics may differ in the last digits: sums run over rows in another order.
+    # Equal statistics may differ in the last digits, because the order of summation differs.
     within = 1e-10 * max(abs(observed), float(np.abs(drawn).max()))
     above = int((drawn > observed + within).sum())
     ties = int((np.abs(drawn - observed) <= within).sum())
@@ -183,17 +183,17 @@ def randomised_p_value(
 
 
 def median(values: Sequence[float], method: str = "order statistics") -> Estimate:
-    r"""The median with a 95 % interval that assumes nothing of the law behind the values.
+    r"""The median with a distribution-free 95 % interval.
 
-    From the k-th least to the k-th largest value, k the largest with
-    $2\,P(\mathrm{Bin}(n, \frac12) < k) \le 0.05$: at least 95 % for every continuous law. With
-    fewer than six values no such interval exists, and the ends are infinite.
+    It ranges from the k-th smallest to the k-th largest value, k the largest with
+    $2\,P(\mathrm{Bin}(n, \frac12) < k) \le 0.05$: at least 95 % for every continuous distribution.
+    With fewer than six values no such interval exists, and the ends are infinite.
 
     Example:
         >>> print(median([3.0, 1.0, 2.0, 6.0, 5.0, 4.0]))
         3.5 (1 to 6)
     """
-    from scipy import stats  # slow to import
+    from scipy import stats  # imported here because it is slow
 
     x = np.sort(np.asarray(values, float))
     require(len(x) >= 1, "median.values", "have at least one", len(x))

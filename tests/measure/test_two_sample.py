@@ -63,8 +63,8 @@ def test_mode_drop_is_rejected(p_value):
     assert p_value(x, y).value < 0.01
 
 
-def test_a_few_copies_with_noise_do_not_fool_the_sides():
-    # The known trap: 3 training rows plus noise have an accuracy near 1/2 over both sides.
+def test_a_few_copies_with_noise_are_detected_by_the_sides():
+    # A known problem: 3 training rows plus noise have an accuracy near 1/2 over both sides.
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 2))
     y = x[rng.integers(3, size=300)] + 0.02 * rng.normal(size=(300, 2))
@@ -83,7 +83,7 @@ def test_copies_give_accuracy_zero_and_are_rejected():
 
 
 def test_accuracy_of_the_network_is_the_bayes_rate_on_gaussians():
-    # N(0, I) against N(mu, I): best accuracy Phi(|mu|/2); a small network comes near it.
+    # N(0, I) against N(mu, I): best accuracy Phi(|mu|/2); a small network nearly reaches it.
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2000, 2)), rng.normal(size=(2000, 2))
     y[:, 0] += 2
@@ -92,7 +92,7 @@ def test_accuracy_of_the_network_is_the_bayes_rate_on_gaussians():
     assert best - 0.02 - 5 * found.se < found.value < best + 5 * found.se
 
 
-def test_misuse_is_told():
+def test_invalid_input_raises():
     x = np.random.default_rng(0).normal(size=(9, 2))
     with pytest.raises(InputError, match="permutations must be at least 19"):
         nearest_neighbour_p_value(x, x, permutations=3)

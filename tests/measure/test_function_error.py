@@ -64,7 +64,7 @@ def test_distance_is_a_metric(seed, p):
     assert d_p(f, f, p=p).value == 0
 
 
-def test_refusals():
+def test_invalid_input_raises():
     x = torch.zeros(3, 1)
     with pytest.raises(al.InputError, match=r"d_p\.p must be a finite number of at least 1"):
         d_p(x, x, p=0.5)
@@ -89,8 +89,8 @@ def test_equivariance_error_in_closed_form():
 
 
 @given(seeds)
-def test_every_network_without_positions_commutes(seed):
-    """Claim 1 of Yun et al., by the measure itself."""
+def test_every_network_without_positions_is_equivariant(seed):
+    """Claim 1 of Yun et al., by the metric itself."""
     model = Transformer.yun(2, depth=3)
     x = torch.rand(4, 2, 4, generator=rng(seed))
     assert equivariance_error(model, x, permutations=5).value < 1e-10
@@ -112,7 +112,7 @@ def test_contextual_mapping_by_hand():
     assert not close
 
 
-def test_the_identity_is_no_contextual_mapping_but_a_boltzmann_average_is():
+def test_a_boltzmann_average_is_a_contextual_mapping_and_the_identity_is_not():
     x = torch.combinations(torch.arange(6.0), 3)[:, None]
     assert not is_contextual_mapping(lambda x: x[:, 0], x)
     mean = (x[:, 0] * (0.3 * x[:, 0]).softmax(1)).sum(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Primal equals dual, and both equal what is known in one dimension."""
+"""Primal equals dual, and both equal the closed form in one dimension."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_bad_measures_are_refused():
 @pytest.mark.parametrize("unit", [1e-12, 1e-5, 1.0, 1e9])
 @pytest.mark.parametrize("huge", [1.0, 1e8])
 def test_the_unit_of_costs_does_not_matter(unit, huge):
-    """The dual was off by up to 160 % where costs lay below the solver's tolerance."""
+    """A regression: the dual was off by up to 160 % for costs below the solver's tolerance."""
     for seed in range(10):
         x, y, a, b = measures(seed, 20, 25)
         a[0] = b[3] = 0.0  # points without mass

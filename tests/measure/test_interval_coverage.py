@@ -1,4 +1,4 @@
-"""Intervals and levels of every measure by simulation, from bench/measure_coverage.py."""
+"""Intervals and levels of every metric by simulation, from bench/measure_coverage.py."""
 
 import math
 import sys
@@ -19,13 +19,13 @@ def error(draws):
 @pytest.mark.parametrize("name", list(measure_coverage.CASES))
 def test_intervals_cover(name):
     share = measure_coverage.coverage(name, 500)
-    # 92 to 98 % is asked for; 500 draws tell it within two standard errors.
+    # Coverage must be 92 to 98 %; 500 draws estimate it within two standard errors.
     assert 0.92 - 2 * error(500) <= share <= min(1.0, 0.98 + 2 * error(500))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("simulate", measure_given.SIMULATIONS)
-def test_intervals_given_what_was_trained_cover(simulate):
+def test_intervals_given_the_trained_networks_cover(simulate):
     for name, share in measure_coverage.shares(simulate, 300).items():
         assert 0.92 - 2 * error(300) <= share <= min(1.0, 0.98 + 2 * error(300)), name
 
@@ -46,6 +46,6 @@ def test_a_few_intervals_cover_in_every_run(name):
 
 
 @pytest.mark.parametrize("simulate", measure_given.SIMULATIONS)
-def test_each_simulation_calls_its_measures(simulate):
+def test_each_simulation_calls_its_metrics(simulate):
     for name, share in measure_coverage.shares(simulate, 8).items():
         assert share >= 0.5, name  # of 8 at 92 %, fewer than 4 is a chance of 1e-4

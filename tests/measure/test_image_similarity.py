@@ -52,11 +52,11 @@ def test_ms_ssim_is_torchmetrics(recwarn):
     x = torch.rand(2, 1, 192, 192, generator=rng)
     y = (x + 0.1 * torch.randn(x.shape, generator=rng)).clamp(0, 1)
     wanted = float(theirs(y, x, data_range=1.0))
-    # torchmetrics pads its windows by reflection, ours stand only where they fit whole.
+    # torchmetrics pads its windows by reflection; ours lie inside the image.
     assert ms_ssim(x, y, span=1).value == pytest.approx(wanted, abs=2e-3)
 
 
-def test_equal_images_are_as_like_as_can_be(batch):
+def test_equal_images_have_the_largest_similarity(batch):
     x, _ = batch
     assert ssim(x, x, span=1).value == pytest.approx(1)
     assert ms_ssim(x, x, span=1).value == pytest.approx(1)
@@ -97,7 +97,7 @@ def test_pairs_and_ranges(batch):
     assert data_range(np.array([[[-1.0, 1.0], [0.0, 0.0]]])) == 2
 
 
-def test_misuse_is_told(batch):
+def test_invalid_input_raises(batch):
     x, y = batch
     with pytest.raises(InputError, match="be 4 images, one for each"):
         ssim(x, y[:2], span=1)

@@ -31,7 +31,7 @@ def scores(digits):
     )
 
 
-def test_every_measure_of_two_sets_is_there(scores):
+def test_every_metric_of_two_sets_is_listed(scores):
     assert scores.skipped == {}
     named = [name for entry in ENTRIES for name in entry.names]
     assert sorted(row.name for row in scores.rows) == sorted(named)
@@ -52,14 +52,14 @@ def test_values_lie_in_their_bounds_and_intervals(scores):
         assert row.estimate.method
 
 
-def test_fresh_data_pass_for_data(scores):
+def test_held_out_data_have_no_fault(scores):
     for name in ("nearest_neighbour_p_value", "classifier_p_value", "efron_p_value"):
         assert scores[name].value > 0.001
     assert scores["copying"].covers(0.5)
     assert scores["recall"].lo > 0.7
 
 
-def test_the_json_is_what_others_rely_on(scores):
+def test_the_json_has_the_documented_keys(scores):
     data = json.loads(json.dumps(scores.to_dict(), allow_nan=False))
     for values in data.values():
         assert {"value", "se", "lo", "hi", "features"} <= set(values)
@@ -67,7 +67,7 @@ def test_the_json_is_what_others_rely_on(scores):
         scores["nothing"]
 
 
-def test_what_is_missing_is_told(digits):
+def test_missing_inputs_are_reported(digits):
     rows = digits[0].reshape(-1, 64)[:120]
     found = score(rows[:60], rows[60:], effort=QUICK)
     assert "--labels" in found.skipped["inception_score"]
@@ -87,7 +87,7 @@ def test_only_and_features(digits):
         "precision",
     ]
     assert {row.features for row in found.rows} == {"pca(5)"}
-    with pytest.raises(InputError, match="only must name measures"):
+    with pytest.raises(InputError, match="only must name metrics"):
         score(x[:300], x[300:600], only=["nonsense"])
     for name in ("identity", "pca", "random:8", "classifier"):
         assert feature_map(name, x[:200], y[:200])(x[:3]).shape[0] == 3
@@ -99,7 +99,7 @@ def test_only_and_features(digits):
         feature_map("pca:many", x, None)
 
 
-def test_mistakes_are_told_once(digits):
+def test_errors_are_reported_once(digits):
     x = digits[0][:50].copy()
     with pytest.raises(InputError, match="samples must hold at least 2 rows"):
         score(x, x[:0])

@@ -22,8 +22,8 @@ def test_glicko_gives_glickmans_example():
     assert found.volatility == pytest.approx(0.05999, abs=1e-5)
 
 
-def test_many_games_find_the_difference_in_skill():
-    # A winning share of 10/11 is 400 points on Elo's scale; the start still pulls a little.
+def test_many_games_estimate_the_difference_in_skill():
+    # A winning share of 10/11 is 400 points on Elo's scale; the prior still has a small effect.
     player = Player()
     for _ in range(30):
         player = rate_period(player, [Player(1500, 1e-6)], [10 / 11], games=20)
@@ -47,7 +47,7 @@ def test_better_players_rank_higher(players, measure):
     good, fair, bad = found.values()
     assert good.value > fair.value > bad.value
     if measure is skill_ratings:
-        # Glicko's deviation covers too little for an interval; the method tells it.
+        # Glicko's deviation undercovers, so it is stated in the method and is not an interval.
         assert good.lo is None
         assert "rating deviation" in good.method
     else:
@@ -59,7 +59,7 @@ def test_relative_scores_sum_to_one(players):
     assert sum(e.value for e in found.values()) == pytest.approx(1)
 
 
-def test_the_adversarial_metric_names_the_winner(players):
+def test_the_adversarial_metric_has_the_sign_of_the_winner(players):
     real, made = players
     found = adversarial_metric(real, made["fair"], made["bad"])
     assert found.lo > 0
@@ -68,7 +68,7 @@ def test_the_adversarial_metric_names_the_winner(players):
     assert math.isfinite(found.se)
 
 
-def test_misuse_is_told(players):
+def test_invalid_input_raises(players):
     with pytest.raises(InputError, match="players must be at least 2"):
         tournament_win_rates(players[0], {"one": players[0]})
     with pytest.raises(InputError, match="scores must be 1"):

@@ -19,7 +19,7 @@ def blobs(n, seed, spread=1.0):
     return 5 * np.eye(3)[labels] + spread * rng.normal(size=(n, 3)), labels
 
 
-def test_samples_of_the_same_law_train_as_well_as_data():
+def test_samples_of_the_same_distribution_train_as_well_as_data():
     x, y = blobs(800, 0)
     s, t = blobs(800, 1)
     found = classification(x, y, s, t, steps=100)
@@ -30,7 +30,7 @@ def test_samples_of_the_same_law_train_as_well_as_data():
     assert found["adversarial_divergence"].value < 0.1
 
 
-def test_wrong_labels_ruin_the_training():
+def test_wrong_labels_reduce_the_accuracy():
     x, y = blobs(600, 0)
     s, t = blobs(600, 1)
     wrong = (t + 1) % 3
@@ -61,7 +61,7 @@ def test_the_classifier_learns_digits():
     assert float(right.mean()) > 0.9
 
 
-def test_seeds_repeat_and_leave_the_global_one_alone():
+def test_results_repeat_by_seed_and_the_global_seed_is_unchanged():
     x, y = blobs(100, 0)
     torch.manual_seed(5)
     before = torch.get_rng_state()
@@ -71,7 +71,7 @@ def test_seeds_repeat_and_leave_the_global_one_alone():
     assert torch.equal(a.probabilities(z), b.probabilities(z))
 
 
-def test_misuse_is_told():
+def test_invalid_input_raises():
     x, y = blobs(50, 0)
     with pytest.raises(InputError, match="sample_labels must be labels of real"):
         train_on_samples_accuracy(x, y, x, y + 7)

@@ -1,4 +1,4 @@
-"""What a frozen representation knows, by the best linear readout of it.
+"""Linear probes of a frozen representation.
 
 Letters: n and m rows, f features.
 """
@@ -20,17 +20,12 @@ def linear_probe(
     *,
     penalty: float = 1.0,
 ) -> tuple[Estimate, Estimate]:
-    r"""Nats and share right of a softmax regression that is fitted on some rows, judged on others.
+    r"""Held-out cross-entropy (nats) and accuracy of a softmax regression on features.
 
-    Features are brought to mean 0 and deviation 1 by the rows of the fit. Guessing by chance has
-    $\log k$ nats for k equally likely classes.
-
-    Args:
-        features: Of the rows to fit on.
-        labels: Their classes.
-        held: Of the rows to judge by, in the order of the text they come from.
-        held_labels: Their classes.
-        penalty: Of the squared weights, against the sum of the losses.
+    The regression is fitted to `features` with classes `labels` and evaluated on `held` with
+    classes `held_labels`, whose rows are in the order of the text they come from. `penalty` is the
+    weight of the squared weights relative to the sum of the losses. Features are standardised by
+    the training rows. A random guess costs $\log k$ nats for k equally likely classes.
 
     References: `alain2017`.
     """
@@ -38,7 +33,7 @@ def linear_probe(
     classes = labels.unique().numpy()
     require(len(classes) >= 2, "linear_probe.labels", "be of at least 2 classes", len(classes))
     seen = bool(np.isin(held_labels.numpy(), classes).all())
-    require(seen, "linear_probe.held_labels", "be among those of the fit", "another")
+    require(seen, "linear_probe.held_labels", "be classes of the training rows", "another")
     from sklearn.linear_model import LogisticRegression
 
     x, y = features.double().numpy(), held.double().numpy()

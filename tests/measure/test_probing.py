@@ -1,4 +1,4 @@
-"""What a linear readout tells of features."""
+"""Linear probes of features."""
 
 import math
 
@@ -13,7 +13,7 @@ def rng(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def test_noise_tells_nothing():
+def test_noise_carries_no_information():
     x, y = torch.randn(2000, 3, generator=rng()), torch.arange(2000) % 4
     nats, right = linear_probe(x[:1000], y[:1000], x[1000:], y[1000:])
     assert abs(nats.value - math.log(4)) < 5 * nats.se + 0.02  # 0.02: what the fit overfits
@@ -21,7 +21,7 @@ def test_noise_tells_nothing():
 
 
 def test_gaussian_classes_cost_their_conditional_entropy():
-    """Two normals at -1 and 1: the log-odds are 2x, and the best readout is linear."""
+    """Two normals at -1 and 1: the log-odds are 2x, and the optimal classifier is linear."""
     y = torch.randint(2, (40_000,), generator=rng())
     x = torch.randn(40_000, generator=rng(1)) + (2.0 * y - 1)
     exact = torch.nn.functional.softplus(-(2 * x) * (2 * y - 1))[20_000:].mean().item()
@@ -42,5 +42,5 @@ def test_one_class_is_refused():
     x, y = torch.randn(10, 2, generator=rng()), torch.zeros(10, dtype=torch.int64)
     with pytest.raises(InputError, match="at least 2 classes"):
         linear_probe(x, y, x, y)
-    with pytest.raises(InputError, match="among those of the fit"):
+    with pytest.raises(InputError, match="be classes of the training rows"):
         linear_probe(x, torch.arange(10) % 2, x, y + 5)

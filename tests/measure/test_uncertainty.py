@@ -27,7 +27,7 @@ def test_difference_is_welchs():
 @pytest.mark.parametrize(("hits", "n"), [(0, 10), (3, 10), (10, 10), (512, 1000)])
 def test_proportion_is_wilsons(hits, n):
     found = uncertainty.proportion(hits, n)
-    # statsmodels rounds nothing, but we keep the share itself inside at 0 and 1.
+    # The interval always includes the share itself, also at 0 and 1.
     wanted = proportion_confint(hits, n, method="wilson")
     assert (found.lo, found.hi) == pytest.approx(wanted, abs=1e-12)
 
@@ -50,7 +50,7 @@ def test_bootstrap_of_a_mean_has_its_standard_error():
     assert found.se == pytest.approx(a.std() / math.sqrt(200), rel=0.08)
 
 
-def test_p_value_counts_itself_and_tells_its_noise():
+def test_p_value_counts_itself_and_has_a_monte_carlo_interval():
     found = uncertainty.p_value(4, 99)
     assert found.value == 0.05
     wanted = stats.binomtest(4, 99).proportion_ci(method="exact")
@@ -67,13 +67,13 @@ def test_transformed_stays_in_range():
     assert (found.lo, found.value, found.hi) == (0.0, 0.1, 1.0)
 
 
-def test_one_value_claims_nothing():
+def test_one_value_has_no_standard_error():
     assert uncertainty.mean(np.array([3.0])).se is None
     assert uncertainty.difference(np.ones(3), np.ones(4)).se == 0
 
 
-def test_median_covers_for_a_skewed_law():
-    """At least 95 % for every law: 2,000 samples of 16 log-normal values."""
+def test_median_interval_covers_for_a_skewed_distribution():
+    """At least 95 % for every distribution: 2,000 samples of 16 log-normal values."""
     g = np.random.default_rng(3)
     hits = [uncertainty.median(g.lognormal(size=16).tolist()).covers(1.0) for _ in range(2000)]
     # The order statistics of 16 give 97.9 %; 5 standard errors of a share below that.
