@@ -85,7 +85,7 @@ def test_surprise_is_that_of_the_whole_distribution():
 
 
 def test_a_chain_that_remembers_must_be_started():
-    with pytest.raises(InputError, match="Mirostat, which remembers"):
+    with pytest.raises(InputError, match="Mirostat, which has a state"):
         decode.chain([decode.mirostat(3.0)])(torch.zeros(4))
     with pytest.raises(InputError, match="tau must be positive"):
         decode.mirostat(0)

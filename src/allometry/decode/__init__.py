@@ -1,4 +1,4 @@
-"""Strategies over next-token logits: anyone's logits."""
+"""Decoding: sampling strategies, beam search and constraints over next-token logits."""
 
 from allometry.decode.beam import Hypothesis, beam, stochastic_beam
 from allometry.decode.constrained_sampling import exact_posterior, posterior

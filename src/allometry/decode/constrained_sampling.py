@@ -1,8 +1,7 @@
-r"""Sampling the model given a constraint: $p(x \mid x \in L)$, not only token by token.
+r"""Sampling from the model's distribution given a constraint, $p(x \mid x \in L)$.
 
-Masking what is not allowed and drawing from what is left favours sequences that wander into
-corners where the model would hardly go: each draw is renormalised, and the mass that was cut is
-forgotten.
+Masking forbidden tokens and sampling from the rest is biased towards sequences that are unlikely
+under the model: each step is renormalised, and the removed probability is ignored.
 """
 
 from typing import Any
@@ -31,30 +30,31 @@ def posterior(
     rng: torch.Generator | int = 0,
     context: int | None = None,
 ) -> tuple[Int[Tensor, "samples _"], Float[Tensor, ""]]:
-    r"""Samples of $p(x \mid x \in L)$ and the log of $p(x \in L)$, by sequential importance.
+    r"""Samples of $p(x \mid x \in L)$ and the log of $p(x \in L)$, by sequential Monte Carlo.
 
-    Particles are extended under the mask, weighted by the allowed mass $Z_t$ of every step, and
-    resampled when their effective number falls below a half. Exact as `particles` grows. A
-    sequence is complete at an `end` token, or, without one, where nothing may follow.
+    Particles are extended under the mask, weighted by the allowed probability $Z_t$ of every step,
+    and resampled when their effective sample size falls below a half. Exact in the limit of many
+    `particles`. A sequence is complete at an `end` token, or, without one, when no token may
+    follow.
 
     Args:
-        logits_fn: As for `sample`.
-        prompt: One sequence of ids.
+        logits_fn: See `sample`.
+        prompt: One sequence of token ids.
         constraint: L.
-        n: Length at most.
-        samples: How many to draw; they are drawn from the particles, with replacement.
-        particles: How many to weigh.
-        end: As for `constrained`.
-        rng: A generator, or a seed for one.
-        context: As for `sample`.
+        n: Largest number of new tokens.
+        samples: Number of samples, drawn from the particles with replacement.
+        particles: Number of particles.
+        end: See `constrained`.
+        rng: A generator or a seed.
+        context: See `sample`.
 
     References: `lew2023`.
     """
     require(n >= 1, "posterior.n", "be at least 1", n)
     require(particles >= samples >= 1, "posterior.samples", "be 1 to particles", samples)
     rng = torch.Generator().manual_seed(rng) if isinstance(rng, int) else rng
-    rows, bare = as_prompts(prompt)
-    require(bare, "posterior.prompt", "be one sequence", f"{len(rows)} sequences")
+    rows, single = as_prompts(prompt)
+    require(single, "posterior.prompt", "be one sequence", f"{len(rows)} sequences")
     strategy = Constrained(constraint, end)
     reader = Reader(logits_fn, rows * particles, context)
     state = strategy.start(rows * particles, 0)
@@ -69,7 +69,7 @@ def posterior(
         logits = checked(reader.start() if last is None else reader.step(last)).double()
         masked = strategy.apply(logits.log_softmax(-1), state)
         log_w = log_w + masked.logsumexp(-1).masked_fill(ended, 0.0)
-        # A particle whose allowed mass is nil is dead; any token serves, its weight is nothing.
+        # A particle without allowed tokens has weight 0; any token may be drawn for it.
         drawable = masked.masked_fill(torch.isneginf(log_w)[:, None] | ended[:, None], 0.0)
         new = draw(drawable, rng).masked_fill(ended, ENDED)
         dead = torch.isneginf(log_w)
@@ -78,7 +78,9 @@ def posterior(
         ended = ended | dead | strategy.finished(state)
         w = (log_w - log_w.logsumexp(0)).exp()
         if not bool(torch.isfinite(w).all()):
-            raise InputError("constraint must be possible under the model; every sample died.")
+            raise InputError(
+                "constraint must be possible under the model; every sample has probability 0."
+            )
         if 1 / w.square().sum() < particles / 2:
             chosen = draw(log_w.expand(particles, -1), rng)
             tokens, ended = tokens[chosen], ended[chosen]
@@ -106,25 +108,25 @@ def exact_posterior(
 ) -> tuple[Int[Tensor, "samples n"], Float[Tensor, ""]]:
     r"""Exact samples of $p(x_1..x_n \mid x \in L)$ of a model of finite memory, and log $p(L_n)$.
 
-    A model that looks at `memory` tokens only, such as a count model of order `memory + 1`, and a
-    constraint with comparable states together form a Markov chain; the probability of completing
-    the sequence from each of its states follows backwards, and sequences are drawn forwards.
+    A model that depends on `memory` tokens only, such as an n-gram model of order `memory + 1`,
+    and a constraint with comparable states form a Markov chain. A backward pass computes the
+    probability of completing the sequence from each state; a forward pass samples.
 
     Args:
-        logits_fn: Logits (b, V) of the next token from the last `memory` tokens (b, memory), or
-            from the fewer there are.
-        prompt: One sequence of ids.
-        constraint: L; its states must be hashable, as an `Automaton`'s are.
-        n: The length.
-        memory: Tokens the model looks at.
-        samples: How many to draw.
-        rng: A generator, or a seed for one.
+        logits_fn: Logits (b, V) of the next token given the last `memory` tokens (b, memory), or
+            fewer at the start.
+        prompt: One sequence of token ids.
+        constraint: L; its states must be hashable, as those of an `Automaton`.
+        n: Number of new tokens.
+        memory: Number of tokens that the model depends on.
+        samples: Number of samples.
+        rng: A generator or a seed.
     """
     require(n >= 1, "exact_posterior.n", "be at least 1", n)
     require(memory >= 0, "exact_posterior.memory", "be at least 0", memory)
     rng = torch.Generator().manual_seed(rng) if isinstance(rng, int) else rng
-    rows, bare = as_prompts(prompt)
-    require(bare, "exact_posterior.prompt", "be one sequence", f"{len(rows)} sequences")
+    rows, single = as_prompts(prompt)
+    require(single, "exact_posterior.prompt", "be one sequence", f"{len(rows)} sequences")
     window = tuple(rows[0].tolist()[max(0, len(rows[0]) - memory) :]) if memory else ()
     layers, moves = [[(window, constraint.start())]], []
     for _ in range(n):
@@ -139,19 +141,19 @@ def exact_posterior(
         log_beta = joint.logsumexp(-1)
     if bool(torch.isneginf(log_beta[0])):
         raise InputError(f"constraint must allow a sequence of length n; got none for {n}.")
-    place = torch.zeros(samples, dtype=torch.int64)
+    states = torch.zeros(samples, dtype=torch.int64)
     out = []
     for joint, (_, to) in zip(reversed(steps), moves, strict=True):
-        token = draw(joint[place], rng)
+        token = draw(joint[states], rng)
         out.append(token)
-        place = to[place, token]
+        states = to[states, token]
     return torch.stack(out, 1), log_beta[0]
 
 
 def _expand(
     logits_fn: LogitsFunction, layer: list[Any], constraint: Constraint, memory: int
 ) -> tuple[tuple[Tensor, Tensor], list[Any]]:
-    """Log-probabilities and destinations (-1: not allowed) of every token from every state."""
+    """Log-probabilities and next states (-1: not allowed) of every token from every state."""
     windows = torch.tensor([w for w, _ in layer], dtype=torch.int64).reshape(len(layer), -1)
     logits = checked(logits_fn(windows))
     log_p = (logits[:, -1] if logits.ndim == 3 else logits).double().log_softmax(-1)

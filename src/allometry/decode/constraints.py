@@ -1,4 +1,4 @@
-"""Constraints on whole sequences: what may come next, and when a sequence is complete."""
+"""Constraints on sequences: which tokens may follow, and when a sequence is complete."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol, final, runtime_checkable
@@ -19,7 +19,7 @@ class Constraint(Protocol):
         ...
 
     def allowed(self, state: Any) -> Bool[Tensor, " V"]:
-        """Which tokens may follow so that the sequence can still be completed."""
+        """Tokens that may follow such that the sequence can still be completed."""
         ...
 
     def advance(self, state: Any, token: int) -> Any:
@@ -33,10 +33,10 @@ class Constraint(Protocol):
 
 @final
 class Automaton:
-    """A deterministic finite automaton over tokens, without its dead ends.
+    """A deterministic finite automaton over tokens; states without accepting paths are removed.
 
     Args:
-        moves: For each state, which state each token leads to.
+        moves: For each state, the next state of each token.
         start: The first state.
         accepting: States in which a sequence is complete.
         V: The number of tokens.
@@ -51,7 +51,7 @@ class Automaton:
     ) -> None:
         self._start = start
         self._accepting = set(accepting)
-        # A state is alive if some accepting state can be reached: others would trap the sample.
+        # A state is alive if an accepting state can be reached from it.
         alive, size = set(self._accepting), -1
         while size != len(alive):
             size = len(alive)
@@ -75,7 +75,7 @@ class Automaton:
         return self._masks[state]
 
     def advance(self, state: Any, token: int) -> Any:
-        """The state that `token` leads to."""
+        """The next state after `token`."""
         return self._moves[state][token]
 
     def complete(self, state: Any) -> bool:
@@ -85,15 +85,15 @@ class Automaton:
 
 @final
 class Constrained:
-    """A strategy that lets only allowed tokens through: the local mask.
+    """A strategy that masks forbidden tokens.
 
-    A sequence ends where nothing may follow; one that could go on but runs out of tokens is cut
-    where it was last complete. The mask alone does not sample the model given the constraint: see
+    A sequence ends when no token may follow. If the number of tokens runs out, it is truncated to
+    where it was last complete. Masking does not sample from the model given the constraint; use
     `posterior` for that.
 
     Args:
-        constraint: What is allowed.
-        end: A token of the model that means the end; allowed exactly where a sequence is complete.
+        constraint: The constraint.
+        end: End-of-sequence token of the model; allowed exactly where a sequence is complete.
     """
 
     def __init__(self, constraint: Constraint, end: int | None = None) -> None:
@@ -101,11 +101,11 @@ class Constrained:
         self.end = end
 
     def start(self, prompts: Sequence[Tensor], V: int) -> list[Any]:
-        """The constraint's state in every sequence; the prompt is no part of it."""
+        """The constraint's state of every sequence; the prompt is not part of it."""
         return [self.constraint.start() for _ in prompts]
 
     def masks(self, state: Sequence[Any]) -> Bool[Tensor, "b V"]:
-        """Which tokens may follow in every sequence."""
+        """Allowed tokens of every sequence."""
         masks = torch.stack([self.constraint.allowed(s) for s in state])
         if self.end is not None:
             masks = masks.clone()
@@ -127,7 +127,7 @@ class Constrained:
     def advance(
         self, state: list[Any], logits: Float[Tensor, "b V"], tokens: Int[Tensor, " b"]
     ) -> list[Any]:
-        """The states after the tokens drawn."""
+        """The states after the sampled tokens."""
         return [
             _ENDED
             if token < 0 or token == self.end or s is _ENDED
@@ -136,7 +136,7 @@ class Constrained:
         ]
 
     def finished(self, state: list[Any]) -> Bool[Tensor, " b"]:
-        """Sequences after which nothing may follow."""
+        """Sequences that no token may follow."""
         return torch.tensor(
             [s is _ENDED or not bool(self.constraint.allowed(s).any()) for s in state]
         )
@@ -150,5 +150,5 @@ _ENDED = object()
 
 
 def constrained(constraint: Constraint, end: int | None = None) -> Constrained:
-    """`Constrained` by the name of what it makes."""
+    """The strategy `Constrained`."""
     return Constrained(constraint, end)

@@ -17,11 +17,11 @@ from allometry._core.errors import InputError, require, require_extra
 class Grammar:
     """A `Constraint` from a grammar over bytes and the bytes of every token.
 
-    Use one of `regex`, `lark` and `json_schema`.
+    Use `regex`, `lark` or `json_schema` to create one.
 
     Args:
-        source: The grammar in llguidance's own form.
-        tokens: The bytes each token stands for; empty bytes for one that is never allowed.
+        source: The grammar in llguidance's format.
+        tokens: The bytes of each token; empty bytes for a token that is never allowed.
     """
 
     def __init__(self, source: str, tokens: Sequence[bytes]) -> None:
@@ -35,21 +35,21 @@ class Grammar:
         self._source = source
         problem = self._llguidance.LLMatcher.validate_grammar(source, self._tokenizer)
         if problem:
-            raise InputError(f"grammar must be one that can be read; got: {_line(problem)}.")
+            raise InputError(f"grammar must be valid; got: {_line(problem)}.")
 
     def start(self) -> Any:
-        """A matcher that has read nothing."""
+        """A matcher at the beginning of the text."""
         # Level 0: the library otherwise prints warnings to stderr.
         return self._llguidance.LLMatcher(self._tokenizer, self._source, log_level=0)
 
     def allowed(self, state: Any) -> Bool[Tensor, " V"]:
-        """The tokens after which the text can still become one of the grammar.
+        """Tokens after which the text can still become a text of the grammar.
 
         Raises:
-            InputError: The grammar goes on with something that no token is the beginning of.
+            InputError: The grammar requires bytes that no token starts with.
         """
         forced: bytes = state.compute_ff_bytes()
-        if forced and not any(token and _meet(token, forced) for token in self._tokens):
+        if forced and not any(token and _agree(token, forced) for token in self._tokens):
             text = forced.decode("utf-8", "replace")
             raise InputError(
                 "grammar must keep to what the model's vocabulary can write; got one in which "
@@ -62,38 +62,38 @@ class Grammar:
         return torch.from_numpy(np.unpackbits(bits, bitorder="little", count=self.V)).bool()
 
     def advance(self, state: Any, token: int) -> Any:
-        """A matcher that has read one token more."""
+        """A matcher after one more token."""
         after = state.deep_copy()
         if not after.consume_token(token):
             raise InputError(f"token {token} must be allowed by the grammar; it is not.")
         return after
 
     def complete(self, state: Any) -> bool:
-        """Whether what was read is a text of the grammar."""
+        """Whether the text so far is a text of the grammar."""
         return bool(state.is_accepting())
 
 
 def regex(pattern: str, tokens: Sequence[bytes]) -> Grammar:
-    """The texts that match a regular expression from beginning to end."""
+    """Texts that match a regular expression completely."""
     matcher: Any = require_extra("llguidance", "grammar").LLMatcher
     return Grammar(matcher.grammar_from_regex(pattern), tokens)
 
 
 def lark(text: str, tokens: Sequence[bytes]) -> Grammar:
-    """The texts of a context-free grammar in Lark's notation, beginning at `start`."""
+    """Texts of a context-free grammar in Lark's notation with the start symbol `start`."""
     matcher: Any = require_extra("llguidance", "grammar").LLMatcher
     return Grammar(matcher.grammar_from_lark(text), tokens)
 
 
 def json_schema(schema: Mapping[str, Any], tokens: Sequence[bytes]) -> Grammar:
-    """The JSON documents that a schema describes."""
+    """JSON documents that are valid under a schema."""
     matcher: Any = require_extra("llguidance", "grammar").LLMatcher
     return Grammar(matcher.grammar_from_json_schema(json.dumps(schema)), tokens)
 
 
 @final
 class _Tokens:
-    """What llguidance asks of a tokenizer. The end of text is one more token, never drawn."""
+    """The tokenizer interface of llguidance. The end of text is an extra token, never sampled."""
 
     def __init__(self, tokens: Sequence[bytes]) -> None:
         absent = [i for i, token in enumerate(tokens) if not token]
@@ -106,24 +106,24 @@ class _Tokens:
         self._longest = max(map(len, tokens), default=0)
 
     def __call__(self, text: bytes) -> list[int]:
-        """The longest token first; ends where no token fits."""
-        found, at = [], 0
+        """Greedy longest-match tokenization; stops where no token matches."""
+        ids, at = [], 0
         while at < len(text):
             lengths = range(min(self._longest, len(text) - at), 0, -1)
             size = next((n for n in lengths if text[at : at + n] in self._ids), 0)
             if not size:
                 break
-            found.append(self._ids[text[at : at + size]])
+            ids.append(self._ids[text[at : at + size]])
             at += size
-        return found
+        return ids
 
 
-def _meet(token: bytes, forced: bytes) -> bool:
-    """Whether a token goes some way with the bytes that must come, or beyond them."""
+def _agree(token: bytes, forced: bytes) -> bool:
+    """Whether a token is a prefix of the required bytes or the other way round."""
     return forced.startswith(token) or token.startswith(forced)
 
 
 def _line(problem: object) -> str:
-    """What is wrong, without the picture of the source below it."""
-    told = re.split(r"\n\s*(?:\d+\s*)?\|", str(problem), maxsplit=1)[0]
-    return " ".join(told.split())[:300].rstrip(" .:")
+    """The message of llguidance without the excerpt of the source below it."""
+    message = re.split(r"\n\s*(?:\d+\s*)?\|", str(problem), maxsplit=1)[0]
+    return " ".join(message.split())[:300].rstrip(" .:")

@@ -8,26 +8,26 @@ from torch import Tensor
 
 @final
 class HuggingFace:
-    """A `transformers` causal model made to look like ours: `Cached`, and a plain function.
+    """Adapter of a `transformers` causal model to `Cached`.
 
     Args:
-        model: Anything that takes `input_ids`, `attention_mask`, `past_key_values`.
+        model: A model that accepts `input_ids`, `attention_mask`, `past_key_values`.
 
     References: `wolf2020`.
     """
 
     def __init__(self, model: Any) -> None:
         self.model = model.eval()
-        # The cache of transformers does not slide: past the context it is read anew.
+        # The cache of transformers does not slide: beyond the context it is recomputed.
         self.context = getattr(model.config, "max_position_embeddings", None)
 
     def new_cache(self) -> "HuggingFaceCache":
-        """An empty memory."""
+        """An empty cache."""
         return HuggingFaceCache()
 
     @property
     def table(self) -> Tensor:
-        """The vectors (V, d) of the tokens, for prompts that are searched by gradients."""
+        """The token embeddings (V, d), for gradient-based prompt search."""
         return self.model.get_input_embeddings().weight
 
     def __call__(
@@ -37,7 +37,7 @@ class HuggingFace:
         cache: "HuggingFaceCache | None" = None,
         padding: Tensor | None = None,
     ) -> Tensor:
-        """Logits (b, t, V) at the tokens given, or at vectors (b, t, d) in their place."""
+        """Logits (b, t, V) at the given tokens, or at embeddings (b, t, d)."""
         if tokens.is_floating_point():
             return self.model(inputs_embeds=tokens, use_cache=False).logits
         with torch.no_grad():
@@ -53,7 +53,7 @@ class HuggingFace:
         assert mask is not None
         assert cache.tokens is not None
         new = tokens if cache.past is not None else cache.tokens
-        # Positions count real tokens only, or padding would shift a prompt.
+        # Positions count real tokens only; padding must not shift a prompt.
         positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -new.shape[1] :]
         out = self.model(
             input_ids=new,
@@ -68,7 +68,7 @@ class HuggingFace:
 
 @final
 class HuggingFaceCache:
-    """What a Hugging Face model has read."""
+    """Tokens, mask and keys and values of a Hugging Face model."""
 
     def __init__(self) -> None:
         self.past: Any = None
@@ -76,11 +76,11 @@ class HuggingFaceCache:
         self.mask: Tensor | None = None
 
     def read(self, tokens: Tensor, padding: Tensor | None, context: int | None) -> None:
-        """Note new tokens; forget what is beyond the context, and then all keys and values."""
-        seen = torch.ones_like(tokens) if padding is None else (~padding).long()
+        """Append new tokens. Beyond the context, drop the oldest and all keys and values."""
+        mask = torch.ones_like(tokens) if padding is None else (~padding).long()
         old = self.tokens is not None and self.mask is not None
         self.tokens = torch.cat([self.tokens, tokens], 1) if old else tokens  # type: ignore[list-item]
-        self.mask = torch.cat([self.mask, seen], 1) if old else seen  # type: ignore[list-item]
+        self.mask = torch.cat([self.mask, mask], 1) if old else mask  # type: ignore[list-item]
         if context is not None and self.tokens.shape[1] > context:
             self.tokens, self.mask = self.tokens[:, -context:], self.mask[:, -context:]
             self.past = None

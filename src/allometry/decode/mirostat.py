@@ -1,4 +1,4 @@
-"""Mirostat: sampling that steers its own surprise."""
+"""Mirostat: sampling with feedback control of the surprisal."""
 
 import math
 from collections.abc import Sequence
@@ -14,22 +14,21 @@ from allometry.decode.strategies import keep
 
 @final
 class Mirostat:
-    r"""A truncation whose edge $\mu$ is moved after every token by how surprising it was.
+    r"""A truncation whose threshold $\mu$ is updated after every token by its surprisal.
 
-    $\mu_{t+1} = \mu_t - \eta\,(S_t - \tau)$ with $S_t = -\log_2 p(x_t)$ under the whole
-    distribution the strategy was given, not what truncation left of it. Hence, exactly,
-    $\frac1T \sum_t S_t = \tau + (\mu_0 - \mu_T)/(\eta T)$.
+    $\mu_{t+1} = \mu_t - \eta\,(S_t - \tau)$ with $S_t = -\log_2 p(x_t)$ under the distribution
+    before truncation. Hence, exactly, $\frac1T \sum_t S_t = \tau + (\mu_0 - \mu_T)/(\eta T)$.
 
-    Version 2 keeps the tokens of surprise at most $\mu$. Version 1 keeps the k likeliest, where
-    $k = \big(\hat\epsilon\, 2^\mu / (1 - V^{-\hat\epsilon})\big)^{1/\hat s}$ for a Zipf law whose
-    exponent $\hat s = 1 + \hat\epsilon$ is estimated from the m likeliest tokens. The likeliest
-    token always stays.
+    Version 2 keeps tokens of surprisal at most $\mu$. Version 1 keeps the k likeliest tokens, with
+    $k = \big(\hat\epsilon\, 2^\mu / (1 - V^{-\hat\epsilon})\big)^{1/\hat s}$ for a Zipf
+    distribution whose exponent $\hat s = 1 + \hat\epsilon$ is estimated from the m likeliest
+    tokens. The likeliest token is always kept.
 
     Args:
-        tau: The surprise wanted, in bits.
-        eta: How fast it steers.
+        tau: Target surprisal in bits.
+        eta: Learning rate of the threshold.
         version: 1 or 2.
-        m: Tokens from which version 1 estimates the exponent.
+        m: Number of tokens from which version 1 estimates the exponent.
 
     References: `basu2021` Algorithm 1; version 2 is its simplification in the authors' code.
     """
@@ -51,9 +50,9 @@ class Mirostat:
     def apply(
         self, logits: Float[Tensor, "b V"], state: Float[Tensor, " b"]
     ) -> Float[Tensor, "b V"]:
-        """The logits of the tokens that may be drawn."""
+        """The truncated logits."""
         if self.version == 2:
-            return keep(logits, _surprise(logits) <= state[:, None])
+            return keep(logits, _surprisal(logits) <= state[:, None])
         k = self.edge(logits, state)
         order = logits.argsort(dim=-1, descending=True, stable=True)
         rank = torch.arange(logits.shape[-1]).expand_as(order)
@@ -62,7 +61,7 @@ class Mirostat:
         )
 
     def edge(self, logits: Float[Tensor, "b V"], mu: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
-        """How many tokens version 1 keeps."""
+        """Number of tokens that version 1 keeps."""
         V = logits.shape[-1]
         m = min(self.m, V)
         log_p = logits.double().log_softmax(-1).topk(m).values.clamp(min=-700)
@@ -71,7 +70,7 @@ class Mirostat:
         s = ((-log_p.diff(dim=-1)) * t).sum(-1) / t.square().sum() if m > 1 else mu.new_ones(())
         s = s.clamp(min=1e-6)
         e = s - 1
-        # e / (1 - V^-e) tends to 1 / log V at e = 0, where the quotient is 0 / 0.
+        # e / (1 - V^-e) tends to 1 / log V for e -> 0, where the quotient is 0 / 0.
         near = e.abs() < 1e-9
         ratio = torch.where(near, 1.0, e) / -torch.expm1(-torch.where(near, 1.0, e) * math.log(V))
         ratio = torch.where(near, torch.full_like(e, 1 / math.log(max(V, 2))), ratio)
@@ -81,16 +80,16 @@ class Mirostat:
     def advance(
         self, state: Float[Tensor, " b"], logits: Float[Tensor, "b V"], tokens: Int[Tensor, " b"]
     ) -> Float[Tensor, " b"]:
-        r"""$\mu$ after a token was drawn."""
-        observed = _surprise(logits).gather(-1, tokens.clamp(min=0)[:, None])[:, 0]
+        r"""The threshold $\mu$ after a token was sampled."""
+        observed = _surprisal(logits).gather(-1, tokens.clamp(min=0)[:, None])[:, 0]
         return torch.where(tokens < 0, state, state - self.eta * (observed - self.tau))
 
 
 def mirostat(tau: float | int, eta: float = 0.1, version: int = 2, m: int = 100) -> Mirostat:
-    """`Mirostat` by the name of its method."""
+    """The strategy `Mirostat`."""
     return Mirostat(tau, eta, version, m)
 
 
-def _surprise(logits: Tensor) -> Tensor:
-    """In bits, finite even for what cannot be drawn."""
+def _surprisal(logits: Tensor) -> Tensor:
+    """Surprisal in bits, finite even for impossible tokens."""
     return -logits.double().log_softmax(-1).clamp(min=-1e4) / math.log(2)

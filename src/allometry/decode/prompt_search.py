@@ -1,7 +1,7 @@
-"""Prompts found by search: which beginning makes a model say what is wanted?
+"""Gradient-based search for prompts that make a model generate a target.
 
-Two ways through the same gradient. A soft prompt is any vectors in place of token embeddings; a
-hard one is tokens. Shapes: p prompt length, t target length, d width, V vocabulary, k candidates.
+A soft prompt is a sequence of vectors in place of token embeddings; a hard prompt is tokens.
+Shapes: p prompt length, t target length, d width, V vocabulary, k candidates.
 """
 
 from collections.abc import Callable
@@ -18,37 +18,37 @@ from allometry.decode.reader import Prompt, as_prompts
 
 @runtime_checkable
 class Embedded(Protocol):
-    """A causal model that takes vectors as well as tokens: `models.Transformer`, `HuggingFace`."""
+    """A causal model that accepts embeddings or tokens: `models.Transformer`, `HuggingFace`."""
 
     @property
     def table(self) -> Tensor:
-        """The vectors (V, d) of the tokens."""
+        """The token embeddings (V, d)."""
         ...
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """Logits (b, n, V) of ids (b, n), or of vectors (b, n, d)."""
+        """Logits (b, n, V) of ids (b, n), or of embeddings (b, n, d)."""
         ...
 
 
 @final
 class SoftPrompt(NamedTuple):
-    """Vectors that make a model say what was wanted."""
+    """Embeddings that make a model generate a target."""
 
     vectors: Float[Tensor, "p d"]
     surprise: float
-    """Nats of the whole target after the prompt."""
+    """Surprisal of the target after the prompt, in nats."""
     history: tuple[float, ...]
-    """The surprise before every step, and after the last."""
+    """The surprisal before every step, and after the last."""
 
     def logits(self, model: Embedded) -> Callable[[Tensor], Tensor]:
-        """The model with this prompt before whatever it reads: a function for `decode.sample`."""
+        """A function for `decode.sample`: the model with this prompt prepended to its input."""
         table = model.table.detach()
 
         def after(tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b _n V"]:
             first = self.vectors.expand(len(tokens), -1, -1)
             with torch.no_grad():
                 logits = model(torch.cat([first, table[tokens]], 1))
-            # The last vector of the prompt already tells of the first token that follows.
+            # The logits at the prompt's last vector predict the first token.
             return logits[:, len(self.vectors) - (tokens.shape[1] == 0) :]
 
         return after
@@ -56,13 +56,13 @@ class SoftPrompt(NamedTuple):
 
 @final
 class HardPrompt(NamedTuple):
-    """Tokens that make a model say what was wanted."""
+    """Tokens that make a model generate a target."""
 
     tokens: Int[Tensor, " p"]
     surprise: float
-    """Nats of the whole target after the prompt."""
+    """Surprisal of the target after the prompt, in nats."""
     history: tuple[float, ...]
-    """The least surprise so far, after every step of every restart."""
+    """The smallest surprisal so far, after every step of every restart."""
 
 
 def surprise(
@@ -71,14 +71,14 @@ def surprise(
     r"""$-\log p(\text{target} \mid \text{prompt}, \text{after})$ in nats, for each prompt.
 
     Args:
-        model: A model that takes tokens and vectors.
-        prompt: Ids: one sequence, or a batch of equal ones (b, p).
-        target: What should follow, as ids.
-        after: Ids that stand between the prompt and the target.
+        model: A model that accepts tokens and embeddings.
+        prompt: Token ids: one sequence, or a batch of equal lengths (b, p).
+        target: Token ids of the target.
+        after: Token ids between the prompt and the target.
     """
     prompts = torch.stack(as_prompts(prompt)[0])
     with torch.no_grad():
-        return _surprise(model, model.table[prompts], _ids(target, "target"), _between(after))
+        return _surprisal(model, model.table[prompts], _ids(target, "target"), _between(after))
 
 
 def soft_prompt(
@@ -91,32 +91,32 @@ def soft_prompt(
     lr: float = 0.05,
     rng: torch.Generator | int = 0,
 ) -> SoftPrompt:
-    r"""Vectors $P$ that minimise $-\log p(\text{target} \mid P, \text{after})$, by Adam.
+    r"""Embeddings $P$ that minimise $-\log p(\text{target} \mid P, \text{after})$, by Adam.
 
-    They start as the vectors of random tokens; the model's weights stay as they are.
+    They are initialised with embeddings of random tokens; the model's weights are fixed.
 
     Args:
-        model: A model that takes tokens and vectors.
-        target: What it should say, as ids.
-        length: p.
-        after: Ids that stand between the prompt and the target.
-        steps: Updates.
+        model: A model that accepts tokens and embeddings.
+        target: Token ids of the target.
+        length: Prompt length p.
+        after: Token ids between the prompt and the target.
+        steps: Number of updates.
         lr: Learning rate.
-        rng: A generator, or a seed for one, of the starting tokens.
+        rng: A generator or a seed for the initial tokens.
 
     References: `lester2021`.
     """
     require(length >= 1, "soft_prompt.length", "be at least 1", length)
     require(steps >= 1, "soft_prompt.steps", "be at least 1", steps)
     rng = torch.Generator().manual_seed(rng) if isinstance(rng, int) else rng
-    wanted, between = _ids(target, "target"), _between(after)
+    ids, between = _ids(target, "target"), _between(after)
     table = model.table.detach()
     start = torch.randint(len(table), (length,), generator=rng)
     vectors = table[start].clone().requires_grad_()
     optimiser = torch.optim.Adam([vectors], lr=lr)
     best, least, history = vectors.detach().clone(), float("inf"), []
     for step in range(steps + 1):
-        loss = _surprise(model, vectors[None], wanted, between).sum()
+        loss = _surprisal(model, vectors[None], ids, between).sum()
         history.append(loss.item())
         if history[-1] < least:
             best, least = vectors.detach().clone(), history[-1]
@@ -141,84 +141,84 @@ def hard_prompt(
 ) -> HardPrompt:
     r"""Tokens that minimise $-\log p(\text{target} \mid \text{prompt}, \text{after})$.
 
-    Greedy coordinate gradient: the gradient with respect to each place's one-hot token ranks the
-    exchanges, `candidates` of the k best at random places are tried for real, and the best one is
-    taken if it is an improvement. A start that has not improved for `patience` steps is given up.
+    Greedy coordinate gradient: the gradient with respect to each position's one-hot token ranks
+    the substitutions. `candidates` of the k best at random positions are evaluated, and the best
+    one is used if it is an improvement. A restart ends after `patience` steps without improvement.
 
     Args:
-        model: A model that takes tokens and vectors.
-        target: What it should say, as ids.
-        length: p.
-        after: Ids that stand between the prompt and the target.
-        steps: Exchanges tried from each start.
-        restarts: Random starts.
-        candidates: Exchanges tried in a step.
-        k: Tokens considered at each place.
-        patience: Steps without improvement before the next start.
-        rng: A generator, or a seed for one.
+        model: A model that accepts tokens and embeddings.
+        target: Token ids of the target.
+        length: Prompt length p.
+        after: Token ids between the prompt and the target.
+        steps: Largest number of steps of each restart.
+        restarts: Number of random initialisations.
+        candidates: Number of substitutions evaluated in a step.
+        k: Number of tokens considered at each position.
+        patience: Steps without improvement before the next restart.
+        rng: A generator or a seed.
 
     References: `zou2023` Algorithm 1.
     """
     require(length >= 1, "hard_prompt.length", "be at least 1", length)
     require(min(steps, restarts, candidates, k) >= 1, "hard_prompt", "have counts of 1 or more", 0)
     rng = torch.Generator().manual_seed(rng) if isinstance(rng, int) else rng
-    wanted, between = _ids(target, "target"), _between(after)
+    ids, between = _ids(target, "target"), _between(after)
     V = len(model.table)
     best, least, history = torch.empty(0, dtype=torch.int64), float("inf"), []
     for _ in range(restarts):
         tokens = torch.randint(V, (length,), generator=rng)
-        here, idle = surprise(model, tokens, wanted, after=between).item(), 0
+        current, idle = surprise(model, tokens, ids, after=between).item(), 0
         for _ in range(steps):
-            tried = _exchanges(model, tokens, wanted, between, min(k, V), candidates, rng)
-            losses = surprise(model, tried, wanted, after=between)
-            place = int(losses.argmin())
-            better = losses[place].item() < here
+            prompts = _substitutions(model, tokens, ids, between, min(k, V), candidates, rng)
+            losses = surprise(model, prompts, ids, after=between)
+            row = int(losses.argmin())
+            better = losses[row].item() < current
             idle = 0 if better else idle + 1
             if better:
-                tokens, here = tried[place], losses[place].item()
-            if here < least:
-                best, least = tokens, here
+                tokens, current = prompts[row], losses[row].item()
+            if current < least:
+                best, least = tokens, current
             history.append(least)
             if idle >= patience:
                 break
     return HardPrompt(best, least, tuple(history))
 
 
-def _exchanges(
+def _substitutions(
     model: Embedded,
     tokens: Int[Tensor, " p"],
-    wanted: Tensor,
+    target: Tensor,
     between: Tensor,
     k: int,
     candidates: int,
     rng: torch.Generator,
 ) -> Int[Tensor, "k p"]:
-    """Prompts that differ in one token, drawn from those whose gradient promises most."""
+    """Prompts that differ in one token, sampled from the k best by the gradient."""
     table = model.table.detach()
     vectors = table[tokens].clone().requires_grad_()
-    loss = _surprise(model, vectors[None], wanted, between).sum()
-    (slope,) = torch.autograd.grad(loss, [vectors])
-    promising = (-slope @ table.T).topk(k, dim=1).indices
-    tried = tokens.repeat(candidates, 1)
-    place = torch.randint(len(tokens), (candidates,), generator=rng)
+    loss = _surprisal(model, vectors[None], target, between).sum()
+    (gradient,) = torch.autograd.grad(loss, [vectors])
+    best = (-gradient @ table.T).topk(k, dim=1).indices
+    prompts = tokens.repeat(candidates, 1)
+    position = torch.randint(len(tokens), (candidates,), generator=rng)
     which = torch.randint(k, (candidates,), generator=rng)
-    tried[torch.arange(candidates), place] = promising[place, which]
-    return tried
+    prompts[torch.arange(candidates), position] = best[position, which]
+    return prompts
 
 
-def _surprise(
-    model: Embedded, vectors: Float[Tensor, "b p d"], wanted: Tensor, between: Tensor
+def _surprisal(
+    model: Embedded, vectors: Float[Tensor, "b p d"], target: Tensor, between: Tensor
 ) -> Float[Tensor, " b"]:
-    b, t = len(vectors), len(wanted)
-    rest = model.table.detach()[torch.cat([between, wanted[:-1]])].expand(b, -1, -1)
+    b, t = len(vectors), len(target)
+    rest = model.table.detach()[torch.cat([between, target[:-1]])].expand(b, -1, -1)
     logits = model(torch.cat([vectors, rest], 1))[:, -t:]
-    losses = F.cross_entropy(logits.flatten(0, 1), wanted.repeat(b), reduction="none")
+    losses = F.cross_entropy(logits.flatten(0, 1), target.repeat(b), reduction="none")
     return losses.view(b, t).sum(1)
 
 
 def _ids(given: Prompt, name: str) -> Int[Tensor, " t"]:
-    rows, bare = as_prompts(given)
-    require(bare and len(rows[0]) > 0, name, "be one sequence of at least one id", given)
+    rows, single = as_prompts(given)
+    require(single and len(rows[0]) > 0, name, "be one sequence of at least one id", given)
     return rows[0]
 
 

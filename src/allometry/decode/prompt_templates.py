@@ -1,7 +1,7 @@
-"""Prompts as programs: six ways to put a task to a language model, and which works best.
+"""Prompt templates for language models, and their comparison on a task.
 
-A template is a function from a question to the text that a model should continue with the answer.
-The six are the principles of Reynolds & McDonell.
+A template maps a question to the text that a model should continue with the answer. The six
+templates are the principles of Reynolds and McDonell (2021).
 """
 
 import math
@@ -40,13 +40,13 @@ def demonstration(
         '2+2: 4\n1+2: '
     """
     require(len(examples) > 0, "demonstration.examples", "hold at least one", len(examples))
-    shown = "".join(f"{q}{answer}{a}{between}" for q, a in examples)
-    # A trailing blank would be a token of its own for most vocabularies of words; kept as given.
-    return lambda question: f"{shown}{question}{answer}"
+    prefix = "".join(f"{q}{answer}{a}{between}" for q, a in examples)
+    # A trailing blank is a separate token in most word vocabularies; it is kept as given.
+    return lambda question: f"{prefix}{question}{answer}"
 
 
 def proxy(who: str, *, says: str = "says", quote: str = '"') -> Template:
-    r"""Memetic proxy: let someone known for such answers speak.
+    r"""Memetic proxy: attribute the answer to a suitable speaker.
 
     Example:
         >>> proxy("A patient teacher")("What is a prime?")
@@ -56,7 +56,7 @@ def proxy(who: str, *, says: str = "says", quote: str = '"') -> Template:
 
 
 def opened(inner: Template, *, opening: str) -> Template:
-    r"""Constraint: begin the answer so that only answers of the wanted form can follow.
+    r"""Constraint: begin the answer, so that only answers of the intended form can follow.
 
     Example:
         >>> opened(direct("Capital of"), opening=" the city of")("France")
@@ -66,7 +66,7 @@ def opened(inner: Template, *, opening: str) -> Template:
 
 
 def serialised(inner: Template, *, steps: str = " Let us solve this step by step.") -> Template:
-    r"""Serialised reasoning: room to reason before the verdict.
+    r"""Serialised reasoning: ask for intermediate steps before the answer.
 
     Example:
         >>> serialised(direct("Solve"), steps=" First,")("1+2")
@@ -79,9 +79,9 @@ def metaprompt(ask: str, *, complete: Callable[[str], str], then: str = "\n") ->
     r"""Metaprompt: the model first writes its own instruction for this question.
 
     Args:
-        ask: What asks for the instruction; the question stands before it.
-        complete: Continues a text with the model itself.
-        then: What stands between the instruction and the answer.
+        ask: Request for the instruction, placed after the question.
+        complete: Continues a text with the model.
+        then: Text between the instruction and the answer.
 
     Example:
         >>> metaprompt("To solve this,", complete=lambda text: " add.")("1+2")
@@ -89,15 +89,15 @@ def metaprompt(ask: str, *, complete: Callable[[str], str], then: str = "\n") ->
     """
 
     def fill(question: str) -> str:
-        asked = f"{question}\n{ask}"
-        return asked + complete(asked) + then
+        request = f"{question}\n{ask}"
+        return request + complete(request) + then
 
     return fill
 
 
 @final
 class Item(NamedTuple):
-    """A question with the answers to choose from; the first of them is right."""
+    """A question with possible answers; the first one is right."""
 
     question: str
     answers: tuple[str, ...]
@@ -105,11 +105,11 @@ class Item(NamedTuple):
 
 @final
 class Variant(NamedTuple):
-    """How one template did, and against the first one."""
+    """The result of one template, also relative to the first one."""
 
     name: str
     accuracy: Estimate
-    """Share of items where the right answer scored highest; Wilson's interval."""
+    """Share of items whose right answer has the highest score; Wilson's interval."""
     margin: Estimate
     """Mean of log p(right) - log p(best wrong), in nats."""
     gain: Estimate | None
@@ -119,13 +119,13 @@ class Variant(NamedTuple):
 def compare(
     variants: Mapping[str, Template], items: Sequence[Item], score: Score, *, seed: int = 0
 ) -> list[Variant]:
-    """Templates on one task, item by item, with intervals.
+    """Compare templates on one task, with intervals.
 
     Args:
-        variants: Templates by name; the first is what the others are held against.
+        variants: Templates by name; the first is the reference.
         items: Questions with their answers, the right one first.
         score: Log-probability of an answer after a prompt, under any model.
-        seed: Of the bootstrap.
+        seed: Seed of the bootstrap.
 
     References: `reynolds2021`.
     """
@@ -136,11 +136,10 @@ def compare(
     margins = {name: _margins(fill, items, score) for name, fill in variants.items()}
     first = next(iter(margins.values()))
     out = []
-    for name, found in margins.items():
-        gain = None if found is first else _gain(found, first, seed)
-        out.append(
-            Variant(name, proportion(sum(m > 0 for m in found), len(found)), _mean(found), gain)
-        )
+    for name, own in margins.items():
+        gain = None if own is first else _gain(own, first, seed)
+        accuracy = proportion(sum(m > 0 for m in own), len(own))
+        out.append(Variant(name, accuracy, _mean(own), gain))
     return out
 
 
@@ -160,10 +159,10 @@ def _mean(x: Sequence[float]) -> Estimate:
     return Estimate(mean, se=math.sqrt(variance / n), n=n, method="standard error of the mean")
 
 
-def _gain(found: Sequence[float], first: Sequence[float], seed: int) -> Estimate:
-    difference = (np.array(found) > 0).astype(float) - (np.array(first) > 0)
+def _gain(own: Sequence[float], first: Sequence[float], seed: int) -> Estimate:
+    difference = (np.array(own) > 0).astype(float) - (np.array(first) > 0)
     n = len(difference)
-    drawn = np.random.default_rng(seed).integers(n, size=(RESAMPLES, n))
-    lo, hi = np.quantile(difference[drawn].mean(1), [0.025, 0.975])
+    resamples = np.random.default_rng(seed).integers(n, size=(RESAMPLES, n))
+    lo, hi = np.quantile(difference[resamples].mean(1), [0.025, 0.975])
     value = float(difference.mean())
     return Estimate(value, lo=float(lo), hi=float(hi), n=n, method="paired bootstrap")

@@ -1,4 +1,4 @@
-"""Feeding tokens to a model and getting the logits of the next one, with or without a cache."""
+"""Feed tokens to a model and get next-token logits, with or without a cache."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final, runtime_checkable
@@ -10,15 +10,15 @@ from torch import Tensor
 from allometry._core.errors import require
 
 LogitsFunction = Callable[..., Tensor]
-"""Token ids (b, t) to logits (b, V) of the next token, or (b, t, V) of the next at each place."""
+"""Maps token ids (b, t) to next-token logits (b, V), or (b, t, V) at each position."""
 
 Prompt = Tensor | Sequence[Any]
-"""Token ids: one sequence, a batch of equal ones, or a list of unequal ones."""
+"""Token ids: one sequence, a batch of equal lengths, or a list of different lengths."""
 
 
 @runtime_checkable
 class DecodingCache(Protocol):
-    """What a stateful model keeps; see `Cached`."""
+    """The state of a model with a cache; see `Cached`."""
 
     def select(self, rows: Tensor) -> None:
         """Keep, repeat or reorder the batch rows."""
@@ -27,14 +27,14 @@ class DecodingCache(Protocol):
 
 @runtime_checkable
 class Cached(Protocol):
-    """A model that remembers: `models.Transformer` and every sequence model of `models`.
+    """A model with a cache: `models.Transformer` and every sequence model of `models`.
 
-    `new_cache()` gives an empty memory; `model(tokens, cache=cache, padding=...)` reads only new
-    tokens, returns their logits (b, t, V) and extends the memory.
+    `new_cache()` returns an empty cache; `model(tokens, cache=cache, padding=...)` reads only new
+    tokens, returns their logits (b, t, V) and extends the cache.
     """
 
     def new_cache(self) -> DecodingCache:
-        """An empty memory."""
+        """An empty cache."""
         ...
 
     def __call__(self, tokens: Tensor, *, cache: Any, padding: Tensor | None = None) -> Tensor:
@@ -44,13 +44,12 @@ class Cached(Protocol):
 
 @final
 class Reader:
-    """A batch of sequences being read by one model.
+    """A batch of sequences that a model reads token by token.
 
     Args:
-        logits_fn: A plain function of all tokens so far, or a model with a cache (`Cached`).
-        prompts: One 1-D tensor of ids for each sequence.
-        context: The most tokens to show at once; the window slides. Taken from the model's own
-            `context` unless given.
+        logits_fn: A function of all tokens so far, or a model with a cache (`Cached`).
+        prompts: One 1-D tensor of token ids for each sequence.
+        context: Length of the sliding context window. Default: the model's `context`.
     """
 
     def __init__(
@@ -72,11 +71,11 @@ class Reader:
     def start(self) -> Float[Tensor, "b V"]:
         """The logits after the prompts."""
         if self._cache is None:
-            return self._whole()
+            return self._read_all()
         lengths = torch.tensor([len(row) for row in self._rows])
         require(bool((lengths > 0).all()), "prompt", "have at least one token", "an empty prompt")
         longest = int(lengths.max())
-        # Padding stands before a prompt, so that all sequences end, and grow, together.
+        # Padding is on the left, so that all sequences end at the same position.
         padding = torch.arange(longest) < (longest - lengths)[:, None]
         tokens = torch.zeros(len(self._rows), longest, dtype=torch.int64)
         tokens[~padding] = torch.cat(self._rows)
@@ -91,7 +90,7 @@ class Reader:
         self._rows = [torch.cat([r, t]) for r, t in zip(self._rows, tokens[:, None], strict=True)]
         if self.context is not None:
             self._rows = [row[-self.context :] for row in self._rows]
-        return self._whole()
+        return self._read_all()
 
     def select(self, rows: Int[Tensor, " b"]) -> None:
         """Keep, repeat or reorder the sequences, as a beam does."""
@@ -100,8 +99,8 @@ class Reader:
         else:
             self._rows = [self._rows[i] for i in rows.tolist()]
 
-    def _whole(self) -> Tensor:
-        """All tokens at once: sequences of one length go together."""
+    def _read_all(self) -> Tensor:
+        """The logits from all tokens; sequences of equal length form a batch."""
         groups: dict[int, list[int]] = {}
         for i, row in enumerate(self._rows):
             groups.setdefault(len(row), []).append(i)
@@ -121,7 +120,7 @@ class Reader:
 
 
 def as_prompts(prompt: Prompt) -> tuple[list[Tensor], bool]:
-    """The prompts as 1-D tensors, and whether there was just one, given bare."""
+    """The prompts as 1-D tensors, and whether a single sequence was given."""
     if isinstance(prompt, Tensor):
         require(prompt.ndim in (1, 2), "prompt", "have one axis or two", tuple(prompt.shape))
         return ([prompt.long()], True) if prompt.ndim == 1 else (list(prompt.long()), False)

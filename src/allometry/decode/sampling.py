@@ -1,4 +1,4 @@
-"""Drawing tokens one after another."""
+"""Sampling of tokens."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, final
@@ -14,18 +14,18 @@ from allometry.decode.strategies import Strategy, checked, plain
 from allometry.decode.strategy_chain import Stateful, chain
 
 ENDED = -1
-"""What stands in a batch after a sequence has ended."""
+"""Fills a batch after the end of a sequence."""
 
 Strategies = Strategy | Stateful | Sequence[Strategy | Stateful]
 
 
 def draw(logits: Float[Tensor, "b V"], rng: torch.Generator) -> Int[Tensor, " b"]:
-    """One token of each row, with the probabilities of its softmax."""
+    """Sample one token from the softmax of each row."""
     return _draw(logits, rng)[0]
 
 
 def _draw(logits: Tensor, rng: torch.Generator) -> tuple[Tensor, np.ndarray, np.ndarray]:
-    """Tokens, and of each row the logits less their largest and the sum of their exponentials.
+    """Tokens, the logits minus their row maxima, and the row sums of their exponentials.
 
     In numpy, whose calls cost a third of torch's.
     """
@@ -37,34 +37,35 @@ def _draw(logits: Tensor, rng: torch.Generator) -> tuple[Tensor, np.ndarray, np.
     cdf = np.exp(x).cumsum(-1)
     total = cdf[:, -1:]
     u = torch.rand(len(x), 1, generator=rng, dtype=torch.float64).numpy() * total
-    # The product may round up to the total; the last token that can be drawn then is.
+    # The product may round up to the total; then the last possible token is sampled.
     tokens = (cdf > np.minimum(u, np.nextafter(total, 0.0))).argmax(-1)
     return torch.from_numpy(tokens), x, total
 
 
 @final
 class Step(NamedTuple):
-    """What one step of sampling gave."""
+    """The result of one sampling step."""
 
     tokens: Int[Tensor, " b"]
-    """The tokens drawn; `ENDED` in sequences that had ended."""
+    """The sampled tokens; `ENDED` in sequences that have ended."""
     surprise: Float[Tensor, " b"]
-    """Minus their log-probabilities under the model itself, in nats."""
+    """Their surprisal under the model (before strategies), in nats."""
 
 
 @final
 class Sampler:
-    """A batch of sequences being sampled; it may be left and taken up again.
+    """Samples a batch of sequences step by step.
 
-    Cache and state of the strategies (mirostat's edge, penalties' counts) live on between calls.
+    The cache and the state of the strategies (mirostat's threshold, penalties' counts) are kept
+    between calls.
 
     Args:
-        logits_fn: As for `sample`; likewise the others.
-        prompt: Ids.
+        logits_fn: See `sample`, also for the other arguments.
+        prompt: Token ids.
         strategy: One or several.
-        rng: A generator, or a seed for one.
-        context: The most tokens shown at once.
-        stop: Sequences of ids; after any of them a sequence has ended (it keeps them).
+        rng: A generator or a seed.
+        context: Length of the sliding context window.
+        stop: Sequences of ids that end a sequence (and are part of it).
     """
 
     def __init__(
@@ -92,18 +93,18 @@ class Sampler:
 
     @property
     def length(self) -> Int[Tensor, " b"]:
-        """How many tokens of each sequence count: all, or up to where it was last complete."""
+        """Length of each sequence: all tokens, or up to where it was last complete."""
         return self._length if self._may_end else torch.full_like(self._length, len(self.drawn))
 
     @torch.no_grad()
     def step(self) -> Step:
-        """Draw one more token in every sequence that has not ended."""
+        """Sample one more token in every sequence that has not ended."""
         logits, last, x, total = self.advance()
         tokens = self.drawn[-1]
         if last is logits:
             log_p = x[np.arange(len(x)), tokens.clamp(min=0).numpy()] - np.log(total[:, 0])
             log_p = torch.from_numpy(log_p)
-        else:  # surprise is the model's own, whatever was drawn from
+        else:  # the surprisal is under the model, not under the strategy's distribution
             log_p = checked(logits).log_softmax(-1)
             log_p = log_p.gather(-1, tokens.clamp(min=0)[:, None])[:, 0]
         if self._may_end:
@@ -111,10 +112,10 @@ class Sampler:
         return Step(tokens, -log_p.to(logits.dtype))
 
     def advance(self) -> tuple[Tensor, Tensor, np.ndarray, np.ndarray]:
-        """Draw as `step` does, without asking for the surprise; to be called without gradients.
+        """Sample as `step` does, without computing the surprisal; call it without gradients.
 
         Returns:
-            The model's logits, those drawn from, and what `_draw` says of these.
+            The model's logits, the strategy's logits, and the last two results of `_draw`.
         """
         some = self._may_end and bool(self.ended.any())
         if not self.drawn:
@@ -135,7 +136,7 @@ class Sampler:
         self.state = self._chain.advance(self.state, passed, tokens)
         self.drawn.append(tokens)
         if self._may_end:
-            self._note_ends(tokens)
+            self._record_ends(tokens)
         return logits, last, x, total
 
     @property
@@ -143,22 +144,22 @@ class Sampler:
         """Whether every sequence has ended."""
         return self._may_end and bool(self.ended.all())
 
-    def _note_ends(self, tokens: Tensor) -> None:
-        going = ~self.ended
+    def _record_ends(self, tokens: Tensor) -> None:
+        active = ~self.ended
         if self._chain.ends and self.state is not None:
             b = len(tokens)
-            whole = self._chain.complete(self.state, b) & going
-            self._length[whole] = len(self.drawn)
+            complete = self._chain.complete(self.state, b) & active
+            self._length[complete] = len(self.drawn)
             self.ended = self.ended | self._chain.finished(self.state, b)
         else:
-            self._length[going] = len(self.drawn)
+            self._length[active] = len(self.drawn)
         for stop in self._stop:
             if len(self.drawn) >= len(stop):
                 tail = torch.stack(self.drawn[-len(stop) :], 1)
                 self.ended = self.ended | (tail == stop).all(1)
 
     def tokens(self) -> Int[Tensor, "b n"]:
-        """All tokens drawn so far; `ENDED` beyond the end of a sequence."""
+        """All tokens sampled so far; `ENDED` beyond the end of a sequence."""
         if not self.drawn:
             return torch.empty(len(self._prompts), 0, dtype=torch.int64)
         out = torch.stack(self.drawn, 1)
@@ -175,7 +176,7 @@ def stream(
     context: int | None = None,
     stop: Sequence[Sequence[int]] = (),
 ) -> Iterator[Step]:
-    """Tokens and surprise, step by step, until n are drawn or all have ended; see `sample`."""
+    """Yield sampling steps until n tokens are sampled or all sequences ended; see `sample`."""
     require(n >= 0, "n", "be at least 0", n)
     sampler = Sampler(logits_fn, prompt, strategy, rng=rng, context=context, stop=stop)
     for _ in range(n):
@@ -194,20 +195,20 @@ def sample(
     context: int | None = None,
     stop: Sequence[Sequence[int]] = (),
 ) -> "Int[Tensor, ' _'] | Int[Tensor, 'b _']":
-    """The tokens that follow the prompt, without the prompt: n of them unless ended before.
+    """Sample n tokens after the prompt, or fewer if a sequence ends; without the prompt.
 
     Args:
         logits_fn: Any function from token ids (b, t) to next-token logits (b, V) or (b, t, V); a
             model with a cache (see `Cached`) reads each token once.
-        prompt: Ids: one sequence (the answer then has one axis), a batch, or a list of unequal
-            sequences.
+        prompt: Token ids: one sequence (the result then has one axis), a batch, or a list of
+            sequences of different lengths.
         strategy: A function of logits, a stateful strategy, or several, applied left to right.
-        n: How many tokens at most.
-        rng: A generator, or a seed for one.
-        context: The most tokens shown to the model at once, for functions that have a limit and no
-            `context` attribute that tells it; the window slides.
-        stop: Sequences of ids; after any of them a sequence has ended (it keeps them). In a batch
-            -1 stands beyond the end.
+        n: Largest number of tokens.
+        rng: A generator or a seed.
+        context: Length of the sliding context window. Default: the `context` attribute of
+            `logits_fn`, if it has one.
+        stop: Sequences of ids that end a sequence (and are part of it). In a batch, -1 fills up
+            ended sequences.
 
     Example:
         >>> import torch
@@ -224,8 +225,8 @@ def sample(
             if sampler.over:
                 break
     out = sampler.tokens()
-    bare = as_prompts(prompt)[1]
-    return out[0][out[0] != ENDED] if bare else out
+    single = as_prompts(prompt)[1]
+    return out[0][out[0] != ENDED] if single else out
 
 
 def best_of(
@@ -243,21 +244,21 @@ def best_of(
     """The best of several samples from one prompt, and its score.
 
     Args:
-        logits_fn: As for `sample`; likewise the others.
-        prompt: One sequence of ids.
-        strategy: As for `sample`.
-        n: Tokens at most.
-        of: How many samples to choose from.
-        score: A function of a sample's tokens; unless given, their mean log-probability under the
-            model itself.
-        rng: A generator, or a seed for one.
-        context: As for `sample`.
-        stop: As for `sample`.
+        logits_fn: See `sample`.
+        prompt: One sequence of token ids.
+        strategy: See `sample`.
+        n: Largest number of tokens.
+        of: Number of samples.
+        score: A function of a sample's tokens. Default: their mean log-probability under the
+            model.
+        rng: A generator or a seed.
+        context: See `sample`.
+        stop: See `sample`.
     """
     require(of >= 1, "best_of.of", "be at least 1", of)
     require(n >= 1, "best_of.n", "be at least 1", n)
-    rows, bare = as_prompts(prompt)
-    require(bare, "best_of.prompt", "be one sequence", f"{len(rows)} sequences")
+    rows, single = as_prompts(prompt)
+    require(single, "best_of.prompt", "be one sequence", f"{len(rows)} sequences")
     sampler = Sampler(logits_fn, [rows[0]] * of, strategy, rng=rng, context=context, stop=stop)
     steps = []
     for _ in range(n):
@@ -266,9 +267,9 @@ def best_of(
             break
     candidates = [row[row != ENDED] for row in sampler.tokens()]
     if score is None:
-        surprise = torch.stack([s.surprise for s in steps], 1)
-        kept = torch.arange(len(steps)) < sampler.length[:, None]
-        scores = (-(surprise * kept).sum(1) / sampler.length.clamp(min=1)).tolist()
+        surprisal = torch.stack([s.surprise for s in steps], 1)
+        counted = torch.arange(len(steps)) < sampler.length[:, None]
+        scores = (-(surprisal * counted).sum(1) / sampler.length.clamp(min=1)).tolist()
     else:
         scores = [float(score(c)) for c in candidates]
     best = max(range(of), key=scores.__getitem__)

@@ -1,7 +1,7 @@
-"""Strategies: pure functions from logits to logits, with -inf at what they rule out.
+"""Sampling strategies: pure functions from logits to logits, with -inf for excluded tokens.
 
-Any number of leading axes is a batch. Strategies never rule out everything: the likeliest token
-stays, the lowest id where several are equally likely.
+Any number of leading axes is a batch. Strategies always keep the likeliest token; ties go to the
+lowest id.
 """
 
 from collections.abc import Callable
@@ -18,28 +18,28 @@ _FEW = 4096
 
 
 def plain(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
-    """The logits as they are: ancestral sampling from the model itself."""
+    """The unchanged logits: ancestral sampling."""
     return logits
 
 
 def greedy(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
-    """Only the likeliest token; the lowest id of several."""
+    """Only the likeliest token; ties go to the lowest id."""
     return keep(logits, torch.zeros_like(logits, dtype=torch.bool))
 
 
 def temperature(t: float | int) -> Strategy:
-    r"""$p_i \propto p_i^{1/t}$; $t = 0$ is `greedy`, 1 changes nothing."""
+    r"""$p_i \propto p_i^{1/t}$; $t = 0$ is `greedy`, 1 has no effect."""
     require(0 <= t < float("inf"), "temperature.t", "be at least 0 and finite", t)
 
     def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
-        # Shifted first, so that a tiny t overflows to -inf for all but the likeliest.
+        # Shifted first, so that a tiny t gives -inf for all but the likeliest token.
         return greedy(logits) if t == 0 else (logits - _top(logits)) / t
 
     return apply
 
 
 def top_k(k: int) -> Strategy:
-    """The k likeliest tokens, exactly k: of ties at the edge the lower ids stay.
+    """Exactly the k likeliest tokens; ties go to the lower ids.
 
     References: `fan2018`.
     """
@@ -48,14 +48,16 @@ def top_k(k: int) -> Strategy:
     def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
         if k >= logits.shape[-1]:
             return logits
-        wanted = torch.zeros_like(logits, dtype=torch.bool)
-        return keep(logits, wanted.scatter(-1, first_largest(logits, k), True))
+        kept = torch.zeros_like(logits, dtype=torch.bool)
+        return keep(logits, kept.scatter(-1, first_largest(logits, k), True))
 
     return apply
 
 
 def top_p(p: float | int) -> Strategy:
-    """The smallest set of likeliest tokens that has probability p or more; `p = 0` is `greedy`.
+    """Nucleus sampling: the smallest set of likeliest tokens with probability p or more.
+
+    `p = 0` is `greedy`.
 
     References: `holtzman2020`.
     """
@@ -83,7 +85,7 @@ def min_p(p: float | int) -> Strategy:
 
 
 def top_a(a: float | int) -> Strategy:
-    """Tokens of probability at least a times the square of the likeliest's."""
+    """Tokens of probability at least a times the squared probability of the likeliest."""
     require(0 <= a <= 1, "top_a.a", "lie between 0 and 1", a)
 
     def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
@@ -94,7 +96,7 @@ def top_a(a: float | int) -> Strategy:
 
 
 def typical(p: float | int) -> Strategy:
-    """The smallest set of mass p or more among the tokens whose surprise is nearest the entropy.
+    """The smallest set of probability p or more with surprisals nearest to the entropy.
 
     References: `meister2023`.
     """
@@ -103,7 +105,7 @@ def typical(p: float | int) -> Strategy:
     def apply(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
         log_q = logits.log_softmax(-1)
         away = (-log_q - _entropy(log_q)).abs()
-        # Equal distances may differ in the last bits; rounding lets the id decide.
+        # Equal distances may differ in the last bits; after rounding, ties go to the lowest id.
         order = away.round(decimals=5).argsort(dim=-1, stable=True)
         return _nucleus(logits, order, p)
 
@@ -124,7 +126,7 @@ def epsilon(e: float | int) -> Strategy:
 
 
 def eta(e: float | int) -> Strategy:
-    r"""Tokens of probability at least $\min(\epsilon, \sqrt\epsilon\, e^{-H})$, H the entropy.
+    r"""Tokens of probability at least $\min(\epsilon, \sqrt\epsilon\, e^{-H})$ with entropy H.
 
     References: `hewitt2022`.
     """
@@ -139,7 +141,7 @@ def eta(e: float | int) -> Strategy:
 
 
 def checked(logits: Float[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
-    """Logits that a token can be drawn from, or an error that says why not."""
+    """The logits, if a token can be sampled from them; otherwise raise an error."""
     top = _top(logits)
     if not bool(torch.isfinite(top).all()):
         if bool(torch.isnan(logits).any()):
@@ -157,37 +159,34 @@ def _entropy(log_q: Tensor) -> Tensor:
     return torch.special.entr(log_q.exp()).sum(-1, keepdim=True)
 
 
-def keep(logits: Float[Tensor, "*b V"], wanted: Bool[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
-    """The logits of what is wanted, and of the likeliest token; else -inf."""
+def keep(logits: Float[Tensor, "*b V"], kept: Bool[Tensor, "*b V"]) -> Float[Tensor, "*b V"]:
+    """The logits of the kept tokens and of the likeliest token; -inf elsewhere."""
     best = logits.argmax(-1, keepdim=True)
-    return logits.masked_fill(~wanted.scatter(-1, best, True), -torch.inf)
+    return logits.masked_fill(~kept.scatter(-1, best, True), -torch.inf)
 
 
 def first_largest(x: Float[Tensor, "*b m"], k: int) -> Int[Tensor, "*b k"]:
-    """Places of the k largest, from the largest; the lower place first among equals."""
+    """Indices of the k largest entries in descending order; ties go to the lower index."""
     if x.numel() <= _FEW:  # one sort in numpy costs less than the calls below
         order = np.argsort(-x.detach().cpu().numpy(), axis=-1, kind="stable")
         return torch.from_numpy(order[..., :k].copy()).to(x.device)
-    values, places = x.topk(k, dim=-1, sorted=False)
+    values, indices = x.topk(k, dim=-1, sorted=False)
     tied = (x >= values.amin(-1, keepdim=True)).sum(-1) > k
-    if bool(tied.any()):  # topk takes any of those tied at the edge: sort it all
+    if bool(tied.any()):  # topk may return any of the tied entries: sort all of them
         return x.argsort(dim=-1, descending=True, stable=True)[..., :k]
-    places = places.sort(dim=-1).values
-    order = x.gather(-1, places).argsort(dim=-1, descending=True, stable=True)
-    return places.gather(-1, order)
+    indices = indices.sort(dim=-1).values
+    order = x.gather(-1, indices).argsort(dim=-1, descending=True, stable=True)
+    return indices.gather(-1, order)
 
 
 def _nucleus(logits: Tensor, order: Tensor, p: float) -> Tensor:
-    """The shortest beginning of `order` whose probability is p or more."""
+    """The shortest prefix of `order` whose probability is p or more."""
     if p >= 1:
         return logits
     q = logits.softmax(-1).gather(-1, order)
     before = q.cumsum(-1) - q
-    # A sum that equals p but for rounding counts as reached.
-    wanted = before < p - 8 * torch.finfo(q.dtype).eps
-    wanted[..., 0] = True
-    return logits.masked_fill(~_unsort(wanted, order), -torch.inf)
-
-
-def _unsort(wanted: Tensor, order: Tensor) -> Tensor:
-    return torch.zeros_like(wanted).scatter(-1, order, wanted)
+    # A sum that equals p up to rounding counts as reached.
+    kept = before < p - 8 * torch.finfo(q.dtype).eps
+    kept[..., 0] = True
+    unsorted = torch.zeros_like(kept).scatter(-1, order, kept)
+    return logits.masked_fill(~unsorted, -torch.inf)

@@ -1,4 +1,4 @@
-"""What generated text looks like: repetition, variety, surprise."""
+"""Statistics of generated text: repetition, diversity, surprisal."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, final
@@ -12,26 +12,26 @@ from allometry._core.errors import require
 
 @final
 class TextStatistics(NamedTuple):
-    """Figures of one generated text."""
+    """Statistics of one generated text."""
 
     tokens: int
     surprise: float
-    """Mean surprise under the model itself, nats per token."""
+    """Mean surprisal under the model, in nats per token."""
     perplexity: float
     repetition: float
-    """Share of tokens that complete a 4-gram met before in the text."""
+    """Share of tokens that complete a repeated 4-gram."""
     distinct: tuple[float, float, float]
-    """Different n-grams over all n-grams, for n = 1, 2, 3."""
+    """Number of distinct n-grams over the number of n-grams, for n = 1, 2, 3."""
 
 
 def texture(
     tokens: Int[Tensor, " n"] | Sequence[int], surprise: Float[Tensor, " n"] | Sequence[float]
 ) -> TextStatistics:
-    """Repetition, variety and surprise of a generated text.
+    """Repetition, diversity and surprisal of a generated text.
 
     Args:
-        tokens: What was drawn.
-        surprise: Minus the log-probability of each under the model, in nats.
+        tokens: The sampled tokens.
+        surprise: Their surprisals under the model, in nats.
 
     References: `holtzman2020` Sec. 4; `li2016` for distinct n-grams.
     """
