@@ -32,7 +32,7 @@ def changed(runs, rows, **values):
 
 
 def least_loss(C):
-    """The lowest loss that compute C = 6.4 N D buys under the true law."""
+    """The lowest loss that compute C = 6.4 N D buys under `truth`."""
     best = optimize.minimize_scalar(
         lambda n: float(truth(math.exp(n), C / 6.4 / math.exp(n))),
         bounds=(math.log(1e2), math.log(1e9)),
@@ -125,7 +125,7 @@ def test_the_frontier_is_the_least_loss_of_the_law(grid_analysis):
         assert line.mid[i] == pytest.approx(family.law.plan(line.C[i]).loss.value, rel=1e-4)
 
 
-def test_an_n_gram_that_is_better_is_said_to_be():
+def test_an_n_gram_that_is_better_is_named():
     analysis = cached(**GRID)
     assert "the n-gram baseline of order 7 reaches 1.140 and is better" in analysis.headline
     assert "Predicted crossover with the n-gram baseline of order 7: " in analysis.headline
@@ -133,7 +133,7 @@ def test_an_n_gram_that_is_better_is_said_to_be():
     assert analysis.best.family == "ngram"
 
 
-def test_a_transformer_that_is_better_is_said_to_be():
+def test_a_transformer_that_is_better_is_named():
     analysis = cached(ngram=1.6)
     assert "and is better than the n-gram baseline of order 7 at 1.600" in analysis.headline
     assert "Predicted loss at ten times the compute: " in analysis.headline

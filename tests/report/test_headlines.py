@@ -69,7 +69,7 @@ def test_the_checker_finds_a_false_headline(change):
 
 
 def test_a_crossover_lies_beyond_the_runs_that_have_not_crossed():
-    # A VQ-VAE of 21.3K parameters at 3.142 bits was said to be level with the histogram's 2.453
+    # A VQ-VAE of 21.3K parameters at 3.142 bits was reported level with the histogram's 2.453
     # at 876 parameters: its losses rise with size.
     losses = [2.60, 2.75, 2.95, 3.05, 3.142]
     analysis = analyse(study(losses, baseline=2.453, unit="bits per dimension"))
@@ -136,7 +136,7 @@ def test_a_measured_crossover_is_the_least_compute():
 
 
 def test_a_predicted_crossover_names_its_data():
-    # Demo: "draws level at 154K parameters" when the 336K model had just lost, D not said.
+    # Demo: "level at 154K parameters" when the 336K model had just lost, D not said.
     analysis = analyse(
         synthetic_runs(per_parameter=(5.0, 20.0, 80.0), noise=0.002, seeds=1, ngram=1.14)
     )
@@ -222,7 +222,7 @@ def test_a_law_that_failed_its_test_makes_no_forecast():
     assert family.reaches == ()
 
 
-def test_a_law_given_is_held_to_the_same_guards():
+def test_a_given_law_must_pass_the_same_guards():
     runs = synthetic_runs(broken=False, ngram=None)
     done = runs.table[["N", "D", "C", "loss"]]
     law = fit(done, form="power", bootstrap=100)

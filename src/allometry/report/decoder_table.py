@@ -98,10 +98,10 @@ def _beam_search(saved: SavedModel, prompt: str, n: int, width: int) -> Decoded:
     return Decoded(f"beam of {width}", pieces, decode.texture(best.tokens, along), along)
 
 
-def chart(found: list[Decoded], width: int = 720) -> Spec:
+def chart(decoded: list[Decoded], width: int = 720) -> Spec:
     """Mean surprisal of the last 40 tokens along the text, one line per decoder."""
     rows = []
-    for one in found:
+    for one in decoded:
         smooth = _running(np.array(one.along), 40)
         rows += [
             {
@@ -113,7 +113,7 @@ def chart(found: list[Decoded], width: int = 720) -> Spec:
             for i, v in enumerate(smooth)
             if i % max(1, len(smooth) // 160) == 0
         ]
-    names = [one.name for one in found]
+    names = [one.name for one in decoded]
     hues = [LIGHT[c] for c in (*theme.FAMILY_COLOURS, theme.COUNT_COLOUR)]
     colour = {
         "field": "name",

@@ -20,7 +20,7 @@ from allometry.report import artifacts, code_figures, flow_evolution, images
 from allometry.report import formatting as fmt
 from allometry.report.images import Picture
 from allometry.report.run_groups import RunsLike, about, finished, table
-from allometry.study.recipes.density import made
+from allometry.study.recipes.density import build_density
 from allometry.targets.points import Density
 from allometry.train import checkpoint
 from allometry.train.restore import named, restore
@@ -91,7 +91,9 @@ def _density(target: dict[str, Any]) -> Density:
 def _loaded(path: Path) -> nn.Module | None:
     """The flow or PixelCNN in a file of weights; `None` if it is another kind of model."""
     tensors, info = checkpoint.read_weights(path)
-    if "model" not in info or named(info["model"], path) not in map(name_of, (made, PixelCNN)):
+    if "model" not in info or named(info["model"], path) not in map(
+        name_of, (build_density, PixelCNN)
+    ):
         return None
     return restore(info["model"], tensors, path)
 

@@ -74,8 +74,8 @@ def _points(runs: RunsLike, family: FamilyFit, unit: str, token: str) -> pd.Data
         f"{fmt.flops(row.C)}"
         for row in _rows(frame)
     ]
-    made = frame[["key", "N", "D", "C", "loss"]].assign(tooltip=tooltip, line="")
-    return made.assign(held_out=made["N"].isin(family.held_sizes))
+    rows = frame[["key", "N", "D", "C", "loss"]].assign(tooltip=tooltip, line="")
+    return rows.assign(held_out=rows["N"].isin(family.held_sizes))
 
 
 def _rule(rival: Configuration, unit: str) -> list[Spec]:
@@ -294,22 +294,22 @@ def _panel(points: pd.DataFrame, drawn: pd.DataFrame, found: Series, colour: str
         legend |= {"symbolFillColor": colour, "symbolStrokeColor": colour}
         shape = {"field": "line", "type": "nominal", "sort": lines, "legend": legend}
         shape = {"shape": shape | {"scale": {"domain": lines, "range": signs}}}
-    made: list[Spec] = []
+    layers: list[Spec] = []
     for name, line in drawn.groupby("line", sort=False):
         dash = theme.DASHES[lines.index(str(name)) % 6]
         stroke = {"color": colour, "strokeWidth": 1.8, "strokeDash": dash} | _SILENT
         band = _BAND | {"color": colour, "opacity": 0.15 if len(lines) < 4 else 0.07}
-        made.append(layer(line, "area", band, x="x", y="lo", y2="hi"))
-        made.append(layer(line, "line", stroke, x="x", y="mid"))
+        layers.append(layer(line, "area", band, x="x", y="lo", y2="hi"))
+        layers.append(layer(line, "line", stroke, x="x", y="mid"))
     seen, held = points[~points["held_out"]], points[points["held_out"]]
     dot = _DOT | {"color": colour, "size": 44}
-    made.append(layer(seen, "point", dot, x="x", y="loss", tooltip="tooltip", **shape))
+    layers.append(layer(seen, "point", dot, x="x", y="loss", tooltip="tooltip", **shape))
     if len(held):
         held = held.assign(tooltip="held out of the fit: " + held["tooltip"])
         cross = {"color": LIGHT["ink"], "shape": "M-1,-1L1,1M-1,1L1,-1", "size": 60}
         cross |= {"strokeWidth": 2, "opacity": 1, "filled": False}
-        made.append(layer(held, "point", cross, x="x", y="loss", tooltip="tooltip"))
-    return made
+        layers.append(layer(held, "point", cross, x="x", y="loss", tooltip="tooltip"))
+    return layers
 
 
 def curves(

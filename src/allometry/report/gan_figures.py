@@ -272,23 +272,23 @@ class BestRun:
 def best(runs: RunsLike, folder: Path) -> list[BestRun]:
     """The run of lowest loss of each family among those with saved samples, best first."""
     frame = runs.frame().sort_values("loss")
-    found: dict[str, BestRun] = {}
+    runs_by_family: dict[str, BestRun] = {}
     for row in frame[frame["status"] == "done"].to_dict("records"):
         family = str(row["family"])
-        left = kept(folder, str(row["key"])) if family not in found else None
+        left = kept(folder, str(row["key"])) if family not in runs_by_family else None
         if left is not None:
             curves = runs.curves()
             own = curves[curves["key"] == row["key"]]
             modes = left["shares"].shape[1] if "shares" in left else 0
-            found[family] = BestRun(family, own, left, modes)
-    return list(found.values())
+            runs_by_family[family] = BestRun(family, own, left, modes)
+    return list(runs_by_family.values())
 
 
 def kept(folder: Path, key: str) -> dict[str, Any] | None:
     """Samples and discriminator that an adversarial run saved; `None` if it saved none."""
     path = artifacts.weights(folder, key)
-    found = artifacts.samples(folder, key) if path is not None else None
-    if path is None or found is None:
+    arrays = artifacts.samples(folder, key) if path is not None else None
+    if path is None or arrays is None:
         return None
     tensors, about = checkpoint.read_weights(path)
     if "discriminator" not in about:
@@ -296,7 +296,7 @@ def kept(folder: Path, key: str) -> dict[str, Any] | None:
     own = {k.removeprefix("discriminator."): v for k, v in tensors.items()
            if k.startswith("discriminator.")}  # fmt: skip
     judge = restore(about["discriminator"], own, path).float()
-    if "real" not in found:
+    if "real" not in arrays:
         return None
     pack = int(getattr(judge, "pack", 1))
 
@@ -304,7 +304,7 @@ def kept(folder: Path, key: str) -> dict[str, Any] | None:
         # PacGAN's discriminator takes packs of samples: here one point, repeated.
         return judge(x.repeat_interleave(pack, 0)) / pack
 
-    return found | {"judge": logits}
+    return arrays | {"judge": logits}
 
 
 def _points(rows: np.ndarray) -> pd.DataFrame:

@@ -92,16 +92,16 @@ def bands(
     if len(names) > MOST_LINES:
         # Evenly spread with both ends: more lines than this are not distinguishable.
         names = [names[round(i)] for i in np.linspace(0, len(names) - 1, MOST_LINES)]
-    made = []
+    paths = []
     for name in names:
         members = list({by_key[key]: None for key in lines[name]})
         path = _path(members, x, beyond)
         if path is None:
             continue
         lo, mid, hi = law.band(**{n: path[n].to_numpy() for n in "NDC"})
-        made.append(path.assign(line=name, lo=lo, mid=mid, hi=hi))
+        paths.append(path.assign(line=name, lo=lo, mid=mid, hi=hi))
     columns = ["line", "N", "D", "C", "lo", "mid", "hi"]
-    return pd.concat(made, ignore_index=True) if made else pd.DataFrame(columns=columns)
+    return pd.concat(paths, ignore_index=True) if paths else pd.DataFrame(columns=columns)
 
 
 def _path(members: list[Configuration], x: str, beyond: float) -> pd.DataFrame | None:
@@ -115,10 +115,10 @@ def _path(members: list[Configuration], x: str, beyond: float) -> pd.DataFrame |
     at, where = np.unique(t, return_inverse=True)
     reach = math.log(beyond)
     points = np.unique(np.concatenate([np.linspace(at[0], at[-1] + reach, POINTS), at]))
-    made = {}
+    columns = {}
     for n, values in logs.items():
         mean = np.array([values[where == i].mean() for i in range(len(at))])
         slope = np.polyfit(at, mean, 1)[0] if np.isfinite(mean).all() else 0.0
         inside = np.interp(points, at, mean)
-        made[n] = np.exp(inside + slope * np.maximum(points - at[-1], 0.0))
-    return pd.DataFrame(made)
+        columns[n] = np.exp(inside + slope * np.maximum(points - at[-1], 0.0))
+    return pd.DataFrame(columns)

@@ -76,15 +76,15 @@ def at_one_budget(runs: RunsLike) -> dict[str, list[Configuration]]:
     budgets = [{round(math.log10(c.D), 2) for c in members} for members in by_family.values()]
     common = set.intersection(*budgets) if budgets else set()
     most = max(common, default=None)
-    found = {
+    chosen = {
         name: sorted((c for c in members if round(math.log10(c.D), 2) == most), key=lambda c: c.N)
         for name, members in by_family.items()
     }
     for name in sorted(counts):
-        found[name] = sorted(
+        chosen[name] = sorted(
             (c for c in configurations(frame) if c.family == name), key=lambda c: c.N
         )
-    return {name: members for name, members in found.items() if members}
+    return {name: members for name, members in chosen.items() if members}
 
 
 def meetings(runs: RunsLike, seed: int = 0) -> list[Crossover]:
@@ -99,12 +99,12 @@ def meetings(runs: RunsLike, seed: int = 0) -> list[Crossover]:
         runs: A study's runs, with at least 2 seeds.
         seed: Seed of the draws.
     """
-    found = at_one_budget(runs)
+    chosen = at_one_budget(runs)
     rng = np.random.default_rng(seed)
-    curves = {name: _draws(members, rng) for name, members in found.items() if len(members) >= 2}
+    curves = {name: _draws(members, rng) for name, members in chosen.items() if len(members) >= 2}
     made = []
     for a, b in itertools.combinations(curves, 2):
-        made += _met(a, found[a], curves[a], b, found[b], curves[b])
+        made += _met(a, chosen[a], curves[a], b, chosen[b], curves[b])
     return sorted(made, key=lambda m: m.N.value)
 
 
@@ -142,7 +142,7 @@ def _met(
     x = np.linspace(lo, hi, 400)
     log_a, log_b = (np.log([c.N for c in members]) for members in (of_a, of_b))
     gap = from_a @ _between(log_a, x) - from_b @ _between(log_b, x)
-    made = []
+    crossovers = []
     for small, large, sign in ((a, b, 1.0), (b, a, -1.0)):
         # The last size at which `small` leads, where `large` leads at the end.
         leads = sign * gap < 0
@@ -155,10 +155,10 @@ def _met(
             value = float(N[0] if crossed[0] else np.median(N[1:][crossed[1:]]))
             lower, upper = min(float(ends[0]), value), max(float(ends[1]), value)
             spread = f"spread between seeds; crosses in {share:.0%} of the draws"
-            made.append(
+            crossovers.append(
                 Crossover(small, large, Estimate(value, lo=lower, hi=upper, method=spread), share)
             )
-    return made
+    return crossovers
 
 
 def _between(nodes: Float[ndarray, " n"], x: Float[ndarray, " k"]) -> Float[ndarray, "n k"]:
@@ -176,12 +176,12 @@ def chart(runs: RunsLike, unit: str, width: int = 720) -> Spec | None:
         unit: Of the loss.
         width: In pixels.
     """
-    found = at_one_budget(runs)
-    if sum(len(members) >= 2 for members in found.values()) < 2:
+    chosen = at_one_budget(runs)
+    if sum(len(members) >= 2 for members in chosen.values()) < 2:
         return None
-    names = sorted(found, key=lambda n: min(c.loss.value for c in found[n]))
+    names = sorted(chosen, key=lambda n: min(c.loss.value for c in chosen[n]))
     labels = {n: fmt.family(n) for n in names}
-    rows = [_row(labels[n], c, unit) for n in names for c in found[n]]
+    rows = [_row(labels[n], c, unit) for n in names for c in chosen[n]]
     data = pd.DataFrame(rows)
     order = [labels[n] for n in names]
     hues, taken = [], 0

@@ -39,12 +39,12 @@ def lines(runs: RunsLike) -> dict[str, Allometry]:
 
     It is fitted to the lowest loss at each size, so that runs of several lengths are one family.
     """
-    found = {}
+    fits = {}
     for name, best in _best(runs).items():
         if len(best) >= LEAST:
             x, y = np.array([[c.N, c.loss.value] for c in best]).T
-            found[name] = laws.allometry(x, y)
-    return found
+            fits[name] = laws.allometry(x, y)
+    return fits
 
 
 def sizes(runs: RunsLike, unit: str, width: int = 720) -> Spec | None:
