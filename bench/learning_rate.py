@@ -12,7 +12,8 @@ import tempfile
 import numpy as np
 
 import allometry as al
-from allometry.study.jobs import SEQUENCE_FAMILIES
+from allometry.study import recipes as all_recipes
+from allometry.study.job_table import TEXT_FAMILIES
 
 SIZES = [2e3, 1e4, 6e4, 3.4e5]
 RATES = [0.002, 0.004, 0.008, 0.016, 0.032]
@@ -26,11 +27,11 @@ def main():
     parser.add_argument("--text", default=None)
     parser.add_argument("--sizes", type=float, nargs="+", default=SIZES)
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
-    parser.add_argument("--family", nargs="+", default=["transformer"], choices=SEQUENCE_FAMILIES)
+    parser.add_argument("--family", nargs="+", default=["transformer"], choices=TEXT_FAMILIES)
     arguments = parser.parse_args()
     folder = arguments.folder or tempfile.mkdtemp(prefix="rates-")
     recipes = [
-        functools.partial(SEQUENCE_FAMILIES[family], lr=lr)
+        functools.partial(getattr(all_recipes, family), lr=lr)
         for family in arguments.family
         for lr in sorted(arguments.rates)
     ]

@@ -22,8 +22,8 @@ from allometry.cli import app, choices, error_messages
 from allometry.cli.help_examples import EXAMPLES
 from allometry.measure.catalogue import ENTRIES
 from allometry.report import formatting as fmt
-from allometry.study import density_studies, jobs, theory_studies
-from allometry.study.recipes.density import made
+from allometry.study import density_studies, job_table, jobs
+from allometry.study.recipes.density import build_density
 from allometry.study.sample_generation import choose, draw
 from allometry.train import checkpoint
 
@@ -123,23 +123,23 @@ def test_plans_take_amounts_as_they_are_printed(tmp_path, typed):
 
 def test_every_listed_target_is_a_job_and_every_job_is_listed():
     named = {name for name in choices.TARGETS if name == name.lower()}
-    known = {"embedded", "digits", "universal", "dyck", *density_studies.LAWS, *jobs.ORDERED}
-    assert named == known | set(theory_studies.QUESTIONS)
+    known = {"embedded", "digits", "universal", "dyck", *density_studies.DISTRIBUTIONS}
+    assert named == known | {*jobs.SEQUENCE_JOBS, *job_table.THEORY_JOBS} == set(job_table.JOBS)
     for name in named:
         assert jobs.study(name).recipes
 
 
 def test_every_listed_recipe_is_a_family_and_every_family_is_listed():
     listed = choices.RECIPES
-    assert set(listed["a text"]) == {*jobs.SEQUENCE_FAMILIES, "ngram"}
-    assert set(listed["a density"]) == {density_studies.FLOW, *density_studies.LIKELY}
+    assert set(listed["a text"]) == set(job_table.TEXT_FAMILIES)
+    assert set(listed["a density"]) == {job_table.FLOW, *job_table.LIKELIHOOD_FAMILIES}
     assert set(listed["a density, by the error of reconstructions"]) == set(
-        density_studies.COPYING
+        job_table.RECONSTRUCTION_FAMILIES
     )
-    assert set(listed["a density, by the distance of samples"]) == set(density_studies.PLAYING)
-    assert set(listed["tasks"]) == set(jobs.TASKS)
-    assert set(listed["reversal, sorting and transliteration"]) == set(jobs.WRITERS)
-    for job, names in theory_studies.families().items():
+    assert set(listed["a density, by the distance of samples"]) == set(job_table.GAN_FAMILIES)
+    assert set(listed["tasks"]) == set(job_table.PRETRAINING_TASKS)
+    assert set(listed["reversal, sorting and transliteration"]) == set(job_table.TRANSDUCERS)
+    for job, names in job_table.theory_families().items():
         assert jobs.study(job, families=names).recipes
 
 
@@ -298,8 +298,8 @@ def folder(tmp_path):
     ):
         key = keys[family, N] = f"{i}" * 16
         shape = [2] if family != "vae" else [1, 4, 4]
-        spec = Spec(made, family=family, shape=shape, levels=None if len(shape) == 1 else 8,
-                    layers=2, width=8)  # fmt: skip
+        levels = None if len(shape) == 1 else 8
+        spec = Spec(build_density, family=family, shape=shape, levels=levels, layers=2, width=8)
         said = {"family": family, "model": json.dumps(spec.to_dict()), "unit": "nats"}
         checkpoint.save_weights(place / "weights" / f"{key}.safetensors", spec(), said)
         lines.append({"key": key, "family": family, "N": N, "loss": loss, "status": "done"})

@@ -16,7 +16,13 @@ from torch import nn
 from allometry._core.errors import DivergedError
 from allometry._core.estimate import Estimate
 from allometry._core.files import atomic_write
-from allometry.study.request import Outcome, Request, RunContext, TrainingRequest
+from allometry.study.request import (
+    Outcome,
+    Request,
+    RunContext,
+    TrainingRequest,
+    default_dtype,
+)
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress, Stopped
 from allometry.train.optimiser import adamw
@@ -186,7 +192,7 @@ class Tossed(Named):
 
 
 @dataclass(frozen=True)
-class Told(Named):
+class ProcessRun(Named):
     """A run that says which process it is in."""
 
     name: str
@@ -216,3 +222,12 @@ class OnTarget(Request):
 
     def __call__(self, place: RunContext) -> Outcome:
         return FakeRun(f"seed{self.seed}")(place)
+
+
+def carry_out(spec, folder, key="key"):
+    """Carry out a run in this process as a worker does, with the default dtype of the request."""
+    for part in ("checkpoints", "weights", "samples"):
+        (folder / part).mkdir(exist_ok=True)
+    request = spec()
+    with default_dtype(request.dtype):
+        return request(RunContext(key, folder, lambda _: None, lambda: False))

@@ -7,15 +7,10 @@ import typer.testing
 
 import allometry as al
 from allometry.cli import app
-from allometry.runs.lock import locked
-from allometry.study import (
-    Runs,
-    Study,
-    local,
-    recipes,
-)
+from allometry.runs.lock import holder, locked
+from allometry.study import Runs, Study, local, recipes
 from allometry.study.schedule import cost_model, packing
-from allometry.study.schedule.deterministic import fixed
+from allometry.study.schedule.fixed_bundles import deterministic_bundles
 from allometry.study.schedule.packing import Schedule
 from allometry.study.schedule.timing import StepTime
 from allometry.study.tasks import Bundle, ExecutionOptions
@@ -39,7 +34,7 @@ def asked():
 def clock(monkeypatch, gain):
     """Let trials say that packing takes so much of the time that runs alone take."""
     price = StepTime(0.01, {m: m * 0.01 * gain for m in (2, 4)}, 0.0, 0.0, traced=gain)
-    monkeypatch.setattr(packing, "probe", lambda shapes, *_: [price] * len(shapes))
+    monkeypatch.setattr(packing, "profile", lambda shapes, *_: [price] * len(shapes))
     monkeypatch.setattr(cost_model, "PROBED", 1)
 
 
@@ -65,9 +60,11 @@ def test_bundles_are_by_the_study_alone(tmp_path, monkeypatch):
 
 def test_what_is_left_of_a_trunk_keeps_its_name(tmp_path):
     specs, tasks = asked().specs(), asked().tasks(tmp_path)
-    whole = {b.tasks[0].key: b.name for b in fixed(specs, tasks) if len(b.tasks) == 2}
+    whole = {
+        b.tasks[0].key: b.name for b in deterministic_bundles(specs, tasks) if len(b.tasks) == 2
+    }
     rest = [task for task in tasks if task.key not in whole]
-    names = {b.name for b in fixed(specs, rest) if b.name != b.tasks[0].key}
+    names = {b.name for b in deterministic_bundles(specs, rest) if b.name != b.tasks[0].key}
     assert names == set(whole.values())
 
 
@@ -132,7 +129,7 @@ def test_a_second_process_is_refused_before_it_tries_anything(tmp_path, monkeypa
     def tried(*_):
         raise AssertionError("it tried how long steps take")
 
-    monkeypatch.setattr(packing, "probe", tried)
+    monkeypatch.setattr(packing, "profile", tried)
     folder = tmp_path / "study"
     folder.mkdir()
     with locked(folder):
@@ -146,14 +143,14 @@ def test_the_first_holds_the_folder_while_it_tries(tmp_path, monkeypatch):
     folder, seen = tmp_path / "study", []
 
     def tried(*_):
-        seen.append(al.study.lock.holder(folder))
+        seen.append(holder(folder))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(packing, "probe", tried)
+    monkeypatch.setattr(packing, "profile", tried)
     typer.testing.CliRunner().invoke(app, ["run", "embedded", "-o", str(folder)])
     assert len(seen) == 1
     assert "process" in seen[0]
-    assert al.study.lock.holder(folder) is None
+    assert holder(folder) is None
     assert not folder.exists()
     with pytest.raises(al.InputError):
         Runs(folder)

@@ -4,7 +4,9 @@ import time
 import pytest
 
 from allometry import InputError, Spec
-from allometry.study import Task, local
+from allometry.study import local
+from allometry.study.execute.executors import LocalExecutor
+from allometry.study.tasks import Task
 from tests.study.fakes import FakeRun, _starts
 
 
@@ -79,3 +81,9 @@ def test_threads_are_shared_out():
 def test_none_at_all_is_refused(arguments):
     with pytest.raises(InputError, match="be at least 1"):
         local(**arguments)
+
+
+def test_factories_return_executors_that_show_their_arguments():
+    made = local(workers=3, threads=2)
+    assert isinstance(made, LocalExecutor)
+    assert repr(made).startswith("local(workers=3, threads=2")

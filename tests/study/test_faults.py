@@ -11,11 +11,12 @@ import allometry as al
 from allometry import Spec
 from allometry._core.errors import StorageError
 from allometry.runs.importers import load
-from allometry.study import Journal, Study, Task, TensorBoardLogger, local, recipes
+from allometry.study import Journal, Study, TensorBoardLogger, local, recipes
+from allometry.study.tasks import Task
 from allometry.train import DeviceSettings, checkpoint
 from allometry.train.loop import Stopped
 from tests.study.fakes import FakeRun, SickRun, Tossed, _starts
-from tests.study.kin import kin
+from tests.study.processes import descendants
 from tests.train.test_loop import run, small
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
@@ -92,7 +93,9 @@ def test_told_to_leave_a_training_goes_on_from_its_checkpoint_and_its_log_is_who
         kinds = [e.kind for e in events]
         if event.kind == "progress" and event.data["step"] > 20 and "stopped" not in kinds:
             (worker,) = [
-                pid for pid, line in kin().items() if "allometry.study.execute.worker" in line
+                pid
+                for pid, line in descendants().items()
+                if "allometry.study.execute.worker" in line
             ]
             os.kill(worker, signal.SIGTERM)
 

@@ -7,30 +7,17 @@ import torch
 from allometry.models.gan import Generator
 from allometry.study import Study, recipes
 from allometry.study.recipes.gan import _cost, grow
-from allometry.study.recipes.imitated import measures, rows
-from allometry.study.request import RunContext
+from allometry.study.recipes.sample_scores import gan_metrics, rows
 from allometry.targets import Images
 from allometry.targets.points import Points, ring
 from allometry.train.budget import count_parameters
+from tests.study.fakes import carry_out
 
 
-def place(folder):
-    for part in ("weights", "samples"):
-        (folder / part).mkdir()
-    return RunContext("key", folder, lambda _: None, lambda: False)
-
-
-@pytest.fixture
-def single():
-    before = torch.get_default_dtype()
-    yield
-    torch.set_default_dtype(before)
-
-
-def test_a_run_keeps_its_measures_samples_and_players(tmp_path, single):
+def test_a_run_keeps_its_measures_samples_and_players(tmp_path):
     target = Points(ring(), size=500, held_out=300)
     (spec,) = recipes.gan(target, [300], tokens=[480], seeds=1)
-    outcome = spec()(place(tmp_path))
+    outcome = carry_out(spec, tmp_path)
     names = {"energy_distance", "precision", "recall", "density", "coverage"}
     assert names | {"modes", "high_quality", "reverse_kl"} == set(outcome.measures)
     assert all(e.se is not None for e in outcome.measures.values())
@@ -42,10 +29,10 @@ def test_a_run_keeps_its_measures_samples_and_players(tmp_path, single):
     assert (tmp_path / "weights" / "key.safetensors").exists()
 
 
-def test_digits_are_imitated(tmp_path, single):
+def test_digits_are_imitated(tmp_path):
     target = Images.digits()
     (spec,) = recipes.gan(target, [3e3], tokens=[960], seeds=1, pack=2)
-    outcome = spec()(place(tmp_path))
+    outcome = carry_out(spec, tmp_path)
     assert {"modes", "high_quality", "reverse_kl", "recall"} < set(outcome.measures)
     assert outcome.columns["N"] == pytest.approx(3e3, rel=0.1)
     assert outcome.columns["D_unique"] == len(target.train)
@@ -59,11 +46,11 @@ def test_digits_are_imitated(tmp_path, single):
 
 def test_digits_never_seen_are_of_high_quality_and_of_every_class():
     target = Images.digits()
-    found = measures(rows(target, "train"), target)
+    found = gan_metrics(rows(target, "train"), target)
     assert found["modes"].value == 10
     # The reach holds 95 % of 180 held-out digits; training digits are as far from the known ones.
     assert abs(found["high_quality"].value - 0.95) < 5 * (0.05 * 0.95 / 180) ** 0.5
-    assert measures(torch.rand(200, 64), target)["high_quality"].value == 0
+    assert gan_metrics(torch.rand(200, 64), target)["high_quality"].value == 0
 
 
 def test_sizes_are_near_what_was_asked_for():
@@ -104,11 +91,11 @@ def test_families_are_told_apart():
 def test_text_is_worth_little_before_training():
     """An untrained model writes uniform noise: far from the text, and covering none of it."""
     from allometry.models import Recurrent
-    from allometry.study.recipes.text_run import worth
+    from allometry.study.recipes.text_run import text_metrics
     from allometry.targets import Text
 
     text = Text.embedded()
-    found = worth(Recurrent(vocabulary=text.vocabulary.size, width=8), text, seed=0)
+    found = text_metrics(Recurrent(vocabulary=text.vocabulary.size, width=8), text, seed=0)
     assert set(found) == {"energy_distance", "precision", "recall"}
     assert found["energy_distance"].lo > 0
     assert found["recall"].value < 0.1

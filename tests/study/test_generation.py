@@ -6,9 +6,10 @@ import torch
 from allometry import InputError, decode, study
 from allometry._core.errors import StorageError
 from allometry.study.recipes import sequence
-from allometry.study.recipes.text_run import about
+from allometry.study.recipes.text_run import weights_metadata
 from allometry.targets import Text
 from allometry.train import checkpoint
+from tests.study.fakes import carry_out
 
 TEXT = Text.from_string("the quick brown fox jumps over the lazy dog. " * 60)
 
@@ -21,21 +22,15 @@ def request(family, N=600):
 
 @pytest.mark.parametrize("family", sequence.FAMILIES)
 def test_a_family_is_grown_trained_saved_and_speaks_again(family, tmp_path):
-    for part in ("weights", "checkpoints"):
-        (tmp_path / part).mkdir()
     asked = request(family)
-    place = study.RunContext("k", tmp_path, lambda progress: None, lambda: False)
-    try:
-        outcome = asked(place)
-    finally:
-        torch.set_default_dtype(torch.float64)
+    outcome = carry_out(lambda: asked, tmp_path)
     columns = outcome.columns
     assert columns["family"] == family
     assert columns["N"] == asked.budget().N
     assert columns["D"] == 8 * 4 * 16
     assert columns["loss"] < 3.5
     assert columns["C"] > 4 * columns["D"] * columns["N"]
-    saved = study.load(place.weights)
+    saved = study.load(tmp_path / "weights" / "key.safetensors")
     going = study.Generation(saved, "the ", decode.plain, n=20, seed=1)
     text = "".join(piece.text for piece in going)
     told = going.describe()
@@ -89,7 +84,7 @@ def test_files_that_are_no_model_are_refused(tmp_path):
     checkpoint.save_weights(tmp_path / "y.safetensors", _counts(), {"family": "ngram"})
     with pytest.raises(InputError, match="does not say what it is"):
         study.load(tmp_path / "y.safetensors")
-    data = about("x", TEXT.spec, TEXT) | {
+    data = weights_metadata("x", TEXT.spec, TEXT) | {
         "model": json.dumps({"spec": "os:system", "arguments": {}})
     }
     checkpoint.save_weights(tmp_path / "z.safetensors", _counts(), data)

@@ -1,26 +1,26 @@
-"""From words on the command line to studies."""
+"""From the name of a job to its study."""
 
 import sys
 
 import pytest
 
 from allometry._core.errors import InputError
-from allometry.study import Study, jobs, recipes
+from allometry.study import Study, job_table, jobs, recipes
 from allometry.targets import Text
 
 
 def test_every_family_of_sequences_can_be_named():
-    names = [*jobs.SEQUENCE_FAMILIES, "ngram"]
+    names = job_table.TEXT_FAMILIES
     study = jobs.study("embedded", families=names, rungs=2, seeds=1, largest=2e4, context=16)
     rows = study.rows()
     assert {row["family"] for row in rows} == set(names)
     # One budget for all that are trained.
-    budgets = {n: {row["D"] for row in rows if row["family"] == n} for n in jobs.SEQUENCE_FAMILIES}
+    budgets = {n: {row["D"] for row in rows if row["family"] == n} for n in names if n != "ngram"}
     spread = [max(d) / min(d) for d in zip(*(sorted(b) for b in budgets.values()), strict=True)]
     assert max(spread) < 1.02
 
 
-def test_unless_told_a_text_has_transformers_and_ngrams():
+def test_the_default_families_of_a_text_are_transformer_and_ngram():
     rows = jobs.study("embedded", rungs=2, seeds=1).rows()
     assert {row["family"] for row in rows} == {"transformer", "ngram"}
 
@@ -32,7 +32,7 @@ def test_an_unknown_family_is_refused_by_name():
         jobs.study("embedded", families=["glow"])
 
 
-def test_a_misspelt_job_is_told_its_name(tmp_path, monkeypatch):
+def test_a_misspelt_job_is_corrected(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"got 'rnak'. Did you mean rank\?"):
         jobs.study("rnak")

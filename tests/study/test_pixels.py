@@ -12,6 +12,7 @@ from allometry.study import Study
 from allometry.study.density_studies import density_study
 from allometry.study.recipes import baseline, pixelcnn
 from allometry.study.recipes.pixels import PixelRun, images_of, in_line, loss_on, nats
+from allometry.study.request import default_dtype
 from allometry.targets import Images, Points, points
 from allometry.train import BatchedTrainer, count_parameters
 
@@ -51,9 +52,11 @@ def test_sizes_are_what_was_asked(N):
 
 def test_packed_pixels_end_where_they_end_alone():
     runs = [s() for s in pixelcnn(Images.digits(), [1500], tokens=[64 * 6], seeds=2)]
-    ends = {e.name: e.trained for e in BatchedTrainer({str(r.seed): r.training() for r in runs})()}
-    for run in runs:
-        alone = run.training().alone()
+    with default_dtype(torch.float32):
+        trainer = BatchedTrainer({str(r.seed): r.training() for r in runs})
+        ends = {end.name: end.trained for end in trainer()}
+        single = [run.training().alone() for run in runs]
+    for run, alone in zip(runs, single, strict=True):
         assert ends[str(run.seed)].loss.value == pytest.approx(alone.loss.value, rel=1e-4)
 
 

@@ -31,10 +31,10 @@ STUDY = """
 import json, sys
 import allometry as al
 from allometry import Spec
-from tests.study.fakes import Told
+from tests.study.fakes import ProcessRun
 
 def recipe(target, ladder, *, tokens, seeds):
-    return [Spec(Told, name=f"r{i}", seconds=float(sys.argv[3])) for i in range(4)]
+    return [Spec(ProcessRun, name=f"r{i}", seconds=float(sys.argv[3])) for i in range(4)]
 
 def watch(event):
     print(json.dumps([event.kind, event.worker, event.data.get("error")]), flush=True)

@@ -13,12 +13,12 @@ from torch import nn, optim
 
 from allometry._core.files import atomic_write, make_folder, path_inside
 from allometry._core.spec import Spec
-from allometry.study import Bundle, Event, Executor, Study, Task
-from allometry.study.execute.crew import Workers, WorkerState, order
-from allometry.study.execute.driver import drive
+from allometry.study import Event, Executor, Study
+from allometry.study.execute.driver import Workers, WorkerState, drive, order
 from allometry.study.execute.executors import longest_first
 from allometry.study.execute.worker import Worker
 from allometry.study.request import Outcome, Request, RunContext
+from allometry.study.tasks import Bundle, Task
 from allometry.train import DeviceSettings, checkpoint
 from allometry.train.budget import Budget
 
@@ -83,15 +83,15 @@ class _Crew(Workers):
         self.members[index] = WorkerState()
         self.messages.append((index, {"event": "ready"}))
 
-    def give(self, index: int, bundle: Bundle) -> None:
-        self.members[index].take(bundle)
+    def dispatch(self, index: int, bundle: Bundle) -> None:
+        self.members[index].start(bundle)
         self.worker.carry_out(order(bundle, self.folder, 1, self.on, index))
 
     def wait(self):
         now, self.messages[:] = list(self.messages), []
         return now
 
-    def hang_up(self, index: int) -> None:
+    def shut_down(self, index: int) -> None:
         self.messages.append((index, None))
 
     def remove(self, index: int) -> str:

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from allometry.models import Transformer
 from allometry.models.convolution import CausalConvolution
-from allometry.study.recipes.density import made
+from allometry.study.recipes.density import build_density
 from allometry.train import Flops, budget, next_token
 from allometry.train.budget import count_cost, count_next_token
 
@@ -34,7 +34,7 @@ def test_operations_are_those_of_torchs_counter(name):
 
 
 def test_operations_of_a_flow_are_those_of_torchs_counter():
-    model = made("spline_coupling", (2,), None, layers=2, width=8, rng=None)
+    model = build_density("spline_coupling", (2,), None, layers=2, width=8, rng=None)
     with FlopCounterMode(display=False) as torchs:
         model.log_prob(torch.zeros(5, 2)).sum().backward()
     with Flops() as ours:

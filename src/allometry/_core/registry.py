@@ -92,7 +92,54 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 """Registered names by what they make."""
 
-MOVED: dict[str, str] = {}
+MOVED: dict[str, str] = (
+    {
+        "allometry.models.markov:KneserNey": "allometry.models.ngram:KneserNey",
+        "allometry.models.pixels:PixelCNN": "allometry.models.pixelcnn:PixelCNN",
+        "allometry.targets.languages.stream:Brackets": (
+            "allometry.targets.languages.bracket_stream:Brackets"
+        ),
+        "allometry.targets.points.target:Points": "allometry.targets.points.points_target:Points",
+        "allometry.targets.table:Table": "allometry.targets.numeric_table:NumericTable",
+    }
+    | {
+        f"allometry.{old}:{name}": f"allometry.{new}:{name}"
+        for old, new, names in (
+            ("study.recipes.baseline", "study.recipes.baselines", ("BaselineRun",)),
+            ("study.recipes.brackets", "study.recipes.dyck", ("GeneratorRun", "TwinRun")),
+            ("study.recipes.cooled", "study.recipes.cooldown", ("CooledRun",)),
+            ("study.recipes.expressive", "study.recipes.rank_runs", ("RankRun", "StackRun")),
+            ("study.recipes.learning", "study.recipes.polynomial_learning", ("LearningRun",)),
+            ("study.recipes.moments", "study.recipes.baselines", ("MomentsRun",)),
+            ("study.recipes.retried", "study.recipes.retry", ("RetriedRun",)),
+            ("study.recipes.stacks", "study.recipes.polynomial_stacks", ("Stack",)),
+            ("study.recipes.tuned", "study.recipes.rate_search", ("TunedRun",)),
+            (
+                "study.recipes.universal",
+                "study.recipes.universal_approximation",
+                ("BuiltRun", "LearnerRun"),
+            ),
+            ("study.recipes.upstream", "study.recipes.pretraining_tasks", ("UpstreamRun",)),
+            (
+                "targets.high_rank",
+                "targets.high_rank_functions",
+                ("inner_power", "largest_product", "median"),
+            ),
+            (
+                "targets.symbols",
+                "targets.symbol_rows",
+                ("Symbols.digits", "Symbols.series", "Symbols.tunes"),
+            ),
+        )
+        for name in names
+    }
+    | {
+        "allometry.study.recipes.autoencoder:made": (
+            "allometry.study.recipes.autoencoder:build_autoencoder"
+        ),
+        "allometry.study.recipes.density:made": "allometry.study.recipes.density:build_density",
+    }
+)
 """Where a registered name's class is defined now, as `module:name`, if it has moved."""
 
 _own: dict[str, tuple[str, Callable[..., Any]]] = {}

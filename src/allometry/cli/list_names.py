@@ -83,9 +83,9 @@ def _names(kind: What) -> dict[str, str]:
 
 def _theory_families() -> dict[str, list[str]]:
     """Layers that the jobs degree, rank and mixer compare."""
-    from allometry.study.theory_studies import families
+    from allometry.study.job_table import theory_families
 
-    return families()
+    return theory_families()
 
 
 def _better(word: str) -> str:

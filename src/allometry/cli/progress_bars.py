@@ -8,7 +8,8 @@ from typing import final
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from allometry.cli.console import duration, err
-from allometry.study import Event, Task
+from allometry.study import Event
+from allometry.study.tasks import Task
 
 
 @final

@@ -141,13 +141,13 @@ def run(
     """
     from allometry.cli.study_run import StudyRun
     from allometry.study import jobs, recipes
-    from allometry.study.execute import executor_names
+    from allometry.study.execute.executors import executor_by_name
     from allometry.train import DeviceSettings
 
     settings = DeviceSettings(device, precision, deterministic)
     if rates:
         recipes.checked(rates)
-    runner = executor_names.executor(executor, workers=workers, threads=threads, on=settings)
+    runner = executor_by_name(executor, workers=workers, threads=threads, on=settings)
     study = jobs.study(
         job,
         smallest=smallest,

@@ -17,7 +17,8 @@ from allometry._core.files import make_folder, path_inside
 from allometry.cli.console import counted, duration, err, out, say, write_json
 
 if TYPE_CHECKING:
-    from allometry.study import Bundle, Event, Executor, Runs, Schedule, Study, Task
+    from allometry.study import Event, Executor, Runs, Schedule, Study
+    from allometry.study.tasks import Bundle, Task
     from allometry.study.time_budget import TimeBudget
 
 REPORT_SECONDS = 5.0
@@ -133,8 +134,8 @@ class StudyRun:
                     self.executor,
                     watch=both(*watchers),
                     schedule=schedule,
-                    held=True,
-                    allot=None if budget is None else budget.allot,
+                    lock_held=True,
+                    make_queue=None if budget is None else budget.make_queue,
                 )
         except KeyboardInterrupt:
             say("Stopped. The same command resumes from here.")
@@ -165,7 +166,7 @@ class StudyRun:
                 threads=executor.threads,
                 precision=executor.on.packed,
                 deterministic=executor.on.deterministic,
-                tell=status.update,
+                report=status.update,
             )
         return schedule, list(schedule.tasks), schedule.seconds + REPORT_SECONDS
 
@@ -197,7 +198,7 @@ class StudyRun:
         """Print the runs with their estimated cost."""
         from allometry.study.schedule import measured_costs
         from allometry.study.schedule.budget import START, span
-        from allometry.study.tasks import Task, alone
+        from allometry.study.tasks import Task, single
 
         budget, workers = self.time_budget, self.executor.workers
         costs = (
@@ -208,7 +209,7 @@ class StudyRun:
         rows = self.study.rows()
         specs = {spec.key: spec for spec in self.study.specs()}
         for row in rows:
-            row["seconds"] = costs.seconds(alone(Task(specs[row["key"]], row["seconds"])))
+            row["seconds"] = costs.seconds(single(Task(specs[row["key"]], row["seconds"])))
         if self.json:
             write_json(rows)
             return

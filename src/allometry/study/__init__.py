@@ -1,26 +1,32 @@
-"""Sets of runs: what to grow, who carries it out, and the journal of what came of it."""
+"""Studies: sets of runs, the executors that carry them out, and the journal of their results.
 
-from allometry.runs.folder import Runs
-from allometry.runs.journal import Journal
-from allometry.study import recipes
-from allometry.study.execute.driver import Event
-from allometry.study.execute.executors import Executor, local
-from allometry.study.execute.ray_cluster import RayResources, ray
-from allometry.study.execute.tensorboard import TensorBoardLogger
-from allometry.study.execute.torchrun import torchrun
-from allometry.study.jobs import demo_study
-from allometry.study.ladder import ladder
-from allometry.study.request import Outcome, Request, RunContext, TrainingRequest
-from allometry.study.saved_models import SavedModel, load
-from allometry.study.schedule.packing import Schedule
-from allometry.study.study import Recipe, Study
-from allometry.study.tasks import Bundle, ExecutionOptions, Task
-from allometry.study.text_generation import GeneratedText, Generation, likeliest
+Names load on first use (PEP 562): `Runs` and `Journal` need no torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from allometry._core.deprecation import moved
+
+if TYPE_CHECKING:
+    from allometry.runs.folder import Runs
+    from allometry.runs.journal import Journal
+    from allometry.study import jobs, recipes
+    from allometry.study.execute.driver import Event
+    from allometry.study.execute.executors import Executor, local
+    from allometry.study.execute.ray_cluster import RayResources, ray
+    from allometry.study.execute.tensorboard import TensorBoardLogger
+    from allometry.study.execute.torchrun import torchrun
+    from allometry.study.jobs import demo_study
+    from allometry.study.request import Outcome, Request, RunContext, TrainingRequest
+    from allometry.study.saved_models import SavedModel, load
+    from allometry.study.schedule.packing import Schedule
+    from allometry.study.size_ladder import ladder
+    from allometry.study.study import Recipe, Study
+    from allometry.study.text_generation import GeneratedText, Generation, likeliest
 
 __all__ = [
-    "Bundle",
     "Event",
-    "ExecutionOptions",
     "Executor",
     "GeneratedText",
     "Generation",
@@ -34,10 +40,10 @@ __all__ = [
     "SavedModel",
     "Schedule",
     "Study",
-    "Task",
     "TensorBoardLogger",
     "TrainingRequest",
     "demo_study",
+    "jobs",
     "ladder",
     "likeliest",
     "load",
@@ -46,3 +52,49 @@ __all__ = [
     "recipes",
     "torchrun",
 ]
+
+_MODULES = {
+    "runs.folder": ("Runs",),
+    "runs.journal": ("Journal",),
+    "study.execute.driver": ("Event",),
+    "study.execute.executors": ("Executor", "local"),
+    "study.execute.ray_cluster": ("RayResources", "ray"),
+    "study.execute.tensorboard": ("TensorBoardLogger",),
+    "study.execute.torchrun": ("torchrun",),
+    "study.jobs": ("demo_study",),
+    "study.request": ("Outcome", "Request", "RunContext", "TrainingRequest"),
+    "study.saved_models": ("SavedModel", "load"),
+    "study.schedule.packing": ("Schedule",),
+    "study.size_ladder": ("ladder",),
+    "study.study": ("Recipe", "Study"),
+    "study.text_generation": ("GeneratedText", "Generation", "likeliest"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+_deprecated = moved(
+    __name__,
+    {
+        "Board": "TensorBoardLogger",
+        "Bundle": "allometry.study.tasks:Bundle",
+        "How": "allometry.study.tasks:ExecutionOptions",
+        "Needs": "RayResources",
+        "Piece": "GeneratedText",
+        "Place": "RunContext",
+        "Saved": "SavedModel",
+        "Task": "allometry.study.tasks:Task",
+    },
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("jobs", "recipes"):
+        return importlib.import_module(f"allometry.study.{name}")
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"allometry.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    return _deprecated(name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,23 +1,25 @@
-"""Studies of densities: points, tables and images, by the names people give them."""
+"""Studies of densities: points, tables and images, by the names of their jobs."""
 
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from allometry._core.errors import require
-from allometry.study.ladder import ladder
-from allometry.study.recipes.autoencoder import PLAIN
-from allometry.study.recipes.baseline import baseline
+from allometry.study import recipes
+from allometry.study.job_table import (
+    FLOW,
+    GAN_FAMILIES,
+    JOBS,
+    LIKELIHOOD_FAMILIES,
+    RECONSTRUCTION_FAMILIES,
+)
 from allometry.study.recipes.density import Vectors
-from allometry.study.recipes.density_recipes import RECIPES
-from allometry.study.recipes.gan import gan
-from allometry.study.recipes.moments import moments
-from allometry.study.recipes.pixels import pixelcnn
-from allometry.study.recipes.quantiser import UNIT, quantiser
+from allometry.study.recipes.quantiser import UNIT
+from allometry.study.size_ladder import ladder
 from allometry.study.study import Recipe, Study
 from allometry.targets import Images, NumericTable, Points, points
 
-LAWS: dict[str, Callable[[], points.Density]] = {
+DISTRIBUTIONS: dict[str, Callable[[], points.Density]] = {
     "moons": points.TwoMoons,
     "rings": points.Rings,
     "checkerboard": points.Checkerboard,
@@ -29,38 +31,24 @@ LAWS: dict[str, Callable[[], points.Density]] = {
     "funnel": points.Funnel,
     "banana": points.Banana,
 }
-"""Jobs by name, besides files."""
+"""Distributions of points by the name of their job."""
 
-
-LIKELY = {**RECIPES, "pixelcnn": pixelcnn}
-"""Families with a likelihood (or a bound on it)."""
-
-
-FLOW = "flow"
-"""Stands for the flows that a density has where no family is named."""
-
-
-PLAYING: dict[str, Recipe] = {
-    "gan": gan,
-    "pacgan2": functools.partial(gan, pack=2),
-    "pacgan3": functools.partial(gan, pack=3),
-    "pacgan4": functools.partial(gan, pack=4),
-    "unrolled_gan": functools.partial(gan, unroll=5),
-    "wgan": functools.partial(gan, wasserstein=True),
+GAN_RECIPES: dict[str, Recipe] = {
+    "gan": recipes.gan,
+    "pacgan2": functools.partial(recipes.gan, pack=2),
+    "pacgan3": functools.partial(recipes.gan, pack=3),
+    "pacgan4": functools.partial(recipes.gan, pack=4),
+    "unrolled_gan": functools.partial(recipes.gan, unroll=5),
+    "wgan": functools.partial(recipes.gan, wasserstein=True),
 }
-"""Families that play against a discriminator: their loss is a distance of samples."""
 
-
-APART = "Families with another loss need a study of their own."
-
-COPYING = {"quantiser": quantiser, **PLAIN}
-"""Families whose loss is the squared error of a copy, apart from those with a likelihood."""
+OTHER_LOSS = "Families with another loss need a study of their own."
 
 
 def vectors(job: str) -> Vectors | None:
-    """The target that a job names, or nothing where it names no density."""
-    if job in LAWS:
-        return Points(LAWS[job]())
+    """The target of a job, or `None` if the job is not a density."""
+    if job in DISTRIBUTIONS:
+        return Points(DISTRIBUTIONS[job]())
     if job == "digits":
         return Images.digits()
     path = Path(job).expanduser()
@@ -83,47 +71,46 @@ def density_study(
     seeds: int = 2,
     examples: Sequence[float] | None = None,
 ) -> Study:
-    """Flows of growing size on one density, and what they must beat.
+    """Models of growing size on one density, with a baseline.
 
     Args:
         target: Points, a table or images.
-        families: Of `LIKELY`; affine and spline couplings for points, splines for images, where
-            none is named or `"flow"` is. Those of `COPYING` and of `PLAYING` are studies of other
-            losses, see `copy_study` and `game_study`.
-        smallest: Parameters of the smallest flow.
-        largest: Of the largest, 100,000 at most.
-        rungs: Sizes, 6 at most.
+        families: Of `LIKELIHOOD_FAMILIES`. Default, and meaning of `"flow"`: affine and spline
+            couplings for points, spline couplings for images. `RECONSTRUCTION_FAMILIES` and
+            `GAN_FAMILIES` have other losses, see `reconstruction_study` and `gan_study`.
+        smallest: Parameters of the smallest model.
+        largest: Parameters of the largest, at most 100,000.
+        rungs: Number of sizes, at most 6.
         seeds: Repetitions.
-        examples: Training examples D; three budgets of some minutes unless told.
+        examples: Training examples D. Default: three budgets of some minutes.
     """
-    if families and families[0] in COPYING:
-        return copy_study(target, families=families, rungs=rungs, seeds=seeds, examples=examples)
-    if families and families[0] in PLAYING:
-        sizes = {"smallest": smallest, "largest": largest, "rungs": rungs}
-        told = {"families": families, "seeds": seeds, "examples": examples}
-        return game_study(target, **told, **sizes)  # pyright: ignore
+    common = {"families": families, "rungs": rungs, "seeds": seeds, "examples": examples}
+    if families and families[0] in RECONSTRUCTION_FAMILIES:
+        return reconstruction_study(target, **common)  # pyright: ignore
+    if families and families[0] in GAN_FAMILIES:
+        return gan_study(target, smallest=smallest, largest=largest, **common)  # pyright: ignore
     images = isinstance(target, Images)
-    usual = ["spline_coupling"] if images else ["affine_coupling", "spline_coupling"]
-    named = [one for family in families for one in (usual if family == FLOW else [family])]
-    chosen = list(dict.fromkeys(named)) or usual
+    flows = ["spline_coupling"] if images else ["affine_coupling", "spline_coupling"]
+    expanded = [one for family in families for one in (flows if family == FLOW else [family])]
+    chosen = list(dict.fromkeys(expanded)) or flows
     for family in chosen:
-        alone = family in COPYING or family in PLAYING
-        require(not alone, "family", f"have the loss of {chosen[0]}", family, APART)
-        known = f"be one of {FLOW}, {', '.join(LIKELY)}; or, with none of these, of "
-        known += f"{', '.join(COPYING)}; or of {', '.join(PLAYING)}"
-        require(family in LIKELY, "family", known, family)
-    # A pixel's CDF alone takes a number for each of its values: no flow of images is smaller.
+        other = family in RECONSTRUCTION_FAMILIES or family in GAN_FAMILIES
+        require(not other, "family", f"have the loss of {chosen[0]}", family, OTHER_LOSS)
+        known = f"be one of {FLOW}, {', '.join(LIKELIHOOD_FAMILIES)}; or, with none of these, of "
+        known += f"{', '.join(RECONSTRUCTION_FAMILIES)}; or of {', '.join(GAN_FAMILIES)}"
+        require(family in LIKELIHOOD_FAMILIES, "family", known, family)
+    # A pixel's CDF alone needs a parameter for each of its values: no flow of images is smaller.
     least = 4 * target.dim * (target.levels or 1) if images else smallest
     return Study(
         target,
-        recipes=[*(LIKELY[f] for f in chosen), baseline],
+        recipes=[*(getattr(recipes, family) for family in chosen), recipes.baseline],
         ladder=ladder(max(smallest, least), max(min(largest, 1e5), 8 * least), min(rungs, 6)),
         seeds=seeds,
-        tokens=examples or ([12_800, 25_600, 51_200] if images else [32_000, 64_000, 256_000]),
+        tokens=examples or list(JOBS["digits" if images else "moons"].tokens),
     )
 
 
-def copy_study(
+def reconstruction_study(
     target: Vectors,
     *,
     families: Sequence[str] = ("quantiser",),
@@ -131,20 +118,21 @@ def copy_study(
     seeds: int = 2,
     examples: Sequence[float] | None = None,
 ) -> Study:
-    """Quantisers and autoencoders: what a copy through so small a code costs in squared error.
+    """Quantisers and autoencoders, by the squared error of their reconstructions.
 
     Args:
         target: Points, a table or images.
-        families: Of `COPYING`.
-        rungs: Sizes, 8 at most: 4 to 512 times the numbers of an example.
+        families: Of `RECONSTRUCTION_FAMILIES`.
+        rungs: Number of sizes, at most 8: 4 to 512 times the dimension of an example.
         seeds: Repetitions.
-        examples: Training examples D; three numbers up to 32,000 unless told.
+        examples: Training examples D. Default: 2,000, 8,000 and 32,000.
     """
     for family in families:
-        require(family in COPYING, "family", f"be one of {', '.join(COPYING)}", family, APART)
+        names = f"be one of {', '.join(RECONSTRUCTION_FAMILIES)}"
+        require(family in RECONSTRUCTION_FAMILIES, "family", names, family, OTHER_LOSS)
     return Study(
         target,
-        recipes=[COPYING[family] for family in families],
+        recipes=[getattr(recipes, family) for family in families],
         ladder=ladder(4.0 * target.dim, 512.0 * target.dim, min(rungs, 8)),
         seeds=seeds,
         tokens=examples or [2_000, 8_000, 32_000],
@@ -152,7 +140,7 @@ def copy_study(
     )
 
 
-def game_study(
+def gan_study(
     target: Vectors,
     *,
     families: Sequence[str] = ("gan", "pacgan2"),
@@ -162,31 +150,32 @@ def game_study(
     seeds: int = 2,
     examples: Sequence[float] | None = None,
 ) -> Study:
-    """Generators of growing size against their discriminators, by remedy, and a fitted Gaussian.
+    """Generative adversarial networks of growing generators, and a fitted Gaussian.
 
     Args:
         target: Points or images.
-        families: Of `PLAYING`.
-        smallest: Parameters of the smallest generator; at least 40 times an example's numbers.
-        largest: Of the largest, 400 times those numbers at most, or 30,000.
-        rungs: Sizes, 4 at most.
+        families: Of `GAN_FAMILIES`.
+        smallest: Parameters of the smallest generator, at least 40 times the dimension.
+        largest: Parameters of the largest, at most 400 times the dimension, or 30,000.
+        rungs: Number of sizes, at most 4.
         seeds: Repetitions.
-        examples: Examples seen in training; 100,000 and 300,000 unless told.
+        examples: Examples seen in training. Default: 100,000 and 300,000.
     """
-    fix = "Flows learn tables."
+    fix = "Use flows for tables."
     require(isinstance(target, Points | Images), "game", "be of points or images", target, fix)
     for family in families:
-        require(family in PLAYING, "family", f"be one of {', '.join(PLAYING)}", family, APART)
+        names = f"be one of {', '.join(GAN_FAMILIES)}"
+        require(family in GAN_FAMILIES, "family", names, family, OTHER_LOSS)
     require(smallest <= largest, "smallest", f"be at most the largest, {largest:g}", smallest)
-    # A generator is small: the command line's ladder for text is cut to what it needs.
+    # Generators are small: restrict the command line's default sizes, which are for text.
     least = max(300.0, 40.0 * target.dim)
     most = max(3e4, 400.0 * target.dim)
     low = min(max(smallest, least), most / 3)
     return Study(
         target,
-        recipes=[*(PLAYING[family] for family in families), moments],
+        recipes=[*(GAN_RECIPES[family] for family in families), recipes.moments],
         ladder=ladder(low, max(low, min(largest, most)), min(rungs, 4)),
         seeds=seeds,
-        tokens=examples or [1e5, 3e5],
-        unit="sliced Wasserstein distance",
+        tokens=examples or list(JOBS["ring"].tokens),
+        unit=JOBS["ring"].unit,
     )

@@ -1,40 +1,30 @@
-"""From what a person names on the command line to the study it means."""
+"""From the name of a job on the command line to its study."""
 
 import difflib
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from allometry._core.errors import InputError, require
-from allometry._core.spec import Spec
-from allometry.study.density_studies import LAWS, density_study, game_study, vectors
-from allometry.study.ladder import ladder
-from allometry.study.recipes import (
-    built,
-    convolution,
-    cooled,
-    domains,
-    gru,
-    learner,
-    lstm,
-    mlp,
-    ngram,
-    rnn,
-    transduction,
-    transformer,
-    twins,
-    upstream,
-)
+from allometry.study import recipes
+from allometry.study.density_studies import DISTRIBUTIONS, density_study, gan_study, vectors
+from allometry.study.job_table import JOBS, PRETRAINING_TASKS, TEXT_FAMILIES, TRANSDUCERS
 from allometry.study.recipes.domains import Domains
-from allometry.study.recipes.pretraining_tasks import TASKS
-from allometry.study.recipes.transduction import KINDS as WRITERS
+from allometry.study.size_ladder import ladder
 from allometry.study.study import Recipe, Study
 from allometry.study.theory_studies import QUESTIONS, question_study
 from allometry.targets import Brackets, SequenceFunction, Sources, Text, Transduction, points
 from allometry.targets.transduction import KINDS as TRANSDUCTIONS
+
+GAN_JOBS = ("ring", "grid")
+"""Distributions with many modes; their default families are adversarial networks."""
+
+SEQUENCE_JOBS = ("domains", "tasks", *TRANSDUCTIONS)
+"""Jobs on sequences whose families are not those of a text."""
 
 
 def study(
@@ -53,37 +43,31 @@ def study(
     """The study that `allometry run JOB` carries out.
 
     Args:
-        job: A text file, `"embedded"`, `"ring"` or `"grid"` (of Gaussians), `"universal"` (built
-            and trained transformers on one function), `"dyck"` (trained twins of the bracket
-            networks), `"degree"`, `"rank"` or `"mixer"` (see `question_study`), `"domains"` (the
-            same transformer on text, digits, tunes and a series), `"tasks"` (upstream tasks on
-            six sources), `"reversal"`, `"sorting"` or `"transliteration"`, a folder of text files
-            (sources with control codes), or
-            `"FILE.py:function"` where the function, called without arguments, returns a `Study`
-            (the other arguments are then its own business).
+        job: A name in `job_table.JOBS`; a text file, or a folder of text files (sources with
+            control codes); a CSV or npy file, or a folder of images (a density); or
+            `"FILE.py:function"`, a function without arguments that returns a `Study` (the other
+            arguments are then ignored).
         smallest: Parameters of the smallest model.
         largest: Parameters of the largest.
-        rungs: Sizes.
-        seeds: Repetitions; 2 unless told, and 16 for the question of degree.
-        tokens: Training tokens; see `default_tokens`.
+        rungs: Number of sizes.
+        seeds: Repetitions. Default: 2, and 16 for degree.
+        tokens: Training tokens. Default: `default_tokens`.
         vocabulary: Of the text.
-        context: Tokens a model sees.
-        families: For a text, of `SEQUENCE_FAMILIES` or ngram (transformer and ngram unless told);
-            for `"tasks"` which tasks; for a transduction encoder-decoder or decoder;
-            for a density which flows, see `density_study`. A density is a name of
-            `densities.LAWS` (moons, rings, ...), `"digits"`, a CSV or npy file, or a folder of
-            images.
-        shared: Whether all budgets of tokens come from one training of a text's models; see
+        context: Tokens in a window.
+        families: Of the job, see `job_table.JOBS`. Default for a text: transformer and ngram; for
+            a density see `density_study`.
+        shared: Whether one training of a text's model serves all budgets of tokens; see
             `recipes.cooled`.
     """
-    # Said here in the asker's numbers: studies cut the ladder to what their job needs.
+    # Checked here with the caller's numbers: some jobs restrict the ladder.
     require(smallest <= largest, "smallest", f"be at most the largest, {largest:g}", smallest)
     if job in QUESTIONS:
         return question_study(job, families=families, seeds=seeds, points=tokens)
     seeds = 2 if seeds is None else seeds
-    if job in GAMES and not families:
-        sizes = {"smallest": smallest, "largest": largest, "rungs": rungs, "seeds": seeds}
-        return game_study(points.Points(LAWS[job]()), examples=tokens, **sizes)  # pyright: ignore
+    sizes: dict[str, Any] = {"smallest": smallest, "largest": largest, "rungs": rungs}
+    if job in GAN_JOBS and not families:
+        target = points.Points(DISTRIBUTIONS[job]())
+        return gan_study(target, examples=tokens, seeds=seeds, **sizes)
     file, colon, function = job.rpartition(":")
     if colon and file.endswith(".py"):
         return _from_file(Path(file), function)
@@ -91,53 +75,32 @@ def study(
         return universal_study(largest=largest, rungs=rungs, seeds=seeds, tokens=tokens)
     if job == "dyck":
         return dyck_study(seeds=seeds, tokens=tokens)
-    if job in ORDERED:
-        return ordered_study(job, smallest, largest, rungs, seeds, tokens, families)
-    texts = _texts(job)
+    if job in SEQUENCE_JOBS:
+        return sequence_study(job, **sizes, seeds=seeds, tokens=tokens, families=families)
+    texts = _text_files(job)
     density = None if texts else vectors(job)
     if density is not None:
-        sizes = {"smallest": smallest, "largest": largest, "rungs": rungs, "seeds": seeds}
-        return density_study(density, families=families, examples=tokens, **sizes)  # pyright: ignore
+        return density_study(density, families=families, examples=tokens, seeds=seeds, **sizes)
     if not texts and job != "embedded":
-        _not_misspelt(job)
-    recipes = [_text_recipe(name, context) for name in families or ("transformer", "ngram")]
-    recipes = [cooled(r) if shared and r is not ngram else r for r in recipes]
+        _check_spelling(job)
+    chosen = [_text_recipe(name, context) for name in families or ("transformer", "ngram")]
+    chosen = [recipes.cooled(r) if shared and r is not recipes.ngram else r for r in chosen]
     if texts:
         target = Sources(*texts, vocabulary=vocabulary)
     elif job == "embedded":
         target = Text.embedded(vocabulary=vocabulary)
     else:
         target = Text(job, vocabulary=vocabulary)
-    return Study(
-        target,
-        recipes=recipes,
-        ladder=ladder(smallest, largest, rungs),
-        seeds=seeds,
-        tokens=tokens or None,
-    )
-
-
-SEQUENCE_FAMILIES: dict[str, Callable[..., list[Spec]]] = {
-    "transformer": transformer,
-    "mlp": mlp,
-    "rnn": rnn,
-    "lstm": lstm,
-    "gru": gru,
-    "convolution": convolution,
-}
-"""Families that are trained to predict the next symbol of a text."""
+    steps = ladder(smallest, largest, rungs)
+    return Study(target, chosen, ladder=steps, seeds=seeds, tokens=tokens or None)
 
 
 def _text_recipe(name: str, context: int) -> Recipe:
-    if name == "ngram":
-        return ngram
-    known = [*SEQUENCE_FAMILIES, "ngram"]
-    require(name in known, "family", f"be one of {', '.join(known)} for a text", name)
-    return functools.partial(SEQUENCE_FAMILIES[name], context=context)
-
-
-GAMES = ("ring", "grid")
-"""Laws of many modes, on which generators play against discriminators unless told otherwise."""
+    require(
+        name in TEXT_FAMILIES, "family", f"be one of {', '.join(TEXT_FAMILIES)} for a text", name
+    )
+    recipe = getattr(recipes, name)
+    return recipe if name == "ngram" else functools.partial(recipe, context=context)
 
 
 def demo_study() -> Study:
@@ -152,58 +115,40 @@ def universal_study(
     seeds: int = 2,
     tokens: Sequence[float] | None = None,
 ) -> Study:
-    """Built and trained transformers that attend over three tokens: error against size.
+    """Constructed and trained transformers that attend over three tokens: error against size.
 
     Args:
-        largest: Parameters of the largest trained model, 20,000 at most.
-        rungs: Sizes, 5 at most.
+        largest: Parameters of the largest trained model, at most 20,000.
+        rungs: Number of sizes, at most 5.
         seeds: Repetitions of each training.
-        tokens: Sequences seen in training; 30,000 and 120,000 if not given.
+        tokens: Sequences seen in training. Default: 30,000 and 120,000.
     """
     return Study(
         SequenceFunction("attention", d=1, n=3),
-        recipes=[built, learner],
-        ladder=ladder(300, min(largest, 2e4), min(rungs, 5)),
+        recipes=[recipes.built, recipes.learner],
+        ladder=_ladder("universal", 300, largest, rungs),
         seeds=seeds,
-        tokens=tokens or [3e4, 1.2e5],
+        tokens=tokens or list(JOBS["universal"].tokens),
     )
 
 
 def dyck_study(*, seeds: int = 1, tokens: Sequence[float] | None = None) -> Study:
-    """Transformers, LSTMs and convolutions of several depths on brackets 2, 4 and 8 deep.
+    """Transformers, LSTMs and convolutions of several depths on brackets nested 2, 4 and 8 deep.
 
     Args:
         seeds: Repetitions of each training.
-        tokens: Symbols seen in training; 900,000 if not given.
+        tokens: Symbols seen in training. Default: 900,000.
     """
     return Study(
         Brackets(k=8, depth=8, length=48),
-        recipes=[twins],
+        recipes=[recipes.twins],
         ladder=[1e4],
         seeds=seeds,
-        tokens=tokens or [9e5],
+        tokens=tokens or list(JOBS["dyck"].tokens),
     )
 
 
-def _not_misspelt(job: str) -> None:
-    """Refuse what is no file but nearly the name of a job."""
-    names = ["embedded", "universal", "dyck", "digits", *QUESTIONS, *GAMES, *ORDERED, *LAWS]
-    near = [] if Path(job).exists() else difflib.get_close_matches(job, names, 1, 0.7)
-    fix = f"Did you mean {near[0]}?" if near else ""
-    require(not near, "job", "be a file, a folder or the name of a job", job, fix)
-
-
-def _texts(job: str) -> list[Path]:
-    """The text files of a folder, where it has some."""
-    place = Path(job)
-    return sorted(place.glob("*.txt")) if place.is_dir() else []
-
-
-ORDERED = ("domains", "tasks", *TRANSDUCTIONS)
-"""Studies that are asked for by name, whose families are not those of a text."""
-
-
-def ordered_study(
+def sequence_study(
     job: str,
     smallest: float = 1e3,
     largest: float = 3e4,
@@ -212,48 +157,70 @@ def ordered_study(
     tokens: Sequence[float] | None = None,
     families: Sequence[str] = (),
 ) -> Study:
-    """Of `ORDERED`: domains, upstream tasks, or one sequence turned into another.
+    """One of `SEQUENCE_JOBS`: domains, pretraining tasks, or a transduction.
 
     See `recipes.domains`, `recipes.upstream` and `recipes.transduction`.
     """
-    unit, usual = None, [1e5, 2e5, 4e5]
+    unit = None
     if job == "domains":
         require(not families, "family", "be left out: domains has one", list(families))
-        target, grown, usual = Domains.usual(), [domains], [5e4, 1e5, 2e5]
+        target, chosen = Domains.usual(), [recipes.domains]
     elif job == "tasks":
-        target, unit = Sources.embedded(), "nats per window"
-        grown = [functools.partial(upstream, task=task) for task in families or TASKS]
+        target, unit = Sources.embedded(), JOBS["tasks"].unit
+        tasks = families or PRETRAINING_TASKS
+        chosen = [functools.partial(recipes.upstream, task=task) for task in tasks]
     else:
+        kinds = families or TRANSDUCERS
         target = Transduction(job)
-        grown = [functools.partial(transduction, kind=kind) for kind in families or WRITERS]
+        chosen = [functools.partial(recipes.transduction, kind=kind) for kind in kinds]
     return Study(
         target,
-        recipes=grown,
-        ladder=ladder(smallest, min(largest, 1e5), min(rungs, 5)),
+        recipes=chosen,
+        ladder=_ladder(job, smallest, largest, rungs),
         seeds=seeds,
-        tokens=tokens or usual,
+        tokens=tokens or list(JOBS[job].tokens),
         unit=unit,
     )
 
 
+def _ladder(job: str, smallest: float, largest: float, rungs: int) -> list[int]:
+    """Sizes within the largest size and number of sizes of the job's default ladder."""
+    limits = JOBS[job].ladder
+    assert limits is not None
+    return ladder(smallest, min(largest, limits[1]), min(rungs, limits[2]))
+
+
+def _check_spelling(job: str) -> None:
+    """Refuse a name that is no file but similar to the name of a job."""
+    near = [] if Path(job).exists() else difflib.get_close_matches(job, JOBS, 1, 0.7)
+    fix = f"Did you mean {near[0]}?" if near else ""
+    require(not near, "job", "be a file, a folder or the name of a job", job, fix)
+
+
+def _text_files(job: str) -> list[Path]:
+    """The text files of a folder, if it has some."""
+    folder = Path(job)
+    return sorted(folder.glob("*.txt")) if folder.is_dir() else []
+
+
 _JOB_FILES: set[str] = set()
-"""Names of modules that came from job files."""
+"""Names of modules imported from job files."""
 
 
 def _same(module: ModuleType, path: Path) -> bool:
-    """Whether a module was imported from this very file."""
-    place = getattr(module, "__file__", None)
-    return place is not None and Path(place).resolve() == path.resolve()
+    """Whether a module was imported from this file."""
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).resolve() == path.resolve()
 
 
 def _from_file(path: Path, function: str) -> Study:
     if not path.is_file():
         raise InputError(f"{path} must be a Python file; got no such file.")
-    # Workers import the file's names too, by the same way: its folder on the path.
+    # Workers import the file in the same way: its folder is on the path.
     sys.path.insert(0, str(path.parent.absolute()))
     known = sys.modules.get(path.stem)
     if known is not None and path.stem in _JOB_FILES and not _same(known, path):
-        del sys.modules[path.stem]  # another job file of that name, imported before
+        del sys.modules[path.stem]  # an earlier job file of the same name
     _JOB_FILES.add(path.stem)
     importlib.invalidate_caches()
     module = importlib.import_module(path.stem)
@@ -264,7 +231,7 @@ def _from_file(path: Path, function: str) -> Study:
     make = getattr(module, function, None)
     if not callable(make):
         raise InputError(f"{path} must define a function {function!r}; got none.")
-    made = make()
-    if not isinstance(made, Study):
-        raise InputError(f"{path}:{function} must return a Study; got {type(made).__name__}.")
-    return made
+    result = make()
+    if not isinstance(result, Study):
+        raise InputError(f"{path}:{function} must return a Study; got {type(result).__name__}.")
+    return result

@@ -1,11 +1,13 @@
-"""What a recipe asks for and what a worker gives back."""
+"""What recipes request and what workers return."""
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, final, runtime_checkable
 
+import torch
 from torch import nn
 
 from allometry._core.estimate import Estimate
@@ -18,35 +20,35 @@ from allometry.train.training import Training
 
 @runtime_checkable
 class Target(Protocol):
-    """What a study asks of any target: text, points, images."""
+    """What a study needs of any target: text, points, images."""
 
     @property
     def name(self) -> str:
-        """In one word."""
+        """One word."""
         ...
 
     @property
     def D_unique(self) -> float:
-        """How much distinct data there is to train on."""
+        """Amount of distinct training data."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What a journal should remember of it, in plain values."""
+        """The target in `study.json`, as plain values."""
         ...
 
 
 @final
 @dataclass(frozen=True)
 class RunContext:
-    """Where a run works and whom it tells.
+    """Files, callbacks and device of a run.
 
     Args:
-        key: The run's key; its files carry this name.
+        key: The run's key, the name of its files.
         folder: The study's folder.
-        watch: Told the progress.
-        stop: Asked after every step; true means checkpoint and leave.
-        group: The processes that carry it out together, if there are several.
-        on: Where and in which precision it trains.
+        watch: Receives the progress.
+        stop: Called after every step; if true, the run saves a checkpoint and stops.
+        group: The processes that train together, if there are several.
+        on: Device and precision.
     """
 
     key: str
@@ -58,7 +60,7 @@ class RunContext:
 
     @property
     def checkpoint(self) -> Path:
-        """The file a killed run resumes from."""
+        """The file that an interrupted run resumes from."""
         return self.folder / "checkpoints" / f"{self.key}.safetensors"
 
     @property
@@ -67,7 +69,7 @@ class RunContext:
         return self.folder / "weights" / f"{self.key}.safetensors"
 
     def train(self, training: Training, save_to: Path | None = None) -> Trained:
-        """Carry a training out here, by itself; it resumes from `checkpoint` or `save_to`."""
+        """Train one model; resumes from `save_to`, by default `checkpoint`."""
         return training.alone(
             save_to=save_to or self.checkpoint,
             watch=self.watch,
@@ -80,22 +82,22 @@ class RunContext:
 @final
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run: its journal columns, its curve, what it makes and what that is worth."""
+    """A finished run: journal columns, learning curve, generated text and evaluation metrics."""
 
     columns: dict[str, Any]
     curve: dict[str, list[float]] = field(default_factory=dict)
     sample: str = ""
     measures: dict[str, Estimate] = field(default_factory=dict)
-    """What its samples are worth, by the measures' names."""
+    """Evaluation metrics of its samples, by name."""
 
 
 class Request(ABC):
-    """One run as asked for: a value that can be hashed (as a `Spec`), costed and carried out."""
+    """One run of a study: a value that can be hashed (as a `Spec`), costed and carried out."""
 
     @property
     @abstractmethod
     def columns(self) -> dict[str, Any]:
-        """What is known beforehand: family, shape, rung, seed."""
+        """Columns that are known in advance: family, target, shape, rung, seed."""
 
     @abstractmethod
     def budget(self) -> Budget:
@@ -106,48 +108,64 @@ class Request(ABC):
         """Expected seconds on one core of an ordinary machine, for ordering and ETA."""
 
     @property
-    def splits(self) -> bool:
-        """Whether several processes may carry it out together, each with a share of the batch.
+    def dtype(self) -> torch.dtype:
+        """Default dtype of torch while the run is carried out; the worker sets it."""
+        return torch.float32
 
-        They may where its loss is a mean over the rows of a batch.
+    @property
+    def splits(self) -> bool:
+        """Whether several processes can train it, each on a share of the batch.
+
+        That requires a loss that is a mean over the rows of a batch.
         """
         return False
 
     @abstractmethod
-    def __call__(self, place: RunContext) -> Outcome:
+    def __call__(self, context: RunContext) -> Outcome:
         """Carry it out."""
 
 
 class TrainingRequest(Request, ABC):
-    """A run that is one training of one model, so that it can be packed, compiled and branched."""
+    """A run that is one training of one model, so that it can be vectorised and branched."""
 
     steps: int
     """Updates."""
 
     free: ClassVar[tuple[str, ...]] = ("seed", "steps", "lr")
-    """Arguments in which runs of one shape may differ and still be stepped as one."""
+    """Arguments in which vectorised runs of one shape may differ."""
 
     @property
     def packs(self) -> bool:
-        """Whether it may be stepped as one with others of its shape."""
+        """Whether it can be vectorised with others of its shape."""
         return True
 
     @property
-    def trunk(self) -> str | None:
-        """A name for what runs of other lengths share with this one up to its cool-down."""
+    def stable_phase(self) -> str | None:
+        """Identifies the stable phase that runs of other lengths share with this one."""
         return None
 
     @abstractmethod
     def training(self) -> Training:
-        """The training, ready to begin."""
+        """The training, ready to start."""
 
     @abstractmethod
     def finish(
-        self, place: RunContext, training: Training, model: nn.Module, trained: Trained
+        self, context: RunContext, training: Training, model: nn.Module, trained: Trained
     ) -> Outcome:
-        """Measure the trained model, keep it, and give back what the journal shall say."""
+        """Evaluate and save the trained model; return the outcome."""
 
-    def __call__(self, place: RunContext) -> Outcome:
+    def __call__(self, context: RunContext) -> Outcome:
         """Train alone, then finish."""
         training = self.training()
-        return self.finish(place, training, training.model, place.train(training))
+        return self.finish(context, training, training.model, context.train(training))
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Set torch's default dtype inside the context."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,9 +1,9 @@
-r"""Adversarial projection as robust estimation: a Gaussian's mean from contaminated data.
+r"""Adversarial training as robust estimation of a Gaussian's mean from contaminated data.
 
-Data come from $(1 - \epsilon) N(\mu, I) + \epsilon\,\delta$-like outliers (Huber's model). A
-generator that can only move its Gaussian is fitted by an adversarial loss; how far its mean ends
-from $\mu$, against $\epsilon$, tells how robust the distance behind the loss is. Letters: M
-members, d dimensions, n rows.
+Data come from $(1 - \epsilon) N(\mu, I)$ with a share $\epsilon$ of outliers (Huber's model). A
+generator that can only translate its Gaussian is fitted by an adversarial loss. The error of its
+mean as a function of $\epsilon$ shows how robust the loss is. Letters: M members, d dimensions,
+n rows.
 """
 
 import math
@@ -25,8 +25,8 @@ from allometry.train.gan_costs import MINIMAX, WASSERSTEIN, f_gan
 from allometry.train.packed.stack import StackedModels
 
 LOSSES: Mapping[str, GANSettings] = {
-    # A critic of steep slopes saturates, and its player is left to wander: hence the clip, the
-    # generator's slower pace, the larger batch and rates that fall.
+    # A critic with steep slopes saturates and gives the generator no gradient: hence the clip, the
+    # lower rate of the generator, the larger batch and the decay.
     "total variation": GANSettings(
         costs=f_gan(TOTAL_VARIATION),
         batch=500,
@@ -39,13 +39,13 @@ LOSSES: Mapping[str, GANSettings] = {
     "Jensen-Shannon": GANSettings(costs=MINIMAX, batch=250, lr=0.02, turns=2),
     "Wasserstein": GANSettings(costs=WASSERSTEIN, batch=250, lr=0.02, turns=2, penalty=1.0),
 }
-"""The games by the distance they stand for."""
+"""GAN settings by the divergence or distance that they minimise."""
 
 
 def contaminated(
     share: float, n: int, dim: int, outlier: float, rng: np.random.Generator
 ) -> Float[ndarray, "n d"]:
-    """Draws of a standard Gaussian with `share` of them moved to `outlier` along every axis.
+    """Samples of a standard Gaussian, a `share` of them replaced by outliers on the diagonal.
 
     References: `huber1964`.
     """
@@ -69,18 +69,18 @@ def contamination(
 ) -> list[dict[str, object]]:
     r"""Error of the estimated mean, $\|\hat\mu - \mu\|/\sqrt d$, by loss and share of outliers.
 
-    All seeds and shares of a loss are one packed game. The sample mean and the median stand
-    beside. The last quarter of the generator's way is averaged.
+    All seeds and shares of a loss are trained in one vectorised GAN. The sample mean and median
+    are baselines. The estimate averages the last quarter of the generator's iterates.
 
     Args:
-        losses: Rules by name; `LOSSES` if not given.
+        losses: Settings by name. Default: `LOSSES`.
         shares: Of outliers.
         seeds: Data sets of each share.
         n: Rows of a data set.
         dim: d.
-        outlier: Where outliers lie, along every axis.
+        outlier: Coordinate of the outliers on every axis.
         steps: Of the generator.
-        scaled: Whether the generator may stretch too: a larger class.
+        scaled: Whether the generator can also scale: a larger class.
 
     Returns:
         Rows with loss, share and error, an `Estimate` over data sets.
@@ -96,21 +96,23 @@ def contamination(
         for share in shares
     }
     rows: list[dict[str, object]] = []
-    for share, many in sets.items():
-        for name, middle in (("mean", np.mean), ("median", np.median)):
-            errors = [float(np.linalg.norm(middle(x, axis=0))) / math.sqrt(dim) for x in many]
-            rows.append({"loss": name, "share": share, "error": _over(errors)})
-    data = torch.from_numpy(np.stack([x for many in sets.values() for x in many])).float()
-    for name, rules in (losses or LOSSES).items():
-        found = _fit(rules, data, steps, scaled)
-        errors = (found.norm(dim=1) / math.sqrt(dim)).reshape(len(shares), seeds)
+    for share, data_sets in sets.items():
+        for name, centre in (("mean", np.mean), ("median", np.median)):
+            errors = [float(np.linalg.norm(centre(x, axis=0))) / math.sqrt(dim) for x in data_sets]
+            rows.append({"loss": name, "share": share, "error": _mean_error(errors)})
+    data = torch.from_numpy(
+        np.stack([x for data_sets in sets.values() for x in data_sets])
+    ).float()
+    for name, settings in (losses or LOSSES).items():
+        means = _fit(settings, data, steps, scaled)
+        errors = (means.norm(dim=1) / math.sqrt(dim)).reshape(len(shares), seeds)
         for share, each in zip(shares, errors.tolist(), strict=True):
-            rows.append({"loss": name, "share": share, "error": _over(each)})
+            rows.append({"loss": name, "share": share, "error": _mean_error(each)})
     return rows
 
 
-def _over(errors: list[float]) -> Estimate:
-    """Their mean, with an interval on the log: no norm is below 0."""
+def _mean_error(errors: list[float]) -> Estimate:
+    """Their mean with an interval on the log scale, since norms are positive."""
     found = mean(np.array(errors), f"Student's on the log, over {len(errors)} data sets")
     if found.value == 0 or found.hi is None:
         return found
@@ -118,19 +120,19 @@ def _over(errors: list[float]) -> Estimate:
     return replace(found, lo=found.value / factor, hi=found.value * factor)
 
 
-def _fit(rules: GANSettings, data: torch.Tensor, steps: int, scaled: bool) -> torch.Tensor:
-    """The mean that each member's generator ends at."""
+def _fit(settings: GANSettings, data: torch.Tensor, steps: int, scaled: bool) -> torch.Tensor:
+    """The estimated mean of each member."""
     M, _, dim = data.shape
     rngs = [torch.Generator().manual_seed(i) for i in range(M)]
     G = StackedModels([Location(dim, scaled).float() for _ in range(M)])
     D = StackedModels([Discriminator(dim, 16, 1, pieces=1, rng=g).float() for g in rngs])
     with torch.no_grad():
-        # From the coordinatewise median, as the theory of these estimators has it.
+        # Start from the coordinatewise median, as the theory of these estimators requires.
         G.flat[:, :dim] = data.median(1).values
-    contest = GANTraining(G, D, data, rules, list(range(M)))
-    kept = []
+    training = GANTraining(G, D, data, settings, list(range(M)))
+    iterates = []
     for step in range(steps):
-        contest.step()
+        training.step()
         if step >= 3 * steps // 4:
-            kept.append(G.flat.detach()[:, :dim].clone())
-    return torch.stack(kept).mean(0)
+            iterates.append(G.flat.detach()[:, :dim].clone())
+    return torch.stack(iterates).mean(0)

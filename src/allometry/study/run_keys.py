@@ -1,44 +1,44 @@
-"""Which key a run has in a folder: folders of earlier versions know some by another."""
+"""The key of a run in a folder: folders of earlier versions have other keys for some runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from allometry._core.spec import Spec
-from allometry.runs import study_file as said
+from allometry.runs import study_file
 
-PLACES = ("paths", "path")
-"""What targets call the places of their files, in their specs as in their descriptions."""
+LOCATIONS = ("paths", "path")
+"""Names of the arguments of targets that locate their files, also in their descriptions."""
 
 
-def known(specs: Sequence[Spec], folder: Path) -> list[Spec]:
-    """`specs`, each under the key that the folder knows it by.
+def with_folder_keys(specs: Sequence[Spec], folder: Path) -> list[Spec]:
+    """`specs`, each with the key that the folder has for it.
 
-    A key tells a file by its content. Earlier versions took the file's path into it, so that one
-    text by two paths was two studies; what such a folder holds keeps its keys and is not repeated,
-    by whatever path the same content is named now.
+    A key identifies a file by its content. In earlier versions it contained the file's path, so
+    that one text at two paths was two studies. Folders of these versions keep their keys, and
+    their runs are not repeated, whatever path the same content has now.
     """
-    if not said.there(folder):
+    if not study_file.there(folder):
         return list(specs)
-    about = said.read(folder)
+    about = study_file.read(folder)
     former, runs = about.get("former", {}), set(about.get("runs", ()))
     target = about.get("target", {})
-    places = {name: target[name] for name in PLACES if _place(target.get(name))}
-    found = []
+    locations = {name: target[name] for name in LOCATIONS if _is_location(target.get(name))}
+    renamed = []
     for spec in specs:
         key = former.get(spec.identity)
         if key is None and spec.identity not in runs:
-            then = (spec.legacy_key(places), spec.legacy_key())
-            key = next((old for old in then if old in runs), None)
-        found.append(spec if key is None else spec.with_key(key))
-    return found
+            candidates = (spec.former(locations), spec.former())
+            key = next((old for old in candidates if old in runs), None)
+        renamed.append(spec if key is None else spec.under(key))
+    return renamed
 
 
-def _place(value: object) -> bool:
-    """Whether it is a path or several; anyone may have written the file it is from."""
+def _is_location(value: object) -> bool:
+    """Whether it is a path or a list of paths; the file it comes from may be edited by hand."""
     listed = isinstance(value, list) and all(isinstance(part, str) for part in value)
     return isinstance(value, str) or listed
 
 
-def renamed(specs: Sequence[Spec]) -> dict[str, str]:
-    """Keys by content of those that a folder knows by another, with that one."""
+def former_keys(specs: Sequence[Spec]) -> dict[str, str]:
+    """For specs that have another key in the folder: that key, by the key of the content."""
     return {spec.identity: spec.key for spec in specs if spec.key != spec.identity}

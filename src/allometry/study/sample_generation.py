@@ -1,4 +1,4 @@
-"""Which of a study's models is asked, and what one draws that makes points or images."""
+"""Choose a study's model, and sample points or images from it."""
 
 import math
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ from allometry.train.restore import restore
 @final
 @dataclass(frozen=True)
 class ChosenModel:
-    """A file of weights and what is known of the model in it.
+    """A weights file and what is known about its model.
 
     Args:
         path: The file.
-        family: Which recipe made it; empty where the file does not say.
-        N: Its parameters; `None` where only the file is known.
+        family: Its recipe; empty if the file has none.
+        N: Its parameters; `None` if only the file is known.
         loss: On the validation split.
         unit: Of the loss.
-        among: Of how many saved models of the study it was chosen.
+        among: Number of saved models that it was chosen from.
     """
 
     path: Path
@@ -39,14 +39,14 @@ class ChosenModel:
 
     @property
     def is_text(self) -> bool:
-        """Whether the model speaks a vocabulary, rather than makes points or images."""
+        """Whether the model generates text rather than points or images."""
         return "vocabulary" in checkpoint.read_weights(self.path)[1]
 
 
 def choose(
     path: Path | str, *, family: str | None = None, size: float | None = None
 ) -> ChosenModel:
-    """The model in a file of weights, or one of a study's folder: of lowest loss if not said.
+    """The model in a weights file, or one of a study's folder, by default that of lowest loss.
 
     Args:
         path: A `.safetensors` file that a study wrote, or a study's folder.
@@ -68,13 +68,13 @@ def choose(
     if done.empty:
         raise InputError(f"{path} must hold a finished run with its weights; got none.")
     if family is not None:
-        there = list(dict.fromkeys(done["family"]))
-        require(family in there, "family", f"be one of {', '.join(there)}, saved here", family)
+        saved = list(dict.fromkeys(done["family"]))
+        require(family in saved, "family", f"be one of {', '.join(saved)}, saved here", family)
         done = done[done["family"] == family]
     among = len(done)
     if size is not None:
-        away = [abs(math.log(max(n, 1.0) / size)) for n in done["N"]]
-        done = done[[gap == min(away) for gap in away]]
+        distances = [abs(math.log(max(n, 1.0) / size)) for n in done["N"]]
+        done = done[[distance == min(distances) for distance in distances]]
     row = done.iloc[0]
     unit = str(runs.about.get("unit") or runs.about.get("target", {}).get("unit", ""))
     numbers = {"N": float(row["N"]), "loss": float(row["loss"])}
@@ -88,7 +88,7 @@ class GeneratedSamples:
 
     Args:
         values: (n, dim), or (n, channels, height, width).
-        levels: Whole values that a number may have; `None` where it may have any.
+        levels: Number of whole values; `None` for real numbers.
     """
 
     values: ndarray
@@ -99,23 +99,22 @@ def draw(choice: ChosenModel, n: int, seed: int = 0) -> GeneratedSamples:
     """Samples of a saved flow, autoencoder with a likelihood, PixelCNN or generator.
 
     Args:
-        choice: Which model.
-        n: How many.
+        choice: The model.
+        n: Number of samples.
         seed: Of the sampling.
     """
     require(n >= 1, "n", "be at least 1", n)
     tensors, about = checkpoint.read_weights(choice.path)
-    said = about.get("model")
+    description = about.get("model")
     if "generator" in about:
-        said, prefix = about["generator"], "generator."
-        kept = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        tensors = kept
-    model: Any = None if said is None else restore(said, tensors, choice.path)
+        description, prefix = about["generator"], "generator."
+        tensors = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    model: Any = None if description is None else restore(description, tensors, choice.path)
     if not hasattr(model, "sample"):
         kind = about.get("family") or "a model"
         raise InputError(f"{choice.path} must hold a model that can be sampled; got {kind}.")
     with torch.no_grad():
         rows = model.sample(n, rng=torch.Generator().manual_seed(seed))
-    arguments = parse_json(str(said), f"The model in {choice.path}").get("arguments", {})
+    arguments = parse_json(str(description), f"The model in {choice.path}").get("arguments", {})
     levels = arguments.get("levels")
     return GeneratedSamples(rows.numpy(), levels if isinstance(levels, int) else None)

@@ -1,4 +1,4 @@
-"""Finished models, read back from the file of their weights."""
+"""Finished models, loaded from their weights files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +19,14 @@ from allometry.train.restore import restore
 @final
 @dataclass(frozen=True)
 class SavedModel:
-    """A model with the vocabulary it speaks.
+    """A language model with its vocabulary.
 
     Args:
-        model: With its weights, ready to be asked.
+        model: With its trained weights.
         vocabulary: From text to ids and back.
-        family: Which recipe made it.
-        target: What it was trained on.
-        unit: What its loss is measured in.
+        family: Its recipe.
+        target: Name of its training data.
+        unit: Of its loss.
     """
 
     model: nn.Module
@@ -37,10 +37,10 @@ class SavedModel:
 
 
 def load(path: Path | str) -> SavedModel:
-    """The model in a file of weights, or the one of lowest loss in a study's folder.
+    """The model in a weights file, or the one of lowest loss in a study's folder.
 
-    The file says itself which model it holds; nothing is unpickled, and only registered classes
-    (see `allometry.register`) are made.
+    The file names the class of its model. Nothing is unpickled, and only registered classes (see
+    `allometry.register`) are created.
 
     Args:
         path: A `.safetensors` file that a study wrote, or a study's folder.
@@ -50,9 +50,9 @@ def load(path: Path | str) -> SavedModel:
     tensors, about = checkpoint.read_weights(path)
     if "model" not in about or "vocabulary" not in about:
         raise InputError(f"{path} must be a model that a study saved; it does not say what it is.")
-    said = parse_json(about["vocabulary"], f"The vocabulary in {path}")
-    model, vocabulary = restore(about["model"], tensors, path), vocabulary_from_dict(said)
-    _require_speaks(model, vocabulary, path)
+    saved = parse_json(about["vocabulary"], f"The vocabulary in {path}")
+    model, vocabulary = restore(about["model"], tensors, path), vocabulary_from_dict(saved)
+    _require_vocabulary(model, vocabulary, path)
     return SavedModel(
         model,
         vocabulary,
@@ -62,12 +62,12 @@ def load(path: Path | str) -> SavedModel:
     )
 
 
-def _require_speaks(model: nn.Module, vocabulary: Vocabulary, path: Path) -> None:
-    """Refuse a model that does not predict the symbols of the vocabulary beside it."""
+def _require_vocabulary(model: nn.Module, vocabulary: Vocabulary, path: Path) -> None:
+    """Refuse a model that does not predict the symbols of its vocabulary."""
     try:
         with torch.no_grad():
             symbols = Reader(model, [torch.zeros(1, dtype=torch.int64)]).start().shape[-1]
-    except Exception as error:  # whatever model the file describes is asked here first
+    except Exception as error:  # the first use of the model that the file describes
         raise InputError(
             f"{path} must hold a model that predicts symbols; got one that does not "
             f"({shorten(error)})."

@@ -1,4 +1,4 @@
-"""Recipes x ladder of sizes x seeds on one target, carried out and journalled."""
+"""A study: recipes x sizes x tokens x seeds on one target, carried out and recorded."""
 
 import contextlib
 import importlib.metadata
@@ -14,36 +14,37 @@ import torch
 from allometry._core.errors import AllometryError, InputError, StorageError, require
 from allometry._core.files import make_folder, path_inside
 from allometry._core.spec import Spec
-from allometry.runs import study_file as said
+from allometry.runs import study_file
 from allometry.runs.folder import Runs, write_curve
 from allometry.runs.journal import Journal, legible
 from allometry.runs.lock import locked
-from allometry.study.execute.cleanup import clear, tidy
-from allometry.study.execute.executors import Event, Executor, local
-from allometry.study.execute.results import failed, plain
+from allometry.study.execute.cleanup import remove_checkpoints, remove_leftovers
+from allometry.study.execute.driver import Event
+from allometry.study.execute.executors import Executor, local
+from allometry.study.execute.results import failure_event, plain
 from allometry.study.execute.time_limited_queue import TimeLimitedQueue
 from allometry.study.request import Request, Target
-from allometry.study.run_keys import known, renamed
-from allometry.study.schedule.deterministic import fixed
+from allometry.study.run_keys import former_keys, with_folder_keys
+from allometry.study.schedule.fixed_bundles import deterministic_bundles
 from allometry.study.schedule.packing import Schedule, bundles, schedule
 from allometry.study.tasks import Bundle, Task
 
 if TYPE_CHECKING:
     import pandas as pd
 
-UNENDED = {"status": "failed", "error": "the executor never said how the run ended"}
-"""What is recorded of a run that was given away and of which nothing more was heard."""
+NO_RESULT = {"status": "failed", "error": "the executor did not report how the run ended"}
+"""The record of a dispatched run without a result."""
 
 MOST_RUNS = 1_000_000
-"""Runs of the largest study: each takes a line of the journal."""
+"""Largest number of runs of a study; each is a line of the journal."""
 
 MOST_TOKENS = 1e18
-"""Training tokens of the longest run."""
+"""Largest number of training tokens of a run."""
 
 
 @runtime_checkable
 class Recipe(Protocol):
-    """A function from a target, sizes, tokens and seeds to the runs to be made."""
+    """A function from a target, sizes, tokens and seeds to requests."""
 
     def __call__(
         self, target: Any, ladder: Iterable[float], *, tokens: Sequence[float], seeds: int
@@ -54,15 +55,15 @@ class Recipe(Protocol):
 
 @final
 class Study:
-    """A set of runs: recipes x ladder of sizes x tokens x seeds.
+    """A set of runs: recipes x sizes x tokens x seeds on one target.
 
     Args:
-        target: What the models are asked to do.
+        target: What the models learn.
         recipes: The families.
-        ladder: Wanted sizes N (see `study.ladder`).
+        ladder: Sizes N (see `study.ladder`).
         seeds: Repetitions of each configuration.
-        tokens: Training tokens D, one number or several; see `default_tokens` if not given.
-        unit: What the recipes' loss is measured in, where it is not what the target says.
+        tokens: Training tokens D, one number or several. Default: `default_tokens`.
+        unit: Unit of the recipes' loss, if it differs from the target's.
 
     Example:
         >>> import allometry as al
@@ -98,39 +99,38 @@ class Study:
         require(runs <= MOST_RUNS, "study", f"have at most {MOST_RUNS:,} runs", runs, fix)
 
     def specs(self) -> list[Spec]:
-        """Every run of the study, each once: two that differ by their rung alone are one."""
-        found: dict[tuple[str, str], Spec] = {}
+        """Every run of the study. Two that differ in their rung alone are one run."""
+        distinct: dict[tuple[str, str], Spec] = {}
         for recipe in self.recipes:
             for spec in recipe(self.target, self.ladder, tokens=self.tokens, seeds=self.seeds):
-                found.setdefault(_but_rung(spec), spec)
-        return list(found.values())
+                distinct.setdefault(_without_rung(spec), spec)
+        return list(distinct.values())
 
     def notes(self) -> list[str]:
-        """A sentence for each family of which several of the sizes lead to one model."""
-        asked, said = len(self.ladder), []
+        """A sentence for each family in which several sizes lead to one model."""
+        asked, notes = len(self.ladder), []
         for recipe in self.recipes:
             many = recipe(self.target, self.ladder, tokens=self.tokens, seeds=self.seeds)
             one = recipe(self.target, self.ladder[:1], tokens=self.tokens, seeds=self.seeds)
             sizes = len({spec.arguments.get("rung") for spec in many})
-            # A family whose sizes don't come from the ladder has several even of a single one.
+            # A family that ignores the ladder has several sizes even for a ladder of one.
             if many and sizes < asked and len({spec.arguments.get("rung") for spec in one}) == 1:
                 family = many[0]().columns.get("family", "family")
-                said.append(
+                notes.append(
                     f"The {asked} sizes asked for lead to {sizes} different models of the family "
-                    f"{family}, each of which is trained once. Ask for fewer rungs, or for a "
-                    "wider ladder."
+                    f"{family}; each is trained once. Ask for fewer rungs or a wider ladder."
                 )
-        return said
+        return notes
 
     def __repr__(self) -> str:
-        """What it is on, its families, its sizes, its data and how often."""
+        """Target, families, sizes, tokens and seeds."""
         names = ", ".join(dict.fromkeys(map(_name, self.recipes)))
         sizes = f"{len(self.ladder)} size{'s' * (len(self.ladder) > 1)}: N = {_span(self.ladder)}"
         seeds = f"{self.seeds} seed{'s' * (self.seeds > 1)}"
         return f"Study({self.target.name}; {names}; {sizes}; D = {_span(self.tokens)}; {seeds})"
 
     def grid(self) -> "pd.DataFrame":
-        """What the study will cost: a row per run with its columns, N, D, C and seconds."""
+        """The cost of the study: a row per run with its columns, N, D, C and seconds."""
         import pandas as pd
 
         return pd.DataFrame(self.rows())
@@ -149,9 +149,9 @@ class Study:
         return rows
 
     def tasks(self, folder: Path | str) -> list[Task]:
-        """What is left to do in `folder`: all but the runs that are done or have diverged."""
+        """The runs that remain in `folder`: all but those that are done or have diverged."""
         settled = Journal(path_inside(folder, "journal.jsonl")).settled()
-        specs = known(self.specs(), Path(folder))
+        specs = with_folder_keys(self.specs(), Path(folder))
         return [Task(spec, spec().work()) for spec in specs if spec.key not in settled]
 
     def schedule(
@@ -162,27 +162,31 @@ class Study:
         threads: int | None = None,
         precision: str = "float32",
         deterministic: bool = False,
-        tell: Callable[[str], None] | None = None,
+        report: Callable[[str], None] | None = None,
     ) -> Schedule:
-        """What is left to do in `folder`, packed as is quickest here, and how long it will take.
+        """The fastest bundles of the remaining runs on this machine, and their expected time.
 
-        A second or two is spent on trying how long steps take. `run` with this schedule keeps it
-        in the folder, and whoever resumes the study goes on by it.
+        Profiling step times takes a second or two. `run` saves the schedule in the folder; a
+        resumed study uses it again.
 
         Args:
-            folder: As for `run`; need not be there.
+            folder: As for `run`; need not exist.
             workers: As for `local`.
             threads: As for `local`.
-            precision: In which runs will train; see `train.BatchedTrainer`.
-            deterministic: Pack nothing: what is tried tells the seconds alone.
-            tell: Told what takes long.
+            precision: Of the trainings; see `train.BatchedTrainer`.
+            deterministic: Do not vectorise; profiling gives the expected seconds only.
+            report: Receives messages about long operations.
         """
-        place = local(workers, threads)
-        sizes = {"workers": place.workers, "threads": place.threads}
-        tasks = self.tasks(folder)
-        every = known(self.specs(), Path(folder)) if deterministic else None
-        more = {"precision": precision, "tell": tell, "every": every}
-        return schedule(tasks, Path(folder), **sizes, **more)
+        executor = local(workers, threads)
+        return schedule(
+            self.tasks(folder),
+            Path(folder),
+            workers=executor.workers,
+            threads=executor.threads,
+            precision=precision,
+            report=report,
+            every=with_folder_keys(self.specs(), Path(folder)) if deterministic else None,
+        )
 
     def run(
         self,
@@ -190,67 +194,69 @@ class Study:
         executor: Executor | None = None,
         watch: Callable[[Event], None] | None = None,
         schedule: Schedule | None = None,
-        held: bool = False,
-        allot: Callable[[Sequence[Bundle]], TimeLimitedQueue] | None = None,
+        lock_held: bool = False,
+        make_queue: Callable[[Sequence[Bundle]], TimeLimitedQueue] | None = None,
     ) -> Runs:
-        """Carry out what is not yet in the folder's journal; give back all its runs.
+        """Carry out the runs that are not in the folder's journal yet; return all its runs.
 
-        Finished and diverged runs are not repeated; those that failed for another reason are tried
-        again. Stopping at any moment, by whatever means, loses at most the runs in flight, and
-        these resume from their checkpoints.
+        Finished and diverged runs are not repeated; runs that failed for another reason are. An
+        interruption at any moment, of any kind, affects at most the runs in progress, and these
+        resume from their checkpoints.
 
         Args:
-            folder: Made if it is not there. The same folder again means resume.
-            executor: Who carries the runs out; `local()` if not given.
-            watch: Told every event, for progress.
-            schedule: Which runs go together, see `schedule`; the folder's own if not given, and
-                each run by itself where it has none. Of a deterministic executor's runs it tells
-                the seconds alone; see `fixed`.
-            held: Whether the caller holds the folder's lock already (see `lock.locked`).
-            allot: Keeps it to a time; see `budgeted`. What is left out is not on the folder's
-                list of runs afterwards, and what was taken in is.
+            folder: Created if it does not exist. The same folder again resumes the study.
+            executor: Default: `local()`.
+            watch: Receives every event, for progress.
+            schedule: Bundles of runs, see `schedule`. Default: the folder's schedule; runs that
+                it does not contain are carried out one by one. A deterministic executor uses
+                its expected seconds only; see `deterministic_bundles`.
+            lock_held: Whether the caller holds the folder's lock already (see `lock.locked`).
+            make_queue: Makes the queue that keeps a time budget; see `budgeted`. Afterwards the
+                folder's list of runs has the runs that were carried out.
 
         Raises:
             StorageError: The folder can't be written, or the disk is full.
-            LockedError: Another process works in the folder.
+            LockedError: Another process uses the folder.
         """
         folder, executor = make_folder(folder), executor or local()
-        with contextlib.nullcontext() if held else locked(folder):
+        with contextlib.nullcontext() if lock_held else locked(folder):
             for part in ("curves", "weights", "checkpoints"):
                 make_folder(path_inside(folder, part))
             journal = Journal(path_inside(folder, "journal.jsonl"))
-            self._write_about(folder, known(self.specs(), folder))
+            specs = with_folder_keys(self.specs(), folder)
+            self._write_about(folder, specs)
             if schedule is not None:
                 schedule.save(folder)
-            tidy(folder, journal.settled())
+            remove_leftovers(folder, journal.settled())
             chosen = bundles(self.tasks(folder), folder)
             if executor.on.deterministic:
-                chosen = fixed(known(self.specs(), folder), [t for b in chosen for t in b.tasks])
+                chosen = deterministic_bundles(specs, [t for b in chosen for t in b.tasks])
             left = {task.key: bundle for bundle in chosen for task in bundle.tasks}
-            queue = None if allot is None else allot(chosen)
+            queue = None if make_queue is None else make_queue(chosen)
             for event in executor(chosen if queue is None else queue, folder):
                 if event.kind == "done":
                     event = _record(folder, journal, event)
                 elif event.kind == "failed" and event.data["status"] == "storage":
                     raise StorageError(event.data["error"])
                 if event.kind == "failed":
-                    journal.append(_failure(event))
+                    journal.append(_failure_record(event))
                 if queue is not None:
                     left = left | queue.extra_runs()
-                    queue.told(event)
+                    queue.update(event)
                 if event.kind in ("done", "failed"):
-                    clear(folder, left.pop(event.task.key), left)
+                    remove_checkpoints(folder, left.pop(event.task.key), left)
                 if watch is not None:
                     watch(event)
             if queue is not None:
-                said.write(folder, said.read(folder) | {"runs": list(journal.latest())})
+                about = study_file.read(folder) | {"runs": list(journal.latest())}
+                study_file.write(folder, about)
                 return Runs(folder)
             for task in [task for bundle in chosen for task in bundle.tasks if task.key in left]:
-                journal.append(_failure(Event("failed", task, 0, UNENDED)))
+                journal.append(_failure_record(Event("failed", task, 0, NO_RESULT)))
         return Runs(folder)
 
     def _write_about(self, folder: Path, specs: list[Spec]) -> None:
-        keys, former = [spec.key for spec in specs], renamed(specs)
+        keys, former = [spec.key for spec in specs], former_keys(specs)
         about = {
             "target": self.target.describe() | ({"unit": self.unit} if self.unit else {}),
             "runs": keys,
@@ -259,53 +265,53 @@ class Study:
             "seeds": self.seeds,
             "versions": versions(),
         }
-        if said.there(folder):
-            old = said.read(folder)
+        if study_file.there(folder):
+            old = study_file.read(folder)
             before = old.get("target", {})
             if before.get("fingerprint") != about["target"].get("fingerprint"):
                 raise InputError(
                     f"{folder} must be a folder of the same target; got one that holds a study "
                     f"of {before.get('name')!r}. Choose another folder."
                 )
-            # A folder extends itself: what earlier calls asked for stays on the list.
+            # A larger study extends the folder: the runs of earlier calls stay on the list.
             about["runs"] = list(dict.fromkeys([*old.get("runs", []), *keys]))
             former = old.get("former", {}) | former
         if former:
             about["former"] = former
-        said.write(folder, about)
+        study_file.write(folder, about)
 
 
 def _name(recipe: Any) -> str:
-    """A recipe's name, also of one whose options are set already."""
+    """A recipe's name, also that of a `functools.partial`."""
     inner = getattr(recipe, "func", recipe)
     return getattr(inner, "__name__", type(inner).__name__)
 
 
 def _span(values: Sequence[float]) -> str:
-    """`1e+03 to 3.4e+05`, or the only one."""
+    """`1e+03 to 3.4e+05`, or the single value."""
     ends = f"{min(values):.3g}", f"{max(values):.3g}"
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
-def _but_rung(spec: Spec) -> tuple[str, str]:
-    """What a run is, wherever it stands on its ladder."""
+def _without_rung(spec: Spec) -> tuple[str, str]:
+    """The identity of a run without its place in the ladder."""
     plain = spec.to_dict()
     arguments = {k: v for k, v in plain["arguments"].items() if k != "rung"}
     return plain["spec"], json.dumps(arguments, sort_keys=True)
 
 
 def default_tokens(target: Target) -> list[float]:
-    """Three budgets of data: two passes over the text but 450,000 at most, a half and a quarter.
+    """Three data budgets: two passes over the text (at most 450,000), a half and a quarter.
 
-    The smaller ones cost little beside the largest and tell the law what data are worth apart from
-    size, which takes three of them; the bound keeps a first study of a long text to minutes.
+    Three budgets are needed to separate the effect of data from that of size, and the smaller two
+    cost little. The bound keeps a first study of a long text to minutes.
     """
     most = min(2 * target.D_unique, 450_000)
     return [most / 4, most / 2, float(most)]
 
 
 def _record(folder: Path, journal: Journal, event: Event) -> Event:
-    """Write a finished run down; what can't be is a run that failed, which is given back."""
+    """Append a finished run to the journal; a result that can't be written is a failed run."""
     key = event.task.key
     try:
         curve, measures = event.data["curve"], event.data.get("measures", {})
@@ -315,7 +321,7 @@ def _record(folder: Path, journal: Journal, event: Event) -> Event:
         # One column for each measure, and one for its standard error.
         record |= {k: e["value"] for k, e in measures.items()}
         record |= {f"{k}_se": e["se"] for k, e in measures.items()}
-        # Last, so that no column of a run's own takes their place.
+        # Last, so that a run's own columns can't replace them.
         record |= {"key": key, "status": "done", "error": None, "versions": versions()}
         record |= {"packing": event.data.get("packing"), "measures": sorted(measures)}
         record |= {"sample": event.data["sample"]}
@@ -323,13 +329,13 @@ def _record(folder: Path, journal: Journal, event: Event) -> Event:
     except AllometryError:
         raise
     except Exception as error:
-        return Event("failed", event.task, event.worker, failed(error))
+        return Event("failed", event.task, event.worker, failure_event(error))
     return event
 
 
-def _failure(event: Event) -> dict[str, Any]:
+def _failure_record(event: Event) -> dict[str, Any]:
     known: dict[str, Any] = {"loss": None, "loss_se": None}
-    # What can't be told of it beforehand must not hide that it failed.
+    # An error while collecting what is known must not hide the failure.
     with contextlib.suppress(Exception):
         request: Request = event.task.spec()
         known = plain(request.columns, "", lenient=True) | known
@@ -343,7 +349,7 @@ def _failure(event: Event) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, of this package and of what its numbers depend on."""
+    """Versions of Python, of this package and of the libraries that its results depend on."""
     return {
         "allometry": importlib.metadata.version("allometry"),
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""What is to be carried out: runs, and bundles of runs that go together."""
+"""Units of work: runs, and bundles of runs that one worker carries out."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from allometry._core.spec import Spec
 @final
 @dataclass(frozen=True)
 class Task:
-    """A run to be carried out, and how long it may take (seconds, roughly)."""
+    """A run to carry out, and its expected seconds."""
 
     spec: Spec
     work: float
@@ -24,13 +24,14 @@ class Task:
 @final
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """In which way the runs of a bundle are carried out.
+    """How the runs of a bundle are carried out.
 
     Args:
-        size: Models stepped as one; 1 means one after another.
+        size: Models that are vectorised; 1 means one after another.
         compiled: Whether torch compiles losses and gradients.
-        traced: Whether these are one list of kernels (see `train.TracedStep`); compiled ones are.
-        threads: Threads of the process; the executor's own number if not given.
+        traced: Whether a step is traced into one list of kernels (see `train.TracedStep`);
+            compiled ones are.
+        threads: Threads of the process. Default: the executor's.
     """
 
     size: int = 1
@@ -42,12 +43,12 @@ class ExecutionOptions:
 @final
 @dataclass(frozen=True)
 class Bundle:
-    """Runs that one worker carries out together; a run by itself is a bundle of one.
+    """Runs that one worker carries out together; a single run is a bundle of one.
 
     Args:
-        name: Of its checkpoint; it outlives members that have ended.
+        name: Of its checkpoint; it stays the same when some of the runs have finished.
         tasks: The runs.
-        how: They are carried out.
+        how: Execution options.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Bundle:
 
     @property
     def plain(self) -> bool:
-        """Whether it is one run in the plain loop."""
+        """Whether it is one run in the plain training loop."""
         return len(self.tasks) == 1 and self.name == self.tasks[0].key
 
     def checkpoint(self, folder: Path) -> Path:
@@ -69,6 +70,6 @@ class Bundle:
         return folder / "checkpoints" / f"{self.name}.safetensors"
 
 
-def alone(task: Task) -> Bundle:
-    """A run by itself."""
+def single(task: Task) -> Bundle:
+    """A bundle of one run."""
     return Bundle(task.key, (task,))

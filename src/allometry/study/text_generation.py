@@ -1,4 +1,4 @@
-"""Text from a saved model, piece by piece, with what it cost in surprise."""
+"""Text from a saved model, token by token, with its surprisal."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from allometry.study.saved_models import SavedModel
 @final
 @dataclass(frozen=True)
 class GeneratedText:
-    """A bit of generated text: one token, or several where one alone is no character."""
+    """A part of generated text: one token, or several that form one character."""
 
     text: str
     surprise: float
@@ -22,15 +22,15 @@ class GeneratedText:
 
 @final
 class Generation:
-    """A text being generated; iterate over it to get its pieces as they are drawn.
+    """A text being generated; iterate over it to get its parts as they are sampled.
 
     Args:
         saved: The model and its vocabulary.
-        prompt: What to go on from.
+        prompt: The text to continue.
         strategy: As for `decode.sample`.
-        n: Tokens at most.
+        n: Largest number of tokens.
         seed: Of the sampling.
-        stop: Texts after any of which it ends.
+        stop: Generation ends after any of these texts.
     """
 
     def __init__(
@@ -51,23 +51,23 @@ class Generation:
         self._sampler = Sampler(saved.model, _ids(saved, prompt), strategy, rng=seed, stop=stops)
 
     def __iter__(self) -> Iterator[GeneratedText]:
-        shown, waiting, drawn = "", 0.0, []
+        shown, pending, drawn = "", 0.0, []
         while len(drawn) < self.n and not bool(self._sampler.ended.all()):
             step = self._sampler.step()
             drawn.append(int(step.tokens))
             self.surprises.append(float(step.surprise))
-            waiting += self.surprises[-1]
+            pending += self.surprises[-1]
             text = self.saved.vocabulary.decode(drawn)
             whole = not text.endswith("\N{REPLACEMENT CHARACTER}") or len(drawn) == self.n
             if whole or self.saved.vocabulary.unknown is not None:
-                yield GeneratedText(text[len(shown) :], waiting)
-                shown, waiting = text, 0.0
-        # A grammar may take back what it could not complete.
+                yield GeneratedText(text[len(shown) :], pending)
+                shown, pending = text, 0.0
+        # A grammar may remove tokens that it could not complete.
         self.ids = [t for t in self._sampler.tokens()[0].tolist() if t >= 0]
         self.surprises = self.surprises[: len(self.ids)]
 
     def describe(self) -> dict[str, Any]:
-        """The finished text with its figures, in plain values."""
+        """The finished text with its statistics, as plain values."""
         text = self.saved.vocabulary.decode(self.ids)
         head = {"prompt": self.prompt, "text": text, "unit": self.saved.unit}
         if not self.ids:
@@ -76,12 +76,12 @@ class Generation:
 
 
 def likeliest(saved: SavedModel, prompt: str, *, n: int, width: int) -> list[dict[str, Any]]:
-    """The texts a beam finds, best first, with their log-probabilities."""
-    found = beam(saved.model, [_ids(saved, prompt)], n=n, width=width)[0]
-    assert isinstance(found, list)
+    """The texts found by beam search, best first, with their log-probabilities."""
+    hypotheses = beam(saved.model, [_ids(saved, prompt)], n=n, width=width)[0]
+    assert isinstance(hypotheses, list)
     return [
         {"text": saved.vocabulary.decode(h.tokens), "log_prob": h.log_prob, "score": h.score}
-        for h in found
+        for h in hypotheses
     ]
 
 

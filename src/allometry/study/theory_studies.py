@@ -1,4 +1,4 @@
-"""Studies that ask a question of theory rather than do a job: degree, rank, Mixer."""
+"""Studies that answer a question of theory: degree, rank, Mixer."""
 
 import hashlib
 import math
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from allometry._core.errors import require
+from allometry.study.job_table import JOBS
 from allometry.study.recipes.chebyshev import chebyshevs
 from allometry.study.recipes.polynomial_learning import learners
-from allometry.study.recipes.polynomial_stacks import STACKS
-from allometry.study.recipes.rank_runs import FORMS, MIXERS, mixers, ranks, stacks
+from allometry.study.recipes.rank_runs import mixers, ranks, stacks
 from allometry.study.study import Study
 
 
 @final
 @dataclass(frozen=True)
 class Question:
-    """What is asked, standing where other studies have their target.
+    """A question; it takes the place of a study's target.
 
     Args:
-        name: In one word; what the report answers goes by it.
-        asked: The question in words.
-        unit: Of what is measured.
+        name: One word, the name of the job.
+        asked: The question.
+        unit: Of the measured quantity.
     """
 
     name: str
@@ -31,32 +31,21 @@ class Question:
     D_unique: float = math.inf
 
     def describe(self) -> dict[str, Any]:
-        """What a journal should remember of it, in plain values."""
-        print_ = hashlib.sha256(f"question {self.name}".encode()).hexdigest()
-        said = {"kind": "question", "name": self.name, "question": self.asked, "unit": self.unit}
-        return said | {"token": "point", "fingerprint": print_}
+        """The question in `study.json`, as plain values."""
+        fingerprint = hashlib.sha256(f"question {self.name}".encode()).hexdigest()
+        about = {"kind": "question", "name": self.name, "question": self.asked, "unit": self.unit}
+        return about | {"token": "point", "fingerprint": fingerprint}
 
 
 QUESTIONS = {
-    "degree": Question(
-        "degree",
-        "Which degree of layer learns most at one budget of parameters?",
-        "relative squared error",
-    ),
-    "rank": Question(
-        "rank", "Which degree of layer has the largest separation rank at one budget?", "rank"
-    ),
-    "mixer": Question("mixer", "Where does an MLP-Mixer's separation rank come from?", "rank"),
+    name: Question(name, asked, JOBS[name].unit)
+    for name, asked in {
+        "degree": "Which degree of layer learns most at one budget of parameters?",
+        "rank": "Which degree of layer has the largest separation rank at one budget?",
+        "mixer": "Where does an MLP-Mixer's separation rank come from?",
+    }.items()
 }
-"""By the name that `allometry run` knows them by."""
-
-
-_FAMILIES: dict[str, Any] = {"degree": STACKS, "rank": FORMS, "mixer": MIXERS}
-
-
-def families() -> dict[str, list[str]]:
-    """What the families of each question are called."""
-    return {name: list(known) for name, known in _FAMILIES.items()}
+"""Questions by the name of their job."""
 
 
 def question_study(
@@ -69,17 +58,17 @@ def question_study(
     """The study of one of `QUESTIONS`.
 
     Args:
-        name: Which.
-        families: For degree which stacks (of `learning.STACKS`); for rank and mixer which forms
-            (of `expressive.FORMS`, `expressive.MIXERS`); all unless told.
-        seeds: Trainings of each stack on each teacher, 16 unless told; a rank has none.
-        points: Points seen in each training, one number; 192,000 unless told.
+        name: Of the question.
+        families: Stacks for degree (`polynomial_stacks.STACKS`); forms for rank and mixer
+            (`rank_runs.FORMS`, `rank_runs.MIXERS`). Default: all.
+        seeds: Trainings of each stack on each function. Default: 16; a rank has none.
+        points: Points seen in each training, one number. Default: 192,000.
     """
-    known = _FAMILIES[name]
+    known = JOBS[name].families
     for family in families:
         require(family in known, "family", f"be one of {', '.join(known)} for {name}", family)
     chosen = list(dict.fromkeys(families)) or list(known)
-    points = list(points or [192_000])
+    points = list(points or JOBS[name].tokens)
     require(len(points) == 1, "tokens", f"be one number for {name}", points)
     seeds = 16 if seeds is None else seeds
     if name == "degree":

@@ -1,8 +1,7 @@
-"""A study kept to a time on the clock, which is counted from the start of the process.
+"""A study with a wall-clock budget, counted from the start of the process.
 
-All that a person waits for is in it: imports, the choice of sizes, runs, laws and the page. The
-folder remembers what has been spent and which sizes were chosen, so that whoever resumes the study
-goes on with these for the time that is left.
+The budget includes imports, the choice of sizes, runs, fits and the report. The folder stores the
+time spent and the chosen sizes, so that a resumed study continues with them for the time left.
 """
 
 import contextlib
@@ -20,35 +19,35 @@ from allometry.runs.schedule_file import read_schedule
 from allometry.study.execute.driver import Event
 from allometry.study.execute.executors import Executor
 from allometry.study.execute.time_limited_queue import TimeLimitedQueue
-from allometry.study.schedule import measured_costs as known
+from allometry.study.schedule import measured_costs
 from allometry.study.schedule.budget import fitted
+from allometry.study.schedule.fixed_bundles import rule_bundles
 from allometry.study.schedule.measured_costs import MeasuredCosts
 from allometry.study.schedule.packing import Schedule, bundles
-from allometry.study.schedule.untimed import together
 from allometry.study.study import Study
-from allometry.study.tasks import Bundle, Task, alone
+from allometry.study.tasks import Bundle, Task, single
 
 FILE = "budget.json"
 
-ENDING = 0.5
-"""Seconds that the process takes to leave after the report."""
+EXIT = 0.5
+"""Seconds from the end of the report to the end of the process."""
 
 SPENT = 0.9
-"""Share of the budget from which on nothing more is begun."""
+"""Share of the budget above which no run is started."""
 
 
 @final
 @dataclass
 class TimeBudget:
-    """A study, the time it may take and what it is known to take.
+    """A study, its time budget and the expected runtimes.
 
     Args:
         study: With the sizes that fit.
         seconds: The whole budget.
-        before: What earlier calls have spent of it.
-        costs: What runs take here.
-        executor: Who carries them out.
-        asked: What the sizes were chosen for, in plain values.
+        before: Seconds spent by earlier calls.
+        costs: Runtimes on this machine.
+        executor: Of the runs.
+        asked: The request that the sizes were chosen for, as plain values.
         elapsed: Seconds that this call has taken so far.
     """
 
@@ -63,40 +62,40 @@ class TimeBudget:
 
     @property
     def spent(self) -> bool:
-        """Whether earlier calls have used the budget up."""
+        """Whether earlier calls have used up the budget."""
         return self.before >= SPENT * self.seconds
 
     def schedule(self, folder: Path) -> Schedule:
-        """What is left to do in the folder, packed by rule; what it has decided stays."""
+        """The remaining runs, bundled by a fixed rule; bundles of the folder's schedule stay."""
         decided = {key for about in read_schedule(folder).values() for key in about["keys"]}
         tasks = self.study.tasks(folder)
         fresh = [task for task in tasks if task.key not in decided]
         old = bundles([task for task in tasks if task.key in decided], folder)
-        made = together(fresh) if self.executor.packs else [alone(task) for task in fresh]
-        return Schedule((*old, *made), self.executor.workers, self.left())
+        new = rule_bundles(fresh) if self.executor.packs else [single(task) for task in fresh]
+        return Schedule((*old, *new), self.executor.workers, self.left())
 
     def left(self) -> float:
-        """Seconds for runs, from now."""
+        """Seconds left for runs."""
         runs = len(self.study.specs())
-        report = self.costs.report(runs) + ENDING
+        report = self.costs.report(runs) + EXIT
         return self.seconds - self.before - self.elapsed() - report
 
-    def allot(self, chosen: Sequence[Bundle]) -> TimeLimitedQueue:
-        """The queue that keeps to the time that is left."""
-        more = further(self.study) if self.executor.packs else None
+    def make_queue(self, chosen: Sequence[Bundle]) -> TimeLimitedQueue:
+        """The queue that keeps to the time left."""
+        more = further_runs(self.study) if self.executor.packs else None
         seconds = max(0.0, self.left())
         self.queue = TimeLimitedQueue(chosen, seconds, self.executor.workers, self.costs, more)
         return self.queue
 
     def expected(self, folder: Path) -> float:
-        """Seconds on the clock from the start of the process to its end."""
+        """Expected wall-clock seconds from the start of the process to its end."""
         chosen = [] if self.spent else self.schedule(folder).bundles
-        runs = self.allot(chosen).expected()
-        report = self.costs.report(len(self.study.specs())) + ENDING
+        runs = self.make_queue(chosen).expected()
+        report = self.costs.report(len(self.study.specs())) + EXIT
         return self.elapsed() + runs + report
 
     def watch(self, folder: Path) -> Callable[[Event], None]:
-        """Keeps what has been spent every few seconds, for whoever resumes the study."""
+        """A callback that saves the time spent every few seconds, for a resumed study."""
         last = self.elapsed()
 
         def watch(event: Event) -> None:
@@ -108,7 +107,7 @@ class TimeBudget:
         return watch
 
     def save(self, folder: Path) -> None:
-        """Keep what was chosen and what has been spent."""
+        """Write the chosen sizes and the time spent."""
         about = {"seconds": self.seconds, "spent": self.before + self.elapsed()}
         about |= {"asked": self.asked, "ladder": self.study.ladder, "tokens": self.study.tokens}
         with atomic_write(path_inside(folder, FILE)) as file:
@@ -122,20 +121,19 @@ def budgeted(
     executor: Executor,
     elapsed: Callable[[], float] = seconds_since_start,
 ) -> TimeBudget:
-    """The study with sizes that fit, or those that the folder has for the same question.
+    """The study with sizes that fit, or with those that the folder has for the same request.
 
     Args:
-        study: What was asked for; its largest size is not looked at.
-        folder: The study's; need not be there.
-        seconds: On the clock, from the start of the process to the end of the report.
-        executor: Who will carry it out.
-        elapsed: Seconds of the budget that have passed; since the start of the process if not
-            given.
+        study: The request; its largest size is ignored.
+        folder: The study's; need not exist.
+        seconds: Wall-clock time from the start of the process to the end of the report.
+        executor: Of the runs.
+        elapsed: Seconds of the budget that have passed. Default: since the start of the process.
 
     Raises:
-        InputError: The budget is too small for anything; it says what would do.
+        InputError: The budget is too small; the message has the smallest sufficient one.
     """
-    costs = known.load(executor.workers, executor.threads)
+    costs = measured_costs.load(executor.workers, executor.threads)
     asked: dict[str, Any] = {
         "smallest": study.ladder[0],
         "rungs": len(study.ladder),
@@ -144,13 +142,14 @@ def budgeted(
         "target": study.target.describe().get("fingerprint"),
         "families": _families(study),
     }
-    kept = _read(folder)
-    if kept.get("asked") == json.loads(json.dumps(asked)):
-        sizes = (study.target, study.recipes, kept["ladder"], study.seeds, kept["tokens"])
-        made = Study(*sizes, study.unit)
-        return TimeBudget(made, seconds, float(kept["spent"]), costs, executor, asked, elapsed)
-    made = fitted(study, seconds, costs, executor.workers)
-    return TimeBudget(made, seconds, 0.0, costs, executor, asked, elapsed)
+    saved = _read(folder)
+    if saved.get("asked") == json.loads(json.dumps(asked)):
+        sizes = (study.target, study.recipes, saved["ladder"], study.seeds, saved["tokens"])
+        resumed = Study(*sizes, study.unit)
+        spent = float(saved["spent"])
+        return TimeBudget(resumed, seconds, spent, costs, executor, asked, elapsed)
+    sized = fitted(study, seconds, costs, executor.workers)
+    return TimeBudget(sized, seconds, 0.0, costs, executor, asked, elapsed)
 
 
 def _families(study: Study) -> list[str]:
@@ -158,41 +157,41 @@ def _families(study: Study) -> list[str]:
     return sorted({str(spec().columns["family"]) for spec in least.specs()})
 
 
-def further(study: Study) -> Iterator[list[Bundle]]:
-    """More of the same for time that is left over: the next size up, another seed, and so on."""
+def further_runs(study: Study) -> Iterator[list[Bundle]]:
+    """More runs for time left over: the next larger size, another seed, and so on."""
     sizes, seeds = list(study.ladder), study.seeds
-    have = study.specs()
-    seen = {_what(spec) for spec in have}
+    requested = study.specs()
+    seen = {_run_identity(spec) for spec in requested}
     for _ in range(12):
-        for taller in (True, False):
-            if taller and len(sizes) > 1:
+        for larger in (True, False):
+            if larger and len(sizes) > 1:
                 sizes = [*sizes, round(sizes[-1] * sizes[-1] / sizes[-2])]
-            elif not taller:
+            elif not larger:
                 seeds += 1
-            made = Study(study.target, study.recipes, sizes, seeds, study.tokens, study.unit)
+            grown = Study(study.target, study.recipes, sizes, seeds, study.tokens, study.unit)
             with contextlib.suppress(InputError):
-                specs = made.specs()
-                # Where another size or seed changes all runs they would not be further ones.
-                if not set(have) <= set(specs):
+                specs = grown.specs()
+                # If another size or seed changes all runs, they do not extend the study.
+                if not set(requested) <= set(specs):
                     continue
-                more = [spec for spec in specs if _what(spec) not in seen]
-                seen |= {_what(spec) for spec in more}
-                if more:
-                    yield together([Task(spec, spec().work()) for spec in more])
+                new = [spec for spec in specs if _run_identity(spec) not in seen]
+                seen |= {_run_identity(spec) for spec in new}
+                if new:
+                    yield rule_bundles([Task(spec, spec().work()) for spec in new])
 
 
-def _what(spec: Any) -> tuple[Any, ...]:
-    """What a run is, whatever rung it is counted as."""
+def _run_identity(spec: Any) -> tuple[Any, ...]:
+    """The identity of a run without its rung."""
     request = spec()
-    about, budget = request.columns, request.budget()
-    return about["family"], about["shape"], about["seed"], budget.N, budget.D
+    columns, budget = request.columns, request.budget()
+    return columns["family"], columns["shape"], columns["seed"], budget.N, budget.D
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """What the folder remembers; nothing where that is not ours."""
+    """The folder's budget file; empty if it is missing or damaged."""
     with contextlib.suppress(OSError, ValueError, TypeError, LookupError):
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        sizes = [*found["ladder"], *found["tokens"], found["spent"]]
-        if all(isinstance(n, int | float) and math.isfinite(n) and n >= 0 for n in sizes):
-            return found
+        saved = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        numbers = [*saved["ladder"], *saved["tokens"], saved["spent"]]
+        if all(isinstance(n, int | float) and math.isfinite(n) and n >= 0 for n in numbers):
+            return saved
     return {}

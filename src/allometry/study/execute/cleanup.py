@@ -1,4 +1,4 @@
-"""What runs leave in a folder once they have ended, or when their process was killed."""
+"""Remove the checkpoints of finished runs, and the files of processes that were killed."""
 
 from collections.abc import Container, Iterable
 from pathlib import Path
@@ -14,31 +14,31 @@ from allometry.runs.schedule_file import read_schedule
 from allometry.study.tasks import Bundle
 
 FOLDERS = ("curves", "weights", "checkpoints", "samples", "pictures")
-"""Of a study's runs."""
+"""Subfolders with files of runs."""
 
 
-def clear(folder: Path, bundle: Bundle, left: Container[str]) -> None:
-    """Delete the checkpoints of a bundle whose last run has ended."""
+def remove_checkpoints(folder: Path, bundle: Bundle, left: Container[str]) -> None:
+    """Delete the checkpoints of a bundle whose last run has finished."""
     if all(task.key not in left for task in bundle.tasks):
-        # Its own, and those of runs that went on by themselves or were begun again.
+        # Its own, and those of runs that were continued alone or repeated.
         _delete(folder, {bundle.name, *(task.key for task in bundle.tasks)})
 
 
-def tidy(folder: Path, settled: Iterable[str]) -> None:
-    """Delete what a killed process was about to: half files, and checkpoints of ended runs.
+def remove_leftovers(folder: Path, settled: Iterable[str]) -> None:
+    """Delete what a killed process left: partial files, and checkpoints of finished runs.
 
     Args:
-        folder: The study's, locked: nobody else writes there.
-        settled: Keys of the runs that are not carried out again.
+        folder: The study's. Its lock excludes other writers.
+        settled: Keys of the runs that are not repeated.
     """
-    # A report may be written meanwhile, which no lock forbids: only our own files, by name.
+    # A report may be written at the same time, without the lock: only these files, by name.
     remove_partial_files(folder, "study.json", "schedule.json")
     for part in FOLDERS:
         if path_exists(place := path_inside(folder, part)):
             remove_partial_files(place)
-    ended = set(settled)
-    whole = (name for name, b in read_schedule(folder).items() if ended >= set(b["keys"]))
-    _delete(folder, {*ended, *whole})
+    finished = set(settled)
+    bundles = (name for name, b in read_schedule(folder).items() if finished >= set(b["keys"]))
+    _delete(folder, {*finished, *bundles})
 
 
 def _delete(folder: Path, names: Container[str]) -> None:

@@ -1,23 +1,25 @@
-"""The driver's side of a study at work: bundles out, events in, the dead replaced."""
+"""The driver of a study: dispatch bundles to workers, pass on events, replace lost workers."""
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, final, runtime_checkable
 
 from allometry._core.errors import WorkerError
-from allometry.study.execute.crew import Workers, WorkerState
-from allometry.study.tasks import Bundle, Task, alone
+from allometry.study.tasks import Bundle, Task, single
+from allometry.train.device import DeviceSettings
 
 RETRIES = 1
-"""How often a run whose worker died is given to another one."""
+"""How often a run is retried after its worker exited unexpectedly."""
 
-STILLBORN = 3
-"""Workers that may die one after another before any of them was heard of."""
+FAILED_STARTS = 3
+"""Consecutive workers that may exit before their first message."""
 
-UNTOLD = "the worker went on without saying how the run ended"
-"""The reason of a run whose worker is ready for the next."""
+NO_RESULT = "the worker went on without saying how the run ended"
+"""The error of a run whose worker is ready for the next."""
 
 
 @final
@@ -31,67 +33,146 @@ class Event:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-def drive(
-    crew: Workers, waiting: deque[Bundle], workers: int, slots: float = math.inf
-) -> Iterator[Event]:
-    """Start workers, hand out bundles and pass events on until nothing is left.
+@final
+@dataclass
+class WorkerState:
+    """The current work of one worker."""
+
+    bundle: Bundle | None = None
+    left: dict[str, Task] = field(default_factory=dict)
+    """Unfinished runs of the bundle, by key."""
+    idle: bool = False
+    ready: bool = False
+    """Whether it has sent a message."""
+
+    def start(self, bundle: Bundle) -> None:
+        """Start a bundle."""
+        self.bundle, self.idle = bundle, False
+        self.left = {task.key: task for task in bundle.tasks}
+
+    def clear(self, *, idle: bool) -> None:
+        """Remove the bundle."""
+        self.bundle, self.left, self.idle = None, {}, idle
+
+
+class Workers(ABC):
+    """Live workers.
+
+    A worker receives orders (see `order`) and sends messages: `ready`, `progress`, `done`,
+    `failed` and `stopped`, as plain values.
 
     Args:
-        crew: Who carries them out; closed at the end, however that comes.
-        waiting: What is to be carried out, in this order where it fits.
-        workers: At once, at most.
-        slots: Threads at once, at most; a bundle takes as many as it has.
-
-    Raises:
-        WorkerError: Workers die before they are heard of.
+        threads: Of each worker, unless a bundle has its own number.
+        on: Device and precision of runs that are not vectorised.
     """
-    tries: dict[str, int] = {}
-    stillborn = 0
-    if isinstance(waiting, TimeLimited):
-        crew.patience = waiting.patience
-    try:
-        for index in range(min(workers, len(waiting))):
-            crew.start(index)
-        while crew.members and not _over(waiting):
-            for index, message in crew.wait():
-                member = crew.members[index]
-                member.ready = member.ready or message is not None
-                if message is not None:
-                    yield from _told(crew, index, message, waiting)
-                    continue
-                death = crew.remove(index)
-                stillborn = 0 if member.ready else stillborn + 1
-                if stillborn == STILLBORN:
-                    raise WorkerError(f"Workers don't start: the last one {death}.")
-                yield from _after_death(member, index, death, waiting, tries)
-                if waiting:
-                    crew.start(index)
-            yield from _hand_out(crew, waiting, slots)
-    finally:
-        crew.close()
+
+    def __init__(self, threads: int, on: DeviceSettings | None = None) -> None:
+        self.threads, self.on = threads, on or DeviceSettings()
+        self.members: dict[int, WorkerState] = {}
+        self.timeout: float | None = None
+        """Seconds after which `wait` returns without messages; never if `None`."""
+
+    def threads_of(self, bundle: Bundle) -> int:
+        """Number of threads of a bundle."""
+        return self.threads if bundle.how.threads is None else bundle.how.threads
+
+    @abstractmethod
+    def start(self, index: int) -> None:
+        """Start a worker."""
+
+    @abstractmethod
+    def dispatch(self, index: int, bundle: Bundle) -> None:
+        """Send a bundle to an idle worker."""
+
+    @abstractmethod
+    def wait(self) -> list[tuple[int, dict[str, Any] | None]]:
+        """New messages, each with its worker; `None` for a worker that has exited."""
+
+    @abstractmethod
+    def shut_down(self, index: int) -> None:
+        """Ask a worker to save a checkpoint and exit."""
+
+    @abstractmethod
+    def remove(self, index: int) -> str:
+        """Remove a worker that has exited; returns how, to be read after "the worker"."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ask every worker to save a checkpoint and exit; kill those that don't in time."""
+
+
+def order(
+    bundle: Bundle, folder: Path, threads: int, on: DeviceSettings, index: int
+) -> dict[str, Any]:
+    """The order for worker number `index` to carry out a bundle, as plain values."""
+    return {
+        "on": asdict(on),
+        "index": index,
+        "name": bundle.name,
+        "plain": bundle.plain,
+        "how": asdict(bundle.how) | {"threads": threads},
+        "runs": [{"key": task.key, "spec": task.spec.to_dict()} for task in bundle.tasks],
+        "folder": str(folder),
+    }
 
 
 @runtime_checkable
 class TimeLimited(Protocol):
-    """Bundles that wait for so long only: see `allotted`."""
+    """A queue with a deadline: see `TimeLimitedQueue`."""
 
-    patience: float
-    """Seconds between two looks at the clock."""
+    timeout: float
+    """Seconds between two checks of the deadline."""
 
     def over(self) -> bool:
-        """Whether the time is up, so that what is still at work is to be stopped."""
+        """Whether the deadline has passed, so that running workers are stopped."""
         ...
 
 
-def _over(waiting: deque[Bundle]) -> bool:
-    return isinstance(waiting, TimeLimited) and waiting.over()
-
-
-def _told(
-    crew: Workers, index: int, message: dict[str, Any], waiting: deque[Bundle]
+def drive(
+    workers: Workers, waiting: deque[Bundle], most: int, slots: float = math.inf
 ) -> Iterator[Event]:
-    """What a worker's message means; what speaks of a run that is none of its own, nothing."""
-    member = crew.members[index]
+    """Start workers, dispatch bundles and pass on events until nothing is left.
+
+    Args:
+        workers: Closed at the end, also after an error.
+        waiting: Bundles to carry out, in this order as far as threads permit.
+        most: Largest number of workers at once.
+        slots: Largest number of threads at once, over all bundles.
+
+    Raises:
+        WorkerError: Workers exit before their first message.
+    """
+    tries: dict[str, int] = {}
+    failed_starts = 0
+    if isinstance(waiting, TimeLimited):
+        workers.timeout = waiting.timeout
+    try:
+        for index in range(min(most, len(waiting))):
+            workers.start(index)
+        while workers.members and not (isinstance(waiting, TimeLimited) and waiting.over()):
+            for index, message in workers.wait():
+                member = workers.members[index]
+                member.ready = member.ready or message is not None
+                if message is not None:
+                    yield from _handle(workers, index, message, waiting)
+                    continue
+                reason = workers.remove(index)
+                failed_starts = 0 if member.ready else failed_starts + 1
+                if failed_starts == FAILED_STARTS:
+                    raise WorkerError(f"Workers don't start: the last one {reason}.")
+                yield from _after_exit(member, index, reason, waiting, tries)
+                if waiting:
+                    workers.start(index)
+            yield from _dispatch(workers, waiting, slots)
+    finally:
+        workers.close()
+
+
+def _handle(
+    workers: Workers, index: int, message: dict[str, Any], waiting: deque[Bundle]
+) -> Iterator[Event]:
+    """The events of a worker's message; messages about runs of other workers are ignored."""
+    member = workers.members[index]
     kind = message.pop("event")
     if kind in ("progress", "done", "failed"):
         task = member.left.get(str(message.pop("key", "")))
@@ -101,57 +182,58 @@ def _told(
             del member.left[task.key]
         yield Event(kind, task, index, message)
     elif kind == "stopped":
-        # Somebody else told the worker to leave, and it saved its work: go on from there.
+        # Another program asked the worker to exit, and it saved a checkpoint: resume from there.
         left = tuple(member.left.values())
         if member.bundle is not None and left:
             waiting.appendleft(Bundle(member.bundle.name, left, member.bundle.how))
         for task in left:
             yield Event(kind, task, index, message)
-        member.drop(idle=False)
-        crew.hang_up(index)
+        member.clear(idle=False)
+        workers.shut_down(index)
     elif kind == "ready":
         left = tuple(member.left.values())
-        member.drop(idle=True)
+        member.clear(idle=True)
         for task in left:
-            # Every run that was given away ends, if only in words that say nobody knows how.
-            yield Event("failed", task, index, {"status": "failed", "error": UNTOLD})
+            # Every dispatched run ends, if only with an error that its end is unknown.
+            yield Event("failed", task, index, {"status": "failed", "error": NO_RESULT})
 
 
-def _hand_out(crew: Workers, waiting: deque[Bundle], slots: float) -> Iterator[Event]:
-    for index, member in crew.members.items():
+def _dispatch(workers: Workers, waiting: deque[Bundle], slots: float) -> Iterator[Event]:
+    for index, member in workers.members.items():
         if not member.idle:
             continue
         if not waiting:
             member.idle = False
-            crew.hang_up(index)
+            workers.shut_down(index)
             continue
-        busy = sum(crew.threads_of(m.bundle) for m in crew.members.values() if m.bundle)
-        bundle = next((b for b in waiting if busy + min(slots, crew.threads_of(b)) <= slots), None)
+        busy = sum(workers.threads_of(m.bundle) for m in workers.members.values() if m.bundle)
+        free = slots - busy
+        bundle = next((b for b in waiting if min(slots, workers.threads_of(b)) <= free), None)
         if bundle is not None:
             waiting.remove(bundle)
-            crew.give(index, bundle)
+            workers.dispatch(index, bundle)
             for task in bundle.tasks:
                 yield Event("started", task, index)
 
 
-def _after_death(
-    member: WorkerState, index: int, death: str, waiting: deque[Bundle], tries: dict[str, int]
+def _after_exit(
+    member: WorkerState, index: int, reason: str, waiting: deque[Bundle], tries: dict[str, int]
 ) -> Iterator[Event]:
-    """Give the dead worker's runs to others, together once more and then each by itself."""
+    """Retry the runs of a worker that exited: once as a bundle, then one by one."""
     if member.bundle is None or not member.left:
         return
     left = tuple(member.left.values())
     name = member.bundle.name
     if not member.ready:
-        # It never began: its node was lost, perhaps, before anyone knew. `STILLBORN` bounds this.
+        # It never started, perhaps because its node was lost. `FAILED_STARTS` bounds this.
         waiting.appendleft(Bundle(name, left, member.bundle.how))
         return
     tries[name] = tries.get(name, 0) + 1
     if tries[name] <= RETRIES:
         waiting.appendleft(Bundle(name, left, member.bundle.how))
     elif not member.bundle.plain:
-        # What is too much for one process together may fit one by one.
-        waiting.extendleft(alone(task) for task in left)
+        # Runs that are too large for one process together may fit one by one.
+        waiting.extendleft(single(task) for task in left)
     else:
-        error = f"the worker {death}, {RETRIES + 1} times"
+        error = f"the worker {reason}, {RETRIES + 1} times"
         yield Event("failed", left[0], index, {"status": "failed", "error": error})

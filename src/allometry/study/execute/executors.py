@@ -1,4 +1,4 @@
-"""Who carries the runs out. `local()` does it in processes on this machine."""
+"""Executors carry out runs. `local()` uses processes on this machine."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -6,33 +6,36 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import cast, final
 
-from allometry._core.errors import require
+from allometry._core.errors import InputError, require
 from allometry._core.process import available_cores
 from allometry.study.execute.driver import Event, drive
 from allometry.study.execute.processes import WorkerProcesses
-from allometry.study.tasks import Bundle, Task, alone
+from allometry.study.tasks import Bundle, Task, single
 from allometry.train.device import DeviceSettings
+
+MOST = 1024
+"""Largest number of processes on one machine, and of threads of each."""
 
 
 class Executor(ABC):
-    """Carries tasks out and tells what happens; it never writes the journal."""
+    """Carries out tasks and reports events; it never writes the journal."""
 
     @property
     @abstractmethod
     def workers(self) -> int:
-        """How many runs, or bundles of them, are carried out at once."""
+        """Number of bundles that are carried out at once."""
 
     @property
     @abstractmethod
     def threads(self) -> int:
-        """Of each."""
+        """Threads of each worker."""
 
     on: DeviceSettings
-    """Where and in which precision runs train; those that are packed stay on the processor."""
+    """Device and precision of the runs; vectorised runs stay on CPU."""
 
     @property
     def packs(self) -> bool:
-        """Whether runs may go together, as a schedule says."""
+        """Whether runs can be bundled, as a schedule says."""
         return True
 
     @abstractmethod
@@ -40,24 +43,9 @@ class Executor(ABC):
         """Events of all `tasks`, as they happen. Closing the iterator stops the workers."""
 
 
-MOST = 1024
-"""Processes, or threads of each, that are ever started on one machine."""
-
-
 @final
-class local(Executor):  # noqa: N801 - reads as `executor=local()`
-    """Worker processes on this machine, one thread each unless told otherwise.
-
-    The threads of a worker are part of how a sum is rounded, so they do not change while a study
-    goes on: a resumed run ends in the same digits as an undisturbed one.
-
-    Args:
-        workers: Processes; one per core if not given.
-        threads: Threads of each; if not given the cores shared out evenly, or one where runs are
-            to be deterministic.
-        on: Where and in which precision runs train; the best device there is, in float32, if not
-            given. What is packed stays on the processor.
-    """
+class LocalExecutor(Executor):
+    """Worker processes on this machine; see `local`."""
 
     def __init__(
         self,
@@ -66,16 +54,19 @@ class local(Executor):  # noqa: N801 - reads as `executor=local()`
         on: DeviceSettings | None = None,
     ) -> None:
         self.on = on or DeviceSettings()
-        self.on.resolved()  # refuses a device that is not there
+        self.on.resolved()  # refuses a device that does not exist
         cores = available_cores()
         self._workers = cores if workers is None else workers
         require(self._workers >= 1, "local.workers", "be at least 1", workers)
         require(self._workers <= MOST, "local.workers", f"be at most {MOST}", workers)
-        # Digits that must repeat can't hang on how many cores there are for each worker.
+        # Deterministic results must not depend on the number of cores per worker.
         share = 1 if self.on.deterministic else max(1, cores // self._workers)
         self._threads = share if threads is None else threads
         require(self._threads >= 1, "local.threads", "be at least 1", threads)
         require(self._threads <= MOST, "local.threads", f"be at most {MOST}", threads)
+
+    def __repr__(self) -> str:
+        return f"local(workers={self.workers}, threads={self.threads}, on={self.on!r})"
 
     @property
     def workers(self) -> int:
@@ -84,19 +75,73 @@ class local(Executor):  # noqa: N801 - reads as `executor=local()`
 
     @property
     def threads(self) -> int:
-        """Of each."""
+        """Threads of each process."""
         return self._threads
 
     def __call__(self, tasks: Iterable[Task | Bundle], folder: Path) -> Iterator[Event]:
-        """Longest first, so that no worker ends much later than the others."""
+        """Longest first, so that workers end at about the same time."""
         waiting = longest_first(tasks)
-        pool = WorkerProcesses(folder, self.threads, self.on)
-        yield from drive(pool, waiting, self.workers, self.workers * self.threads)
+        processes = WorkerProcesses(folder, self.threads, self.on)
+        yield from drive(processes, waiting, self.workers, self.workers * self.threads)
+
+
+def local(
+    workers: int | None = None, threads: int | None = None, on: DeviceSettings | None = None
+) -> LocalExecutor:
+    """Worker processes on this machine.
+
+    The number of threads affects the rounding of sums, so it stays the same during a study: a
+    resumed run ends with the same digits as an uninterrupted one.
+
+    Args:
+        workers: Processes. Default: one per core.
+        threads: Threads of each. Default: an equal share of the cores; 1 for deterministic runs.
+        on: Device and precision. Default: the best available device, in float32. Vectorised runs
+            stay on CPU.
+    """
+    return LocalExecutor(workers, threads, on)
 
 
 def longest_first(tasks: Iterable[Task | Bundle]) -> deque[Bundle]:
-    """Bundles in the order in which they should be begun; a queue has its own already."""
+    """Bundles, longest first; a queue keeps its own order."""
     if isinstance(tasks, deque):
         return cast("deque[Bundle]", tasks)
-    bundles = [alone(task) if isinstance(task, Task) else task for task in tasks]
+    bundles = [single(task) if isinstance(task, Task) else task for task in tasks]
     return deque(sorted(bundles, key=lambda bundle: -bundle.work))
+
+
+def executor_by_name(
+    name: str,
+    *,
+    workers: int | None = None,
+    threads: int | None = None,
+    on: DeviceSettings | None = None,
+) -> Executor:
+    """The executor for `"local"`, `"ray"`, `"ray:ADDRESS"`, `"torchrun"` or `"torchrun:shard"`.
+
+    Args:
+        name: As on the command line.
+        workers: As the executor takes it; for torchrun the number of processes.
+        threads: As the executor takes it.
+        on: As the executor takes it.
+
+    Example:
+        >>> executor_by_name("local", workers=3).workers
+        3
+        >>> executor_by_name("slurm")
+        Traceback (most recent call last):
+        allometry._core.errors.InputError: executor must be one of local, ray, ...; got 'slurm'.
+    """
+    from allometry.study.execute.ray_cluster import ray
+    from allometry.study.execute.torchrun import torchrun
+
+    kind, colon, rest = name.partition(":")
+    if kind == "local" and not colon:
+        return local(workers, threads, on)
+    if kind == "ray" and bool(colon) == bool(rest.strip()):
+        return ray(rest or None, workers=workers, threads=threads, on=on)
+    if kind == "torchrun" and (not colon or rest == "shard"):
+        processes = 2 if workers is None else workers
+        return torchrun(processes, shard=bool(rest), threads=threads, on=on)
+    names = "local, ray, ray:ADDRESS, torchrun, torchrun:shard"
+    raise InputError(f"executor must be one of {names}; got {name!r}.")

@@ -1,4 +1,4 @@
-"""Live worker processes on this machine and the pipes to them."""
+"""Worker processes on this machine and their pipes."""
 
 import contextlib
 import json
@@ -12,69 +12,69 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from allometry.study.execute.crew import Workers, WorkerState, order
+from allometry.study.execute.driver import Workers, WorkerState, order
 from allometry.study.execute.results import LARGEST
 from allometry.study.tasks import Bundle
 from allometry.train.device import DeviceSettings
 
 WORKER = (sys.executable, "-m", "allometry.study.execute.worker")
-"""What a worker is: a process that reads orders and writes events."""
+"""The command of a worker, a process that reads orders and writes events."""
 
 
 @final
 @dataclass
-class _Line:
-    """A process, and the beginning of a line not yet whole."""
+class _Pipe:
+    """A process, and the incomplete line that it has written."""
 
     process: subprocess.Popen[bytes]
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
-    """Bytes of the parts."""
+    """Bytes in `parts`."""
     fault: str = ""
-    """Why it is no longer listened to, read after "the worker"."""
+    """Why its messages are ignored, to be read after "the worker"."""
 
-    def take(self, data: bytes) -> list[dict[str, Any]]:
-        """The messages that `data` complete; at what is none the process is ended."""
+    def read(self, data: bytes) -> list[dict[str, Any]]:
+        """The messages that `data` completes; an invalid message kills the process."""
         messages: list[dict[str, Any]] = []
         if self.fault:
             return messages
-        *whole, rest = data.split(b"\n")
-        for end in whole:
+        *complete, rest = data.split(b"\n")
+        for end in complete:
             message = _message(b"".join([*self.parts, end]))
             self.parts, self.size = [], 0
             if message is None:
-                self._end("wrote something that is no message")
+                self._kill("wrote something that is no message")
                 return messages
             messages.append(message)
         self.parts.append(rest)
         self.size += len(rest)
         if self.size > 2 * LARGEST:
-            self._end("wrote a message that is too long")
+            self._kill("wrote a message that is too long")
         return messages
 
-    def _end(self, fault: str) -> None:
+    def _kill(self, fault: str) -> None:
         self.fault, self.parts, self.size = fault, [], 0
         self.process.kill()
 
 
 def _message(line: bytes) -> dict[str, Any] | None:
-    """What a line says, or nothing where it is none of a worker's."""
+    """The message in a line, or `None` if it is invalid."""
     try:
-        found = json.loads(line)
+        message = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("event"), str) else None
+    return message if isinstance(message, dict) and isinstance(message.get("event"), str) else None
 
 
 @final
 class WorkerProcesses(Workers):
-    """Live worker processes.
+    """Worker processes.
 
     Args:
         folder: The study's.
-        threads: Of each worker, where a bundle does not say.
-        on: Where and in which precision runs by themselves train.
-        command: What starts a worker.
+        threads: Of each worker, unless a bundle has its own number.
+        on: Device and precision of runs that are not vectorised.
+        command: Starts a worker.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class WorkerProcesses(Workers):
     ) -> None:
         super().__init__(threads, on)
         self.folder, self.command = folder, command
-        self.lines: dict[int, _Line] = {}
+        self.pipes: dict[int, _Pipe] = {}
         self.selector = selectors.DefaultSelector()
 
     def start(self, index: int) -> None:
-        """A new worker."""
+        """Start a worker."""
         environment = os.environ | {
             "OMP_NUM_THREADS": str(self.threads),
             "MKL_NUM_THREADS": str(self.threads),
@@ -101,61 +101,61 @@ class WorkerProcesses(Workers):
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
-            start_new_session=True,  # Ctrl-C is for the driver, which tells the workers itself
+            start_new_session=True,  # Ctrl-C is for the driver, which stops the workers
         )
         assert process.stdout is not None
-        self.members[index], self.lines[index] = WorkerState(), _Line(process)
+        self.members[index], self.pipes[index] = WorkerState(), _Pipe(process)
         self.selector.register(process.stdout, selectors.EVENT_READ, index)
 
-    def give(self, index: int, bundle: Bundle) -> None:
-        """Hand a bundle to an idle worker."""
-        self.members[index].take(bundle)
+    def dispatch(self, index: int, bundle: Bundle) -> None:
+        """Send a bundle to an idle worker."""
+        self.members[index].start(bundle)
         self._send(index, order(bundle, self.folder, self.threads_of(bundle), self.on, index))
 
     def _send(self, index: int, message: dict[str, Any]) -> None:
-        pipe = self.lines[index].process.stdin
+        pipe = self.pipes[index].process.stdin
         assert pipe is not None
-        # Where it died just now, reading its end of file says so next.
+        # If it has just exited, the end of its output is read next.
         with contextlib.suppress(BrokenPipeError):
             pipe.write(json.dumps(message).encode() + b"\n")
             pipe.flush()
 
     def wait(self) -> list[tuple[int, dict[str, Any] | None]]:
-        """Messages that have come, each with its worker; `None` for a worker that has ended."""
+        """New messages, each with its worker; `None` for a worker that has exited."""
         messages: list[tuple[int, dict[str, Any] | None]] = []
-        for selected, _ in self.selector.select(self.patience):
-            line = self.lines[selected.data]
+        for selected, _ in self.selector.select(self.timeout):
+            pipe = self.pipes[selected.data]
             data = os.read(selected.fd, 1 << 16)
-            messages += [(selected.data, message) for message in line.take(data)]
+            messages += [(selected.data, message) for message in pipe.read(data)]
             if not data:
                 messages.append((selected.data, None))
         return messages
 
-    def hang_up(self, index: int) -> None:
-        """Ask a worker to checkpoint and leave."""
+    def shut_down(self, index: int) -> None:
+        """Ask a worker to save a checkpoint and exit."""
         self._send(index, {"stop": True})
 
     def remove(self, index: int) -> str:
-        """Forget a worker that has ended; how it did."""
+        """Remove a worker that has exited; returns how."""
         del self.members[index]
-        line = self.lines.pop(index)
-        process = line.process
+        pipe = self.pipes.pop(index)
+        process = pipe.process
         assert process.stdout is not None
         assert process.stdin is not None
         self.selector.unregister(process.stdout)
         process.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
-        death = _death(process.wait())
-        return line.fault or death
+        reason = _exit_reason(process.wait())
+        return pipe.fault or reason
 
     def close(self, grace: float = 5.0) -> None:
-        """Ask every worker to checkpoint and leave; end those that do not in time."""
+        """Ask every worker to save a checkpoint and exit; kill those that don't in time."""
         for index in self.members:
-            self.hang_up(index)
+            self.shut_down(index)
         until = time.monotonic() + grace
         for index in list(self.members):
-            process = self.lines[index].process
+            process = self.pipes[index].process
             try:
                 process.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
@@ -164,5 +164,5 @@ class WorkerProcesses(Workers):
         self.selector.close()
 
 
-def _death(code: int) -> str:
+def _exit_reason(code: int) -> str:
     return f"was killed ({signal.Signals(-code).name})" if code < 0 else f"left with code {code}"

@@ -1,12 +1,12 @@
-"""Ends what is left of a Ray of our own when the process that started it was killed.
+"""End the processes of a private Ray instance if the process that started it was killed.
 
-Started as a script beside Ray, with the standard library alone. It waits for the end of its input,
-which comes however its starter ends. After a word of parting it only removes Ray's folder; without
-one it ends every process of that Ray first. Ray itself leaves its agents behind when its driver is
-killed, and these never end.
+Runs as a script beside Ray, with the standard library alone. It waits for the end of its input,
+which comes however its parent ends. If the input is "done" it only removes Ray's folder; otherwise
+it first kills every process of that instance. When its driver is killed, Ray itself leaves its
+agents running.
 
-A process is Ray's if it writes into the folder, whose name is unique to this Ray, and has either
-the folder on its command line or a title that Ray gave it. So nobody else's can be meant.
+A process belongs to the instance if it writes into the folder, whose name is unique, and has
+either the folder on its command line or a title set by Ray. No other process can match.
 """
 
 import contextlib
@@ -21,43 +21,43 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LONGEST = 37
-"""Characters of a folder that leave room for the names of Ray's sockets, 107 in all."""
+"""Longest folder name that leaves space for the names of Ray's sockets, 107 characters."""
 
-PATIENCE = 8.0
-"""Seconds after which the reaper leaves whatever there is."""
+TIMEOUT = 8.0
+"""Seconds after which the script gives up."""
 
 
 @contextlib.contextmanager
-def reaped() -> Iterator[Path]:
-    """A place for the files of a Ray of one's own, private to the user.
+def private_ray_folder() -> Iterator[Path]:
+    """A folder for a private Ray instance, readable by the user only.
 
-    It ends with this process, and so does that Ray.
+    The folder and the instance end with this process, even if it is killed.
     """
     base = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()).absolute()
     folder = base / "allometry-12345678"
     if len(str(folder)) > LONGEST and Path("/tmp").is_dir():
         base = Path("/tmp")
     folder = Path(tempfile.mkdtemp(prefix="allometry-", dir=base))
-    reaper = subprocess.Popen(
+    cleaner = subprocess.Popen(
         [sys.executable, "-I", __file__, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is not for it
+        start_new_session=True,  # not stopped by Ctrl-C
     )
-    assert reaper.stdin is not None
+    assert cleaner.stdin is not None
     try:
-        yield folder / "r"  # Ray opens its own folder to all users, but not the one around it
+        yield folder / "r"  # Ray makes its own folder readable for all users, but not the parent
     finally:
         with contextlib.suppress(BrokenPipeError):
-            reaper.stdin.write(b"done")
-            reaper.stdin.close()
+            cleaner.stdin.write(b"done")
+            cleaner.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            reaper.wait(PATIENCE)
+            cleaner.wait(TIMEOUT)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def members(folder: str) -> list[int]:
-    """Processes of the Ray whose folder this is."""
+    """Processes of the Ray instance with this folder."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -77,12 +77,12 @@ def _writes(process: Path, folder: str) -> bool:
 
 
 def main() -> None:
-    """Wait for the starter's end and clear up after it."""
+    """Wait for the parent's end, then clean up."""
     folder = sys.argv[1]
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    parted = sys.stdin.buffer.read() == b"done"
+    done = sys.stdin.buffer.read() == b"done"
     began = time.monotonic()
-    while not parted and time.monotonic() - began < PATIENCE:
+    while not done and time.monotonic() - began < TIMEOUT:
         left = members(folder)
         if not left and time.monotonic() - began > 1:  # one may have been starting another
             break

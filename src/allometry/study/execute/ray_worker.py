@@ -1,4 +1,4 @@
-"""A worker in a Ray cluster: the same `Worker`, with a queue in place of a pipe."""
+"""A worker in a Ray cluster: a `Worker` with a queue instead of a pipe."""
 
 import json
 import os
@@ -10,20 +10,20 @@ from typing import Any, final
 
 from allometry._core.errors import StorageError
 from allometry._core.spec import Spec
-from allometry.study.execute.results import failed
+from allometry.study.execute.results import failure_event
 from allometry.study.execute.worker import Worker
 
 Message = tuple[dict[str, Any], dict[str, bytes]]
-"""An event, and the files that come with it where the driver can't see them."""
+"""An event, and files that the driver can't read from a shared folder."""
 
 
 @final
 class RayWorker:
-    """What Ray keeps alive on some node. Its methods are called from the driver, several at once.
+    """The class of the actors. The driver calls its methods, several at once.
 
     Args:
-        seen: A file that the driver made in the study's folder: where it is missing, the folder
-            is not shared and files travel with the events.
+        seen: A file that the driver created in the study's folder. If it is missing here, the
+            folder is not shared and files are sent with the events.
     """
 
     def __init__(self, seen: str) -> None:
@@ -38,16 +38,16 @@ class RayWorker:
         """See `Worker.carry_out`.
 
         Args:
-            order: With keys in place of targets.
+            order: With keys instead of targets.
             stored: These targets in Ray's object store, each with its spec as plain values.
         """
         try:
-            runs = [run | {"spec": self._whole(run["spec"], stored)} for run in order["runs"]]
+            runs = [run | {"spec": self._complete(run["spec"], stored)} for run in order["runs"]]
             folder = self._folder()
-        except Exception as error:  # the driver waits for events and would never stop
+        except Exception as error:  # without events the driver would wait forever
             for run in order["runs"]:
-                self.worker.tell(failed(error) | {"key": run["key"]})
-            self.worker.tell({"event": "ready"})
+                self.worker.report(failure_event(error) | {"key": run["key"]})
+            self.worker.report({"event": "ready"})
             return
         self.worker.carry_out(order | {"runs": runs, "folder": str(folder)})
         if folder != self.seen.parent and not self.worker.stopping.is_set():
@@ -56,18 +56,18 @@ class RayWorker:
                     path.unlink(missing_ok=True)
 
     def events(self) -> list[Message]:
-        """What has happened since the last call; waits until something has."""
+        """Events since the last call; waits for at least one."""
         messages = [self.queue.get()]
         while not self.queue.empty():
             messages.append(self.queue.get())
         return messages
 
     def stop(self) -> None:
-        """Let the training at hand checkpoint and leave."""
+        """Let the current training save a checkpoint and stop."""
         self.worker.stopping.set()
 
     def _folder(self) -> Path:
-        """The study's, or one on this node that its workers share."""
+        """The study's folder, or one on this node that its workers share."""
         if self.seen.exists():
             return self.seen.parent
         folder = Path(tempfile.gettempdir()) / f"allometry{self.seen.name}"
@@ -86,13 +86,13 @@ class RayWorker:
                 path.unlink()
         self.queue.put((event, files))
 
-    def _whole(self, about: Any, stored: Mapping[str, Any]) -> Any:
-        """A spec as plain values, with the targets' own in place of their keys."""
+    def _complete(self, about: Any, stored: Mapping[str, Any]) -> Any:
+        """A spec as plain values, with the specs of targets instead of their keys."""
         if not isinstance(about, dict):
             return about
         if set(about) == {"stored"}:
             return self._fetch(about["stored"], stored)
-        return {name: self._whole(value, stored) for name, value in about.items()}
+        return {name: self._complete(value, stored) for name, value in about.items()}
 
     def _fetch(self, key: str, stored: Mapping[str, Any]) -> dict[str, Any]:
         if key not in self.specs:

@@ -1,4 +1,4 @@
-"""How a run ended, in plain values: whatever it gave or raised, its line can be written."""
+"""Results of runs as plain values: any outcome or exception can be written to the journal."""
 
 import json
 import math
@@ -16,28 +16,28 @@ from allometry.study.request import Outcome
 from allometry.train.loop import Progress
 
 LONGEST = 2_000
-"""Characters of a reason at most; an exception may hold a whole file."""
+"""Largest number of characters of an error; an exception may contain a whole file."""
 
 MOST = 1_000_000
-"""Numbers of one array at most."""
+"""Largest number of elements of an array."""
 
 DEEPEST = 16
-"""Lists and mappings inside one another at most."""
+"""Largest nesting depth of lists and mappings."""
 
 LARGEST = 64 << 20
-"""Bytes of one run's result at most: it becomes one line of the journal."""
+"""Largest size of a run's result in bytes: it becomes one line of the journal."""
 
 RESERVED = ("key", "status", "error", "versions", "measures", "sample", "packing")
-"""Columns that the study writes itself; a run can't set them."""
+"""Columns that the study writes; a run can't set them."""
 
 
-def done(outcome: Any) -> dict[str, Any]:
+def done_event(outcome: Any) -> dict[str, Any]:
     """The event of a run that finished with `outcome`.
 
     Scalars and arrays of numpy and torch become plain numbers and lists.
 
     Args:
-        outcome: An `Outcome`, if the run keeps to what is asked of it.
+        outcome: An `Outcome`, if the run is valid.
 
     Raises:
         DivergedError: A number in it is not finite.
@@ -63,31 +63,31 @@ def done(outcome: Any) -> dict[str, Any]:
     return event
 
 
-def failed(error: BaseException) -> dict[str, Any]:
+def failure_event(error: BaseException) -> dict[str, Any]:
     """The event of a run that raised `error`."""
     if isinstance(error, StorageError):
-        # Not this run's fault, and the next one would meet it too: the study must stop.
+        # The next run would fail too: the study must stop.
         return {"event": "failed", "status": "storage", "error": reason(error)}
     status = "diverged" if isinstance(error, DivergedError) else "failed"
     return {"event": "failed", "status": status, "error": reason(error)}
 
 
 def reason(error: BaseException) -> str:
-    """What an exception says, even one that fails at saying it, cut to a readable length."""
+    """The message of an exception, truncated; also for exceptions whose `__str__` fails."""
     name = type(error).__name__
     try:
-        said = _text(str(error))
-    except BaseException as second:  # whatever an exception's own code raises
+        message = _text(str(error))
+    except BaseException as second:  # anything that the exception's own code raises
         return f"{name}, whose message can't be read ({type(second).__name__})"
-    if not said:
+    if not message:
         return name
-    if len(said) > LONGEST:
-        said = f"{said[:LONGEST]}... ({len(said):,} characters in all)"
-    return said if isinstance(error, AllometryError) else f"{name}: {said}"
+    if len(message) > LONGEST:
+        message = f"{message[:LONGEST]}... ({len(message):,} characters in all)"
+    return message if isinstance(error, AllometryError) else f"{name}: {message}"
 
 
-def progress(key: str, at: Progress) -> dict[str, Any] | None:
-    """The event of a run's progress; `None` where it is made of no proper numbers."""
+def progress_event(key: str, at: Progress) -> dict[str, Any] | None:
+    """The event of a run's progress; `None` if its numbers are not finite."""
     try:
         step, steps, loss = float(at.step), float(at.steps), float(at.loss)
     except (TypeError, ValueError, OverflowError, RuntimeError):
@@ -98,21 +98,21 @@ def progress(key: str, at: Progress) -> dict[str, Any] | None:
 
 
 def plain(value: Any, where: str, *, lenient: bool = False) -> Any:
-    """`value` in what JSON has: numbers, words, lists and mappings.
+    """`value` as JSON values: numbers, strings, lists and mappings.
 
     Args:
-        value: Of a run.
-        where: What it is called, for the error.
-        lenient: Leave out what can't be written, for the record of a run that failed anyway.
+        value: From a run.
+        where: Its name, for the error.
+        lenient: Omit what can't be written, for the record of a failed run.
 
     Raises:
         DivergedError: A number is not finite.
-        InputError: It is something else.
+        InputError: It is of another type.
     """
     return _plain(value, where, lenient, DEEPEST)
 
 
-def _plain(value: Any, where: str, lenient: bool, deeper: int) -> Any:
+def _plain(value: Any, where: str, lenient: bool, depth: int) -> Any:
     if value is None or isinstance(value, bool | np.bool_):
         return None if value is None else bool(value)
     if isinstance(value, str):
@@ -123,40 +123,40 @@ def _plain(value: Any, where: str, lenient: bool, deeper: int) -> Any:
         size = value.size if isinstance(value, np.ndarray) else value.numel()
         if size > MOST and not lenient:
             raise InputError(f"{where} must have at most {MOST:,} numbers; got {size:,}.")
-        return None if size > MOST else _plain(value.tolist(), where, lenient, deeper)
-    if deeper == 0 and not lenient:
+        return None if size > MOST else _plain(value.tolist(), where, lenient, depth)
+    if depth == 0 and not lenient:
         name = where.partition("[")[0]
         raise InputError(f"{name} must be nested at most {DEEPEST} deep; got more.")
-    if isinstance(value, Mapping) and deeper:
-        inside = {k if not where else f"{where}[{k!r}]": (k, v) for k, v in value.items()}
+    if isinstance(value, Mapping) and depth:
+        items = {k if not where else f"{where}[{k!r}]": (k, v) for k, v in value.items()}
         return {
-            _name(k): _plain(v, str(name), lenient, deeper - 1) for name, (k, v) in inside.items()
+            _name(k): _plain(v, str(name), lenient, depth - 1) for name, (k, v) in items.items()
         }
-    if isinstance(value, list | tuple) and deeper:
-        return [_plain(v, f"{where}[{i}]", lenient, deeper - 1) for i, v in enumerate(value)]
+    if isinstance(value, list | tuple) and depth:
+        return [_plain(v, f"{where}[{i}]", lenient, depth - 1) for i, v in enumerate(value)]
     if lenient:
         return None
-    made = "be made of numbers, strings, lists and mappings"
-    raise InputError(f"{where} must {made} to be written to the journal; got {_kind(value)}.")
+    types = "be made of numbers, strings, lists and mappings"
+    raise InputError(f"{where} must {types} to be written to the journal; got {_kind(value)}.")
 
 
 def _number(value: Any, where: str, lenient: bool) -> int | float | None:
     if isinstance(value, numbers.Integral) and -(2**63) <= int(value) < 2**63:
         return int(value)
     try:
-        found = float(value)
+        number = float(value)
     except (OverflowError, ValueError):
-        found = math.inf
-    if math.isfinite(found):
-        return found
+        number = math.inf
+    if math.isfinite(number):
+        return number
     if lenient:
         return None
-    raise DivergedError(f"{where} of the result is {found}, which is not finite.")
+    raise DivergedError(f"{where} of the result is {number}, which is not finite.")
 
 
-def _text(words: str) -> str:
-    """Without halves of characters, which no file can hold (names of files may have them)."""
-    return str(words).encode("utf-8", "replace").decode()
+def _text(text: str) -> str:
+    """Without lone surrogates, which can't be encoded (file names may have them)."""
+    return str(text).encode("utf-8", "replace").decode()
 
 
 def _name(name: Any) -> str:
@@ -170,16 +170,16 @@ def _kind(value: Any) -> str:
 
 
 def _curve(curve: Mapping[str, Any]) -> dict[str, list[float]]:
-    made = {_name(name): plain(values, f"curve {name}") for name, values in curve.items()}
-    for name, values in made.items():
+    lists = {_name(name): plain(values, f"curve {name}") for name, values in curve.items()}
+    for name, values in lists.items():
         if not isinstance(values, list):
             raise InputError(f"curve {name} must be a list of numbers; got {_kind(values)}.")
         for value in values:
             _check_column(f"curve {name}", value, "numbers")
-    lengths = {name: len(values) for name, values in made.items()}
+    lengths = {name: len(values) for name, values in lists.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"the lists of a curve must be equally long; got {lengths}.")
-    return made
+    return lists
 
 
 def _check_column(name: str, value: Any, what: str = "a number or None") -> None:

@@ -1,4 +1,4 @@
-"""A study's trainings as TensorBoard shows them."""
+"""A study's learning curves for TensorBoard."""
 
 from pathlib import Path
 from typing import Any, final
@@ -10,14 +10,14 @@ from allometry.study.execute.driver import Event
 
 @final
 class TensorBoardLogger:
-    """Writes what it is told of a study as TensorBoard events: `study.run(..., watch=Board(...))`.
+    """Write a study's events for TensorBoard: `study.run(..., watch=TensorBoardLogger(folder))`.
 
-    A folder for each run, by its key: `train/loss` while it goes on; when it is done its curve on
-    held-out data (`loss`, `tokens`, `flops`) and its size `N`, so that the folder is also a set of
-    runs that `allometry fit` reads.
+    Each run has a folder, named by its key: `train/loss` during training; after it the curve on
+    held-out data (`loss`, `tokens`, `flops`) and the size `N`, so that `allometry fit` can read
+    the folder.
 
     Args:
-        folder: Where they go; made if it is not there.
+        folder: Of the event files; created if it does not exist.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -26,7 +26,7 @@ class TensorBoardLogger:
         self.writers: dict[str, Any] = {}
 
     def __call__(self, event: Event) -> None:
-        """Take in one event."""
+        """Write one event."""
         key = event.task.key
         if event.kind == "progress":
             self._writer(key).add_scalar("train/loss", event.data["loss"], event.data["step"])

@@ -1,4 +1,4 @@
-"""Bundles that wait while a study is kept to its time: which is next, which not at all."""
+"""The queue of a study with a time budget: chooses which bundles run, and in which order."""
 
 import heapq
 import math
@@ -13,48 +13,48 @@ from allometry.study.schedule.measured_costs import MeasuredCosts
 from allometry.study.tasks import Bundle
 
 GRACE = 0.05
-"""Share of the time by which the last run may be late before it is stopped."""
+"""Share of the time by which the last run may exceed the deadline before it is stopped."""
 
 LONGEST = 0.4
-"""Share of the time that one bundle may take at most: what is longer leaves no room to err."""
+"""Largest share of the time for one bundle; a longer one leaves no margin for errors."""
 
-PULLED = 24
-"""Times at most that further runs are asked for."""
+MOST_EXTENSIONS = 24
+"""Largest number of requests for further runs."""
 
 
 @final
 @dataclass
 class _Running:
-    """A bundle that a worker is at."""
+    """A bundle that a worker carries out."""
 
     bundle: Bundle
     since: float
     left: set[str]
     first: bool
-    """Whether it is the worker's first, which imports things too."""
+    """Whether it is the worker's first, whose time includes imports."""
     shares: dict[str, float] = field(default_factory=dict)
     busy: float | None = None
 
 
 @final
 class TimeLimitedQueue(deque[Bundle]):
-    """What waits, in the order in which it is handed out, chosen anew whenever a run ends.
+    """Waiting bundles in the order of dispatch, chosen anew whenever a run ends.
 
-    The shortest come first: they tell what the longer ones take, and sizes are there from the
-    bottom of the ladder upwards whenever it ends. Where all that waits is expected to take longer
-    than there is time, the longest are left out; where time is left over, further runs follow.
+    The shortest come first: their runtimes improve the estimates for the longer ones, and the
+    small sizes are complete whenever the study ends. If the expected time is too long, the longest
+    bundles are dropped; if time is left over, further runs are added.
 
     Args:
-        bundles: What was asked for.
-        seconds: From now until the last run must have ended.
-        workers: Who work at once.
+        bundles: The requested bundles.
+        seconds: From now to the deadline.
+        workers: Number of workers at once.
         costs: Estimated runtimes of bundles; updated with the measured ones.
-        further: Sets of further runs, for time that is left over.
+        further: Sets of further runs, for time left over.
         clock: Seconds.
     """
 
-    patience = 1.0
-    """Seconds between two looks at the clock."""
+    timeout = 1.0
+    """Seconds between two checks of the deadline."""
 
     def __init__(
         self,
@@ -76,34 +76,34 @@ class TimeLimitedQueue(deque[Bundle]):
         self.met: set[int] = set()
         self.ended: set[str] = set()
         self.stopped = False
-        self._further, self._pulled = further, 0
+        self._further, self._extensions = further, 0
         self._planned: set[int] = set()
         self.plan()
 
     def over(self) -> bool:
-        """Whether the time is up, so that what is still at work is to be stopped."""
+        """Whether the deadline has passed, so that running workers are stopped."""
         self.stopped = self.stopped or self.clock() > self.end + GRACE * self.seconds
         return self.stopped
 
     def expected(self) -> float:
-        """Seconds until all that is chosen has ended, no more than there are."""
+        """Expected seconds until all chosen bundles have ended, at most the time left."""
         end = ending(self._free(), [self.costs.seconds(b) for b in self])
         return min(end, max(0.0, self.end - self.clock()))
 
     @property
     def dropped(self) -> list[Bundle]:
-        """What was asked for and is not going to be carried out, as things stand."""
+        """Requested bundles that will not be carried out, by the current plan."""
         kept = {bundle.name for bundle in self}
         kept |= {running.bundle.name for running in self.running.values()}
         return [b for name, b in self.asked.items() if name not in kept | self.ended]
 
     def extra_runs(self) -> dict[str, Bundle]:
-        """Further runs that have been taken in and have not ended, by their keys."""
+        """Bundles of further runs that have not ended, by the keys of their runs."""
         bundles = [b for b in self.extra.values() if b.name not in self.ended]
         return {task.key: bundle for bundle in bundles for task in bundle.tasks}
 
-    def told(self, event: Event) -> None:
-        """Take in what happened to a run, and choose anew where that changes something."""
+    def update(self, event: Event) -> None:
+        """Take account of an event, and choose anew if a bundle has ended."""
         if event.kind == "started":
             self._started(event)
         elif event.kind == "progress" and event.worker in self.running:
@@ -115,7 +115,7 @@ class TimeLimitedQueue(deque[Bundle]):
             busy = event.data.get("cpu")
             running.busy = running.busy if busy is None else busy
             if not running.left:
-                self._finished(event.worker, learnt=event.kind == "done")
+                self._finished(event.worker, measured=event.kind == "done")
 
     def _started(self, event: Event) -> None:
         running = self.running.get(event.worker)
@@ -128,38 +128,42 @@ class TimeLimitedQueue(deque[Bundle]):
         self.met.add(event.worker)
         self.running[event.worker] = _Running(bundle, self.clock(), keys, first)
 
-    def _finished(self, worker: int, *, learnt: bool) -> None:
+    def _finished(self, worker: int, *, measured: bool) -> None:
         running = self.running.pop(worker)
         self.ended.add(running.bundle.name)
-        took = self.clock() - running.since
-        # A worker's first run waits for imports: it tells something only where it is long.
-        if learnt and (not running.first or took > 5.0):
-            self.costs.learn(running.bundle, took, running.busy)
+        seconds = self.clock() - running.since
+        # The time of a worker's first run includes imports: use it only if it is long.
+        if measured and (not running.first or seconds > 5.0):
+            self.costs.learn(running.bundle, seconds, running.busy)
         self.plan()
         if not self:
-            self.live.discard(worker)  # whoever finds nothing to do leaves for good
+            self.live.discard(worker)  # an idle worker exits
 
     def plan(self) -> None:
-        """Choose what is carried out, and in which order."""
+        """Choose which bundles are carried out, and in which order."""
         left, free = self.end - self.clock(), self._free()
         late = left + GRACE / 2 * self.seconds
         kept = self._kept(free, late)
-        while self._further is not None and self._pulled < PULLED and self._room(free, kept, left):
+        while (
+            self._further is not None
+            and self._extensions < MOST_EXTENSIONS
+            and self._time_left_over(free, kept, left)
+        ):
             more = next(self._further, None)
-            self._pulled += 1
+            self._extensions += 1
             if more is None:
                 self._further = None
                 break
             self.extra |= {b.name: b for b in more if b.name not in self.asked}
             kept = self._kept(free, late)
-        # What a dead or stopped worker left behind comes first, whatever it takes: it is begun.
+        # Bundles of workers that exited come first, whatever they take: they have started.
         back = [bundle for bundle in self if id(bundle) not in self._planned]
         self._planned = {id(bundle) for bundle in kept}
         self.clear()
         self.extend([*back, *kept])
 
-    def _room(self, free: Sequence[float], kept: Sequence[Bundle], left: float) -> bool:
-        """Whether nothing that was asked for is left out and a tenth of the time is to spare."""
+    def _time_left_over(self, free: Sequence[float], kept: Sequence[Bundle], left: float) -> bool:
+        """Whether no requested bundle is dropped and a tenth of the time is left over."""
         if not free or left <= 0:
             return False
         names = {b.name for b in kept} | {r.bundle.name for r in self.running.values()}
@@ -173,7 +177,7 @@ class TimeLimitedQueue(deque[Bundle]):
         return [b for name, b in bundles.items() if name not in at | self.ended]
 
     def _kept(self, free: Sequence[float], most: float) -> list[Bundle]:
-        """As many of those that wait as fit: the longest are left out, further ones first."""
+        """As many waiting bundles as fit: the longest are dropped, further ones first."""
         cost = self.costs.seconds
         most_each = LONGEST * self.seconds
         asked = sorted(self._waiting(self.asked), key=cost)
@@ -181,7 +185,7 @@ class TimeLimitedQueue(deque[Bundle]):
         candidates = [b for b in (*asked, *extra) if cost(b) <= min(most, most_each)]
         works = [cost(bundle) for bundle in candidates]
         low, high = 0, len(candidates)
-        while low < high:  # the longest beginning of the list that fits
+        while low < high:  # the longest prefix of the list that fits
             middle = (low + high + 1) // 2
             fits = ending(free, works[:middle]) <= most
             low, high = (middle, high) if fits else (low, middle - 1)
@@ -207,13 +211,13 @@ class TimeLimitedQueue(deque[Bundle]):
         guess = max(expected - passed, 0.05 * expected)
         if share <= 0.02:
             return guess
-        # The further it is, the more its own pace counts.
+        # The further it has progressed, the more weight its own pace has.
         seen = passed * (1 - share) / share
         return math.sqrt(share) * seen + (1 - math.sqrt(share)) * guess
 
 
 def ending(free: Sequence[float], works: Sequence[float]) -> float:
-    """Seconds until the last ends, if whoever is free takes the next."""
+    """Seconds until the last ends, if the first free worker takes the next."""
     if not works:
         return max(free, default=0.0)
     if not free:

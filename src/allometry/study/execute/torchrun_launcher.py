@@ -1,8 +1,7 @@
-"""torchrun for processes of this machine alone, none of them for others to reach.
+"""torchrun for processes on this machine, not reachable over a network.
 
-By itself torchrun lets processes find one another through a server that listens on every network
-the machine is in. Here they meet in a file that only their user may read, and then speak over the
-loopback interface.
+By default torchrun's processes find each other through a server that listens on all network
+interfaces. Here they use a file that only their user can read, and the loopback interface.
 """
 
 import os
@@ -17,21 +16,21 @@ LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 
 
 def main() -> None:
-    """As torchrun, with its arguments but those of the rendezvous."""
+    """As torchrun, with its arguments except those of the rendezvous."""
     from torch.distributed import run
 
-    # What gloo listens on; by itself it takes the address that the machine's name has.
+    # The interface of gloo; by default that of the machine's host name.
     if sys.platform in LOOPBACK:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK[sys.platform])
-    # Else the launcher has a server ready for the workers, on every network.
+    # Otherwise the launcher starts a server for the workers on all interfaces.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    with tempfile.TemporaryDirectory(prefix="allometry-") as room:
-        os.environ[MEETING] = str(Path(room) / "workers")
+    with tempfile.TemporaryDirectory(prefix="allometry-") as folder:
+        os.environ[MEETING] = str(Path(folder) / "workers")
         run.main(
             [
                 "--rdzv-backend=c10d",
                 "--rdzv-conf=store_type=file",
-                f"--rdzv-endpoint={Path(room) / 'launchers'}",
+                f"--rdzv-endpoint={Path(folder) / 'launchers'}",
                 f"--rdzv-id={uuid.uuid4()}",
                 "--local-addr=127.0.0.1",
                 *sys.argv[1:],

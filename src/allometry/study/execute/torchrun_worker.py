@@ -1,6 +1,6 @@
-"""One of the processes that torchrun starts: together they carry out one run after another.
+"""One of the processes that torchrun starts; together they carry out one run after another.
 
-The first one speaks with the driver as any worker does and passes its orders on to the others.
+The first one communicates with the driver as any worker does and forwards orders to the others.
 """
 
 import json
@@ -16,7 +16,7 @@ from allometry.train.distributed import announce, joined
 
 
 def main() -> None:
-    """Serve until told to stop or the driver is gone."""
+    """Carry out orders until the driver stops this process or exits."""
     first = os.environ["RANK"] == "0"
     output = private_output()
     shard = "--shard" in sys.argv
@@ -27,14 +27,14 @@ def main() -> None:
         orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
         if first:
             threading.Thread(target=listen, args=(sys.stdin, worker, orders), daemon=True).start()
-            worker.tell({"event": "ready"})
+            worker.report({"event": "ready"})
         while True:
             order = json.loads(announce(json.dumps(orders.get()) if first else "", group))
             if "stop" in order:
                 return
             worker.carry_out(order)
             if worker.broken:
-                # Others may be in the middle of the run still: end, and torchrun ends them all.
+                # Other processes may still be running: exit, and torchrun stops them all.
                 output.flush()
                 os._exit(1)
 

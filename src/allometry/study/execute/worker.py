@@ -1,7 +1,8 @@
-"""A process that carries out runs, one after another, for a driver at the other end of a pipe.
+"""A process that carries out runs, one after another, for a driver connected by pipes.
 
-Tasks come in as JSON lines on standard input, events go out as JSON lines on standard output. When
-the input ends (the driver left, however it died) the worker leaves at once, so no orphan goes on.
+Orders arrive as JSON lines on standard input, events are written as JSON lines to standard output.
+When the input ends (the driver has exited for any reason) the worker exits at once, so that no
+orphan keeps running.
 """
 
 import contextlib
@@ -25,24 +26,24 @@ from allometry._core.errors import DivergedError
 from allometry._core.library_warnings import hide_library_warnings
 from allometry._core.spec import Spec
 from allometry.study.execute import results
-from allometry.study.request import Request, RunContext, TrainingRequest
+from allometry.study.request import Request, RunContext, TrainingRequest, default_dtype
 from allometry.train.device import DeviceSettings
 from allometry.train.distributed import Group, HelperFinished, lost_another
 from allometry.train.loop import Progress, Stopped
 from allometry.train.packed.loop import BatchedTrainer
 
-TELL_EVERY = 0.2
+REPORT_EVERY = 0.2
 """Seconds between two progress events."""
 
 
 @final
 class Worker:
-    """Carries orders out and tells what comes of them.
+    """Carries out orders and reports their results.
 
     Args:
-        send: Takes each event, as a line of JSON, to the driver.
-        lent: Targets that need not be made again, by their specs.
-        group: The processes that carry each run out together with this one.
+        send: Sends an event, as a line of JSON, to the driver.
+        lent: Existing targets, by their specs; they are not made again.
+        group: The processes that carry out each run together with this one.
     """
 
     def __init__(
@@ -53,33 +54,33 @@ class Worker:
     ) -> None:
         self.send, self.lent, self.group = send, lent, group
         self.broken = False
-        """Whether a run ended in a way that its group may not have noticed."""
+        """Whether a run ended in a way that its group may have missed."""
         self.stopping = threading.Event()
-        self.told: dict[str, float] = {}
+        self.reported: dict[str, float] = {}
 
-    def tell(self, event: dict[str, Any]) -> None:
-        """One event to the driver."""
+    def report(self, event: dict[str, Any]) -> None:
+        """Send one event to the driver."""
         self.send(json.dumps(event, allow_nan=False))
 
     def watch(self, key: str, progress: Progress) -> None:
-        """Pass progress on, but not more often than anyone can read."""
+        """Report progress, at most every `REPORT_EVERY` seconds."""
         now = time.monotonic()
-        if now - self.told.get(key, 0.0) >= TELL_EVERY or progress.step == progress.steps:
-            self.told[key] = now
-            if (event := results.progress(key, progress)) is not None:
-                self.tell(event)
+        if now - self.reported.get(key, 0.0) >= REPORT_EVERY or progress.step == progress.steps:
+            self.reported[key] = now
+            if (event := results.progress_event(key, progress)) is not None:
+                self.report(event)
 
     def carry_out(self, order: dict[str, Any]) -> None:
-        """Tell how each run of one order ended, whatever it gives back or raises."""
+        """Carry out one order and report how each of its runs ended."""
         started, before = time.monotonic(), time.process_time()
         local = int(os.environ.get("LOCAL_RANK") or order["index"])
         left = {run["key"]: run["spec"] for run in order["runs"]}
         folder = Path(order["folder"])
-        packing = packed_as(order)
+        packing = packing_column(order)
 
-        def ended(key: str, event: dict[str, Any]) -> None:
+        def finished(key: str, event: dict[str, Any]) -> None:
             cpu = time.process_time() - before
-            self.tell(event | {"key": key, "packing": packing, "cpu": cpu})
+            self.report(event | {"key": key, "packing": packing, "cpu": cpu})
             del left[key]
 
         try:
@@ -88,77 +89,89 @@ class Worker:
                 key: Spec.from_dict(spec, trusted=True)(self.lent) for key, spec in left.items()
             }
             on = DeviceSettings(**order["on"]).resolved(local)
-            tell = {key: functools.partial(self.watch, key) for key in left}
-            places = {
-                key: RunContext(key, folder, tell[key], self.stopping.is_set, on=on)
+            contexts = {
+                key: RunContext(
+                    key, folder, functools.partial(self.watch, key), self.stopping.is_set, on=on
+                )
                 for key in left
             }
-            with on.repeatable(zlib.crc32(order["name"].encode())):
+            (dtype,) = {request.dtype for request in requests.values()}
+            with on.repeatable(zlib.crc32(order["name"].encode())), default_dtype(dtype):
                 if order["plain"]:
                     ((key, request),) = requests.items()
-                    self._alone(request, places[key], ended)
+                    self._run_single(request, contexts[key], finished)
                 else:
-                    for key, event in self._together(order, requests, places):
-                        ended(key, event)
+                    for key, event in self._run_bundle(order, requests, contexts):
+                        finished(key, event)
         except Stopped:
-            self.tell({"event": "stopped"})
+            self.report({"event": "stopped"})
             return
         except BaseException as error:  # `sys.exit()` inside a run ends the run, not the worker
             self.broken = not isinstance(error, DivergedError)
             if self.group is not None and lost_another(error):
-                return  # no fault of the run's: the driver sees the group end and begins again
-            event = results.failed(error) | {"seconds": time.monotonic() - started}
+                return  # not the run's fault: the driver notices the group's exit and retries
+            event = results.failure_event(error) | {"seconds": time.monotonic() - started}
             for key in list(left):
-                ended(key, event)
-        self.tell({"event": "ready"})
+                finished(key, event)
+        self.report({"event": "ready"})
 
-    def _alone(
-        self, request: Request, place: RunContext, ended: Callable[[str, dict[str, Any]], None]
+    def _run_single(
+        self,
+        request: Request,
+        context: RunContext,
+        finished: Callable[[str, dict[str, Any]], None],
     ) -> None:
-        """One run by itself; of a group, the first process tells what came of it."""
+        """Carry out one run; the first process of a group reports its result."""
         if self.group is not None and request.splits:
-            place = dataclasses.replace(place, group=self.group)
+            context = dataclasses.replace(context, group=self.group)
         if self.group is None or self.group.rank == 0 or request.splits:
             with contextlib.suppress(HelperFinished):
-                ended(place.key, results.done(request(place)))
+                finished(context.key, results.done_event(request(context)))
 
-    def _together(
-        self, order: dict[str, Any], requests: dict[str, Request], places: dict[str, RunContext]
+    def _run_bundle(
+        self,
+        order: dict[str, Any],
+        requests: dict[str, Request],
+        contexts: dict[str, RunContext],
     ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Carry out several trainings in one batched trainer."""
         asked = {key: r for key, r in requests.items() if isinstance(r, TrainingRequest)}
         trainings = {key: request.training() for key, request in asked.items()}
-        trunks = {key: r.trunk for key, r in asked.items() if r.trunk is not None}
+        phases = {key: r.stable_phase for key, r in asked.items() if r.stable_phase is not None}
         how = order["how"]
-        ways = {name: how.get(name, False) for name in ("compiled", "traced")}
-        precision = DeviceSettings(**order["on"]).packed
-        crowd = BatchedTrainer(
-            trainings, trunks=trunks, size=how["size"], precision=precision, **ways
+        trainer = BatchedTrainer(
+            trainings,
+            stable_phases=phases,
+            size=how["size"],
+            precision=DeviceSettings(**order["on"]).packed,
+            **{name: how.get(name, False) for name in ("compiled", "traced")},
         )
-        folder = Path(order["folder"])
-        for end in crowd(
-            save_to=folder / "checkpoints" / f"{order['name']}.safetensors",
+        for result in trainer(
+            save_to=Path(order["folder"]) / "checkpoints" / f"{order['name']}.safetensors",
             watch=lambda key, progress: self.watch(key, progress),
             stop=self.stopping.is_set,
         ):
-            name = end.name
-            if end.error is not None:
-                yield name, results.failed(end.error)
+            name = result.name
+            if result.error is not None:
+                yield name, results.failure_event(result.error)
                 continue
-            assert end.trained is not None
+            assert result.trained is not None
             try:
-                made = asked[name].finish(places[name], trainings[name], end.model, end.trained)
-                event = results.done(made)
+                outcome = asked[name].finish(
+                    contexts[name], trainings[name], result.model, result.trained
+                )
+                event = results.done_event(outcome)
             except Stopped:
                 raise
-            except BaseException as error:  # its own end: those packed with it go on
-                event = results.failed(error)
+            except BaseException as error:  # the other runs of the bundle continue
+                event = results.failure_event(error)
             yield name, event
 
 
-def packed_as(order: dict[str, Any]) -> str:
-    """How the runs of an order are carried out, as the journal says it of each of them.
+def packing_column(order: dict[str, Any]) -> str:
+    """How the runs of an order are carried out: the column `packing` of the journal.
 
-    Equal words, on equal machines, mean sums that are rounded in the same way.
+    On equal machines, an equal value means that sums are rounded in the same way.
     """
     how, runs = order["how"], len(order["runs"])
     size = min(how["size"], runs)
@@ -170,28 +183,28 @@ def packed_as(order: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Serve until told to stop or the driver is gone."""
+    """Carry out orders until the driver stops this process or exits."""
     output = private_output()
     worker = Worker(lambda line: print(line, file=output))
-    # Whoever takes the machine away gives a moment's notice: checkpoint, then leave.
+    # Cluster managers send SIGTERM shortly before they kill: save a checkpoint, then exit.
     signal.signal(signal.SIGTERM, lambda *_: worker.stopping.set())
     orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
     threading.Thread(target=listen, args=(sys.stdin, worker, orders), daemon=True).start()
-    worker.tell({"event": "ready"})
+    worker.report({"event": "ready"})
     with hide_library_warnings():
         while "stop" not in (order := orders.get()):
             worker.carry_out(order)
 
 
 def private_output() -> IO[str]:
-    """Where events go: anything that prints must not speak into the pipe."""
+    """The stream for events; anything printed goes to standard error instead."""
     output = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
     return output
 
 
 def listen(source: IO[str], worker: Worker, orders: "SimpleQueue[dict[str, Any]]") -> None:
-    """Read the driver's lines until it hangs up, then leave without further ado."""
+    """Read the driver's lines until the input ends, then exit at once."""
     try:
         for line in source:
             message = json.loads(line)
@@ -199,7 +212,7 @@ def listen(source: IO[str], worker: Worker, orders: "SimpleQueue[dict[str, Any]]
                 worker.stopping.set()
             orders.put(message)
     finally:
-        # Also where a line can't be read: a worker that no longer listens would never leave.
+        # Also after an invalid line: a worker that reads no input would never exit.
         os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""How each family is grown to a wanted size and trained."""
+"""Recipes: how each family is built at a given size and trained."""
 
 from allometry.study.recipes.autoencoder import (
     autoencoder,
@@ -8,7 +8,7 @@ from allometry.study.recipes.autoencoder import (
     linear_autoencoder,
     sparse_autoencoder,
 )
-from allometry.study.recipes.baseline import baseline
+from allometry.study.recipes.baselines import baseline, moments
 from allometry.study.recipes.cooldown import cooled
 from allometry.study.recipes.density_recipes import (
     affine_coupling,
@@ -30,7 +30,6 @@ from allometry.study.recipes.density_recipes import (
 from allometry.study.recipes.domains import domains
 from allometry.study.recipes.dyck import twins
 from allometry.study.recipes.gan import gan
-from allometry.study.recipes.moments import moments
 from allometry.study.recipes.ngram import ngram
 from allometry.study.recipes.pixels import pixelcnn
 from allometry.study.recipes.pretraining_tasks import upstream

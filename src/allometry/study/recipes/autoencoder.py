@@ -1,6 +1,6 @@
-"""Plain autoencoders of any size: squared error of the copy against parameters.
+"""Autoencoders without a likelihood: reconstruction error against parameters.
 
-Letters: d numbers of an example, k of its code.
+Letters: d numbers in an example, k in its code.
 """
 
 import functools
@@ -12,22 +12,31 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from allometry._core.errors import InputError, require
+from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.models import autoencoders as ae
-from allometry.study.recipes.density import BASE_WIDTH, Vectors, nearest_width
+from allometry.study.recipes.base import (
+    CountedRun,
+    example_recipe,
+    grid,
+    nearest_width,
+    require_unchanged,
+)
+from allometry.study.recipes.density import BASE_WIDTH, Vectors
 from allometry.study.recipes.quantiser import UNIT, rows
-from allometry.study.request import Outcome, Request, RunContext
+from allometry.study.recipes.run_outcome import outcome
+from allometry.study.recipes.sample_scores import independent
+from allometry.study.request import Outcome, RunContext
 from allometry.targets import Images
 from allometry.train import checkpoint, objectives
-from allometry.train.budget import Budget, count_cost, count_parameters
+from allometry.train.budget import count_cost, count_parameters
 from allometry.train.loop import descend
 from allometry.train.optimiser import adamw
 
 CODE, NOISE, SPARSITY, CONTRACTION = 8, 0.1, 0.01, 0.01
-"""Numbers in the code (fewer where an example has fewer than twice as many), and what the families
-add: noise of this deviation, weights of the code's and of the Jacobian's size."""
+"""Size of the code (at most half of an example's), standard deviation of the denoising family's
+noise, and weights of the penalties on the code and on the Jacobian."""
 
 FAMILIES = (
     "autoencoder",
@@ -41,8 +50,8 @@ FAMILIES = (
 
 @final
 @dataclass(frozen=True)
-class AutoencoderRun(Request):
-    """One autoencoder on one target under one budget and seed.
+class AutoencoderRun(CountedRun):
+    """One autoencoder on one target, for one budget and seed.
 
     Args:
         target: Points, a table or images.
@@ -53,7 +62,7 @@ class AutoencoderRun(Request):
         steps: Updates.
         lr: Peak learning rate at `BASE_WIDTH`.
         seed: Of weights, data order and noise.
-        rung: Which size of the ladder this is, from 0.
+        rung: Index of the size in the ladder, from 0.
     """
 
     target: Vectors
@@ -67,42 +76,30 @@ class AutoencoderRun(Request):
     rung: int
 
     @property
-    def columns(self) -> dict[str, Any]:
-        """Family, target, shape, rung and seed."""
-        return {
-            "family": self.family.replace("_", " "),
-            "target": self.target.name,
-            "shape": f"width {self.width}",
-            "rung": self.rung,
-            "seed": self.seed,
-        }
+    def family_name(self) -> str:
+        """The family as the journal names it."""
+        return self.family.replace("_", " ")
 
     @property
-    def shape(self) -> Spec:
-        """The model without its numbers."""
-        return Spec(made, family=self.family, shape=list(self.target.shape), width=self.width)
+    def shape_name(self) -> str:
+        """The width."""
+        return f"width {self.width}"
 
-    def budget(self) -> Budget:
-        """Counted on the model's shapes, without its numbers."""
-        N, each = _cost(self.shape)
-        D = self.steps * self.batch
-        return Budget(N, 0, D, each * D)
+    def cost(self) -> tuple[int, int, float]:
+        """N, no embeddings, and training FLOPs per example."""
+        shape = {"family": self.family, "shape": list(self.target.shape), "width": self.width}
+        return _cost(Spec(build_autoencoder, **shape))
 
     def work(self) -> float:
-        """A fixed price per step, and the arithmetic at a modest rate."""
-        price = 8e-3 if self.family == "contractive_autoencoder" else 2e-3
-        return self.steps * price + self.budget().C / 2e10
+        """A fixed overhead per step, and the FLOPs at a modest rate."""
+        overhead = 8e-3 if self.family == "contractive_autoencoder" else 2e-3
+        return self.steps * overhead + self.budget().C / 2e10
 
-    def __call__(self, place: RunContext) -> Outcome:
-        """Train, measure on validation and test, keep the weights."""
-        if self.target.fingerprint != self.fingerprint:
-            raise InputError(
-                f"{self.target.name} must not change while its study goes on. "
-                "Start a new study folder."
-            )
-        torch.set_default_dtype(torch.float32)
+    def __call__(self, context: RunContext) -> Outcome:
+        """Train, evaluate on validation and test, save the weights."""
+        require_unchanged(self.target, self.fingerprint)
         rng = torch.Generator().manual_seed(self.seed)
-        model = made(self.family, self.target.shape, self.width, rng)
+        model = build_autoencoder(self.family, self.target.shape, self.width, rng)
         trained = descend(
             model,
             adamw(model, lr=self.lr, width=self.width, base_width=BASE_WIDTH),
@@ -111,38 +108,15 @@ class AutoencoderRun(Request):
             steps=self.steps,
             seen=self.batch,
             clip=10.0 * math.sqrt(self.target.dim),
-            save_to=place.checkpoint,
-            watch=place.watch,
-            stop=place.stop,
+            save_to=context.checkpoint,
+            watch=context.watch,
+            stop=context.stop,
         )
         test = self._error(model, "test")
-        about = {"family": self.family, "target": self.target.name, "unit": UNIT}
-        checkpoint.save_weights(place.weights, model, about)
-        budget = self.budget()
-        each = budget.C / budget.D
-        return Outcome(
-            columns=self.columns
-            | {
-                "N": budget.N,
-                "N_embedding": 0,
-                "D": budget.D,
-                "D_unique": min(self.target.D_unique, budget.D),
-                "C": budget.C,
-                "C_6ND": budget.C_6ND,
-                "loss": trained.loss.value,
-                "loss_se": trained.loss.se,
-                "test_loss": test.value,
-                "test_loss_se": test.se,
-                "seconds": trained.seconds,
-                "dtype": trained.precision,
-            },
-            curve={
-                "step": [float(s) for s in trained.curve.step],
-                "tokens": [float(t) for t in trained.curve.tokens],
-                "flops": [t * each for t in trained.curve.tokens],
-                "loss": trained.curve.loss,
-            },
-        )
+        metadata = {"family": self.family, "target": self.target.name, "unit": UNIT}
+        checkpoint.save_weights(context.weights, model, metadata)
+        D_unique = min(self.target.D_unique, self.budget().D)
+        return outcome(self, trained, test, D_unique=D_unique)
 
     def _shaped(self, x: Tensor) -> Tensor:
         return rows(self.target, x).unflatten(1, self.target.shape)
@@ -163,22 +137,21 @@ class AutoencoderRun(Request):
 
     @torch.no_grad()
     def _error(self, model: ae.Autoencoder, split: str) -> Estimate:
-        """Of the copies of clean held-out examples, whatever the training added."""
+        """Reconstruction error of clean held-out examples, whatever the training added."""
         x = self._shaped(self.target.split(split))
         squares = (model(x) - x).square().flatten(1).mean(1).double()
-        se = squares.std().item() / len(x) ** 0.5
-        return Estimate(squares.mean().item(), se, n=len(x), method="independent rows")
+        return independent(squares)
 
 
-def made(
+def build_autoencoder(
     family: str, shape: Sequence[int], width: int, rng: torch.Generator | None = None
 ) -> ae.Autoencoder:
     """The autoencoder of a family for examples of one shape.
 
     Args:
         family: Of `FAMILIES`.
-        shape: Of an example; images for the convolutional one.
-        width: Of two hidden layers or of the convolutions; the code's, for the linear one.
+        shape: Of an example; the convolutional one needs images.
+        width: Of two hidden layers or of the convolutions; of the linear one's code.
         rng: Source of the initial weights; `None` means seed 0.
     """
     require(family in FAMILIES, "family", f"be one of {FAMILIES}", family)
@@ -197,14 +170,14 @@ def made(
 
 
 @functools.cache
-def _cost(shape: Spec) -> tuple[int, float]:
-    """N and training FLOPs per example of the plain objective."""
+def _cost(shape: Spec) -> tuple[int, int, float]:
+    """N, no embeddings, and training FLOPs per example of the plain objective."""
 
     def loss(model: Any) -> Tensor:
         return objectives.reconstruction(model, torch.zeros(2, *shape.arguments["shape"]))
 
     N, _, flops = count_cost(shape, loss)
-    return N, flops / 2
+    return N, 0, flops / 2
 
 
 def grow(family: str, shape: Sequence[int], N: float) -> int:
@@ -213,97 +186,70 @@ def grow(family: str, shape: Sequence[int], N: float) -> int:
     @functools.cache
     def size(width: int) -> int:
         with torch.device("meta"):
-            return count_parameters(made(family, shape, width))[0]
+            return count_parameters(build_autoencoder(family, shape, width))[0]
 
     most = math.prod(shape) if family == "linear_autoencoder" else 4096
     return nearest_width(size, N, most)
 
 
-def _recipe(family: str, about: str) -> Callable[..., list[Spec]]:
-    def recipe(
-        target: Vectors,
-        ladder: Iterable[float],
-        *,
-        tokens: Sequence[float],
-        seeds: int,
-        batch: int = 128,
-        lr: float = 0.003,
-    ) -> list[Spec]:
-        require(batch >= 1, f"{family}.batch", "be at least 1", batch)
-        if family == "convolutional_autoencoder":
-            require(isinstance(target, Images), f"{family}.target", "be images", target)
-        widths = list(dict.fromkeys(grow(family, target.shape, N) for N in ladder))
-        return [
-            Spec(
-                AutoencoderRun,
-                target=target.spec,
-                fingerprint=target.fingerprint,
-                family=family,
-                width=width,
-                batch=batch,
-                steps=max(1, round(D / batch)),
-                lr=lr,
-                seed=seed,
-                rung=rung,
-            )
-            for rung, width in enumerate(widths)
-            for D in sorted(set(tokens))
-            for seed in range(seeds)
-        ]
-
-    recipe.__name__ = recipe.__qualname__ = family
-    recipe.__doc__ = f"Requests for {about}"
-    return recipe
+def _requests(
+    family: str,
+    target: Vectors,
+    ladder: Iterable[float],
+    *,
+    tokens: Sequence[float],
+    seeds: int,
+    batch: int,
+    lr: float,
+) -> list[Spec]:
+    """A request for each size, number of examples and seed."""
+    require(batch >= 1, f"{family}.batch", "be at least 1", batch)
+    if family == "convolutional_autoencoder":
+        require(isinstance(target, Images), f"{family}.target", "be images", target)
+    return grid(
+        AutoencoderRun,
+        [{"width": grow(family, target.shape, N)} for N in ladder],
+        tokens,
+        seeds,
+        per_step=batch,
+        target=target.spec,
+        fingerprint=target.fingerprint,
+        family=family,
+        batch=batch,
+        lr=lr,
+    )
 
 
-autoencoder = _recipe(
-    "autoencoder",
-    """undercomplete autoencoders of two hidden layers either way, of each size.
-
-    References: `goodfellow2016` section 14.1.
-    """,
-)
-linear_autoencoder = _recipe(
-    "linear_autoencoder",
-    """linear autoencoders, whose code grows: the best is the principal subspace.
-
-    References: `baldi1989`.
-    """,
-)
-convolutional_autoencoder = _recipe(
-    "convolutional_autoencoder",
-    """convolutional autoencoders of images, of each size.
-
-    References: `goodfellow2016` section 14.3.
-    """,
-)
-sparse_autoencoder = _recipe(
-    "sparse_autoencoder",
-    """autoencoders that pay for the size of their code.
-
-    References: `ng2011`.
-    """,
-)
-denoising_autoencoder = _recipe(
-    "denoising_autoencoder",
-    """autoencoders that are shown noisy examples and judged on clean ones.
-
-    References: `vincent2008`.
-    """,
-)
-contractive_autoencoder = _recipe(
-    "contractive_autoencoder",
-    """autoencoders that pay for their encoder's Jacobian.
-
-    References: `rifai2011`.
-    """,
-)
-
-PLAIN = {
-    "autoencoder": autoencoder,
-    "linear_autoencoder": linear_autoencoder,
-    "convolutional_autoencoder": convolutional_autoencoder,
-    "sparse_autoencoder": sparse_autoencoder,
-    "denoising_autoencoder": denoising_autoencoder,
-    "contractive_autoencoder": contractive_autoencoder,
+_ABOUT = {
+    "autoencoder": (
+        "undercomplete autoencoders with two hidden layers on each side.",
+        "`goodfellow2016` section 14.1",
+    ),
+    "linear_autoencoder": (
+        "linear autoencoders of growing code: the best is the principal subspace.",
+        "`baldi1989`",
+    ),
+    "convolutional_autoencoder": (
+        "convolutional autoencoders of images.",
+        "`goodfellow2016` section 14.3",
+    ),
+    "sparse_autoencoder": ("autoencoders with a penalty on their code.", "`ng2011`"),
+    "denoising_autoencoder": (
+        "autoencoders trained on noisy examples and evaluated on clean ones.",
+        "`vincent2008`",
+    ),
+    "contractive_autoencoder": (
+        "autoencoders with a penalty on their encoder's Jacobian.",
+        "`rifai2011`",
+    ),
 }
+
+PLAIN = {name: example_recipe(_requests, name, 128, 0.003, *_ABOUT[name]) for name in FAMILIES}
+"""Recipes by family."""
+
+autoencoder = PLAIN["autoencoder"]
+linear_autoencoder = PLAIN["linear_autoencoder"]
+convolutional_autoencoder = PLAIN["convolutional_autoencoder"]
+sparse_autoencoder = PLAIN["sparse_autoencoder"]
+denoising_autoencoder = PLAIN["denoising_autoencoder"]
+contractive_autoencoder = PLAIN["contractive_autoencoder"]

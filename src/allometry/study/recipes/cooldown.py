@@ -1,4 +1,4 @@
-"""One training for several budgets of data: a trunk at the peak rate, cool-downs off it."""
+"""Several data budgets from one training: warm-up, stable phase, one cool-down per budget."""
 
 import dataclasses
 import hashlib
@@ -11,23 +11,23 @@ from torch import nn
 
 from allometry._core.errors import require
 from allometry._core.spec import Spec
+from allometry.study.recipes.base import WrappedRun
 from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.study.study import Recipe
-from allometry.train.budget import Budget
 from allometry.train.loop import Trained
 from allometry.train.training import Training
 
 
 @final
 @dataclass(frozen=True)
-class CooledRun(TrainingRequest):
-    """A run whose rate stays at its peak after the warm-up and cools down over its last fifth.
+class CooledRun(WrappedRun, TrainingRequest):
+    """A run whose learning rate stays at its peak and decays over the last fifth of its steps.
 
-    Runs that differ in nothing but their length are the same up to where the shorter one cools
-    down. Carried out together they share that part; each ends where it would have ended alone.
+    Runs that differ in length alone are equal up to the cool-down of the shorter one. Carried out
+    together they share that stable phase; each ends where it would have ended alone.
 
     Args:
-        run: The run, but for its schedule.
+        run: The run, except for its schedule.
         warmup: Steps of linear warm-up, the same for every length.
 
     References: `hu2024`; `hagele2024`.
@@ -43,78 +43,76 @@ class CooledRun(TrainingRequest):
 
     @property
     def packs(self) -> bool:
-        """As the run does."""
+        """As the inner run."""
         return self.run.packs
 
     @property
     def splits(self) -> bool:
-        """As the run does."""
+        """As the inner run."""
         return self.run.splits
 
     @property
-    def trunk(self) -> str:
-        """What all lengths of this run share."""
+    def stable_phase(self) -> str:
+        """Identifies the stable phase that all lengths of this run share."""
         fields = {
             field.name: getattr(self.run, field.name)
             for field in dataclasses.fields(self.run)  # pyright: ignore[reportArgumentType]
             if field.name not in ("target", "steps")
         }
-        words = json.dumps([type(self.run).__name__, self.warmup, fields], default=str)
-        return hashlib.sha256(words.encode()).hexdigest()[:16]
+        content = json.dumps([type(self.run).__name__, self.warmup, fields], default=str)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Those of the run, and its schedule."""
+        """Those of the inner run, and the schedule."""
         return self.run.columns | {"schedule": "wsd"}
 
-    def budget(self) -> Budget:
-        """That of the run by itself, whatever it shares."""
-        return self.run.budget()
-
-    def work(self) -> float:
-        """As the run's."""
-        return self.run.work()
-
     def training(self) -> Training:
-        """The run's, under the other schedule."""
+        """The inner run's, with the warm-up-stable-decay schedule."""
         return dataclasses.replace(self.run.training(), decay="wsd", warmup=self.warmup)
 
     def finish(
-        self, place: RunContext, training: Training, model: nn.Module, trained: Trained
+        self, context: RunContext, training: Training, model: nn.Module, trained: Trained
     ) -> Outcome:
-        """As the run does."""
-        outcome = self.run.finish(place, training, model, trained)
+        """As the inner run."""
+        outcome = self.run.finish(context, training, model, trained)
         return dataclasses.replace(outcome, columns=outcome.columns | {"schedule": "wsd"})
 
 
 @final
 @dataclass(frozen=True)
-class cooled:  # noqa: N801 - reads as `cooled(recipe)`
-    """A recipe under the warm-up-stable-decay schedule: all budgets of data from one training.
+class CooledRecipe:
+    """A recipe with the warm-up-stable-decay schedule; see `cooled`."""
+
+    recipe: Recipe
+    warmup: int | None = None
+    __name__ = "cooled"
+
+    def __call__(
+        self, target: Any, ladder: Iterable[float], *, tokens: Sequence[float], seeds: int
+    ) -> list[Spec]:
+        """The recipe's requests with the schedule; jobs without training stay unchanged."""
+        specs = self.recipe(target, ladder, tokens=tokens, seeds=seeds)
+        requests = {spec: spec() for spec in specs}
+        trained = {s: r for s, r in requests.items() if isinstance(r, TrainingRequest)}
+        require(len(trained) > 0, "cooled.recipe", "have gradient training", self.recipe)
+        warmup = self.warmup or max(1, min(r.steps for r in trained.values()) // 10)
+        return [Spec(CooledRun, run=s, warmup=warmup) if s in trained else s for s in specs]
+
+
+def cooled(recipe: Recipe, warmup: int | None = None) -> CooledRecipe:
+    """A recipe with the warm-up-stable-decay schedule: all data budgets from one training.
 
     Args:
-        recipe: Of trainings.
-        warmup: Steps of linear warm-up; a tenth of the shortest training if not given.
+        recipe: With gradient training.
+        warmup: Steps of linear warm-up. Default: a tenth of the shortest training.
 
     Example:
         >>> import allometry as al
         >>> recipe = al.study.recipes.cooled(al.study.recipes.transformer)
         >>> text = al.targets.Text.embedded()
         >>> specs = recipe(text, [1000], tokens=[1e5, 2e5], seeds=1)
-        >>> len({spec().trunk for spec in specs}), [spec().steps for spec in specs]
+        >>> len({spec().stable_phase for spec in specs}), [spec().steps for spec in specs]
         (1, [195, 391])
     """
-
-    recipe: Recipe
-    warmup: int | None = None
-
-    def __call__(
-        self, target: Any, ladder: Iterable[float], *, tokens: Sequence[float], seeds: int
-    ) -> list[Spec]:
-        """The recipe's requests under the other schedule; what is no training stays as it is."""
-        specs = self.recipe(target, ladder, tokens=tokens, seeds=seeds)
-        made = {spec: spec() for spec in specs}
-        trained = {s: r for s, r in made.items() if isinstance(r, TrainingRequest)}
-        require(len(trained) > 0, "cooled.recipe", "ask for trainings", self.recipe)
-        warmup = self.warmup or max(1, min(r.steps for r in trained.values()) // 10)
-        return [Spec(CooledRun, run=s, warmup=warmup) if s in trained else s for s in specs]
+    return CooledRecipe(recipe, warmup)

@@ -1,4 +1,4 @@
-"""What each family of densities minimises at a step."""
+"""The training loss of each family of densities."""
 
 from collections.abc import Callable
 
@@ -16,16 +16,16 @@ from allometry.train.objectives import (
 )
 
 BETA, LAMBDA = 4.0, 10.0
-"""Of the families `beta_vae` and `info_vae`, whose loss is reported as the plain bound."""
+"""Weights of `beta_vae` and `info_vae`; their reported loss is the plain bound."""
 
 BLUR = 0.09
-"""Noise on what a VQ-VAE's encoder sees in training, as a share of the range of values."""
+"""Noise on the input of a VQ-VAE's encoder in training, as a share of the range of values."""
 
 
 def step_batch(
     family: str, model: nn.Module, target: Points | NumericTable | Images, batch: int, seed: int
 ) -> Callable[[int], tuple[Tensor, ...]]:
-    """Data and noise of a step as a pure function of it: what `objective` takes."""
+    """Data and noise of a step as a pure function of its number: the inputs of `objective`."""
 
     def tensors(step: int) -> tuple[Tensor, ...]:
         x = target.batch(step, size=batch, seed=seed)
@@ -44,7 +44,7 @@ def step_batch(
 
 
 def objective(family: str, model: nn.Module, x: Tensor, *noise: Tensor) -> Tensor:
-    """The loss of a step, from what `step_batch` gives for it."""
+    """The loss of a step on the tensors of `step_batch`."""
     if isinstance(model, ae.GenerativeVQVAE):
         first, state, blur = noise
         rng = torch.Generator()

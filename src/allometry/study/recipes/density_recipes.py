@@ -1,219 +1,124 @@
-"""Recipes of densities: how each family is asked for."""
+"""Recipes of densities: default batch, learning rate and description of each family."""
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, runtime_checkable
 
 from allometry._core.errors import require
 from allometry._core.spec import Spec
-from allometry.study.recipes.density import OF_IMAGES, Vectors, requests
+from allometry.study.recipes.base import example_recipe, grid
+from allometry.study.recipes.density import OF_IMAGES, FlowRun, Vectors, grow
 from allometry.targets import Images
 
 
-@runtime_checkable
-class DensityRecipe(Protocol):
-    """Requests for one family of each size, number of examples and seed."""
-
-    def __call__(
-        self,
-        target: Vectors,
-        ladder: Iterable[float],
-        *,
-        tokens: Sequence[float],
-        seeds: int,
-        batch: int = ...,
-        lr: float = ...,
-    ) -> list[Spec]:
-        """The requests."""
-        ...
-
-
-def _recipe(family: str, usual_batch: int, usual_lr: float, about: str) -> DensityRecipe:
-    def recipe(
-        target: Vectors,
-        ladder: Iterable[float],
-        *,
-        tokens: Sequence[float],
-        seeds: int,
-        batch: int = usual_batch,
-        lr: float = usual_lr,
-    ) -> list[Spec]:
-        if family in OF_IMAGES:
-            require(isinstance(target, Images), f"{family}.target", "be images", target)
-        return requests(family, target, ladder, tokens, seeds, batch, lr)
-
-    recipe.__name__ = recipe.__qualname__ = family
-    recipe.__doc__ = f"Requests for {about}"
-    return recipe
+def _requests(
+    family: str,
+    target: Vectors,
+    ladder: Iterable[float],
+    *,
+    tokens: Sequence[float],
+    seeds: int,
+    batch: int,
+    lr: float,
+) -> list[Spec]:
+    """A request for each size, number of examples and seed."""
+    if family in OF_IMAGES:
+        require(isinstance(target, Images), f"{family}.target", "be images", target)
+    require(batch >= 1, f"{family}.batch", "be at least 1", batch)
+    sizes = [grow(family, target.shape, target.levels, N) for N in ladder]
+    return grid(
+        FlowRun,
+        [dict(zip(("layers", "width"), size, strict=True)) for size in sizes],
+        tokens,
+        seeds,
+        per_step=batch,
+        target=target.spec,
+        fingerprint=target.fingerprint,
+        family=family,
+        batch=batch,
+        lr=lr,
+    )
 
 
-affine_coupling = _recipe(
-    "affine_coupling",
-    256,
-    0.01,
-    """affine couplings (RealNVP) of each size, number of examples and seed.
-
-    References: `dinh2017`.
-    """,
-)
-
-spline_coupling = _recipe(
-    "spline_coupling",
-    256,
-    0.005,
-    """spline couplings of each size, number of examples and seed.
-
-    References: `durkan2019`.
-    """,
-)
-
-masked_autoregressive = _recipe(
-    "masked_autoregressive",
-    256,
-    0.005,
-    """masked autoregressive flows of each size, number of examples and seed.
-
-    References: `papamakarios2017`.
-    """,
-)
-
-nice = _recipe(
-    "nice",
-    256,
-    0.01,
-    """couplings that only shift (NICE), with one scale for each coordinate behind them.
-
-    References: `dinh2015`.
-    """,
-)
-
-inverse_autoregressive = _recipe(
-    "inverse_autoregressive",
-    256,
-    0.005,
-    """inverse autoregressive flows: fast to sample, slow to score.
-
-    References: `kingma2016`.
-    """,
-)
-
-planar = _recipe(
-    "planar",
-    256,
-    0.01,
-    """planar flows, which grow by layers.
-
-    References: `rezende2015`.
-    """,
-)
-
-radial = _recipe(
-    "radial",
-    256,
-    0.01,
-    """radial flows, which grow by layers.
-
-    References: `rezende2015`.
-    """,
-)
-
-continuous = _recipe(
-    "continuous",
-    256,
-    0.005,
-    """continuous flows (neural differential equations) with equal steps.
-
-    References: `chen2018`; `grathwohl2019`.
-    """,
-)
-
-glow = _recipe(
-    "glow",
-    128,
-    0.002,
-    """GLOW of each size, number of images and seed.
-
-    References: `kingma2018`.
-    """,
-)
-
-variational_splines = _recipe(
-    "variational_splines",
-    128,
-    0.002,
-    """spline couplings of images whose dequantisation is learnt: a tighter bound.
-
-    References: `durkan2019`; `ho2019`.
-    """,
-)
-
-discrete = _recipe(
-    "discrete",
-    128,
-    0.005,
-    """discrete flows: modular shifts of whole values, with no noise to fill gaps.
-
-    References: `tran2019`.
-    """,
-)
-
-vae = _recipe(
-    "vae",
-    128,
-    0.003,
-    """variational autoencoders of each size; the loss is the bound, in bits.
-
-    The likelihood is the discretised logistic law, so that the figures stand beside the flows'.
-
-    References: `kingma2014`; `salimans2017`.
-    """,
-)
-
-beta_vae = _recipe(
-    "beta_vae",
-    128,
-    0.003,
-    """VAEs trained with four times the weight on the divergence; the loss is the plain bound.
-
-    References: `higgins2017`.
-    """,
-)
-
-info_vae = _recipe(
-    "info_vae",
-    128,
-    0.003,
-    """InfoVAEs (alpha 0, lambda 10, kernel discrepancy); the loss is the plain bound, in bits.
-
-    References: `zhao2019`.
-    """,
-)
-
-vqvae = _recipe(
-    "vqvae",
-    128,
-    0.003,
-    """vector-quantised autoencoders with a transformer as prior; the loss is the bound, in bits.
-
-    Convolutions and prior grow together; the likelihood is the VAE's.
-
-    References: `vandenoord2017`.
-    """,
-)
-
-RECIPES = {
-    "affine_coupling": affine_coupling,
-    "spline_coupling": spline_coupling,
-    "masked_autoregressive": masked_autoregressive,
-    "nice": nice,
-    "inverse_autoregressive": inverse_autoregressive,
-    "planar": planar,
-    "radial": radial,
-    "continuous": continuous,
-    "glow": glow,
-    "variational_splines": variational_splines,
-    "discrete": discrete,
-    "vae": vae,
-    "beta_vae": beta_vae,
-    "info_vae": info_vae,
-    "vqvae": vqvae,
+_FAMILIES: dict[str, tuple[int, float, str, str]] = {
+    "affine_coupling": (256, 0.01, "affine couplings (RealNVP).", "`dinh2017`"),
+    "spline_coupling": (256, 0.005, "spline couplings.", "`durkan2019`"),
+    "masked_autoregressive": (
+        256,
+        0.005,
+        "masked autoregressive flows.",
+        "`papamakarios2017`",
+    ),
+    "nice": (256, 0.01, "additive couplings (NICE) with one scale per coordinate.", "`dinh2015`"),
+    "inverse_autoregressive": (
+        256,
+        0.005,
+        "inverse autoregressive flows: fast to sample, slow to score.",
+        "`kingma2016`",
+    ),
+    "planar": (256, 0.01, "planar flows, which grow by layers.", "`rezende2015`"),
+    "radial": (256, 0.01, "radial flows, which grow by layers.", "`rezende2015`"),
+    "continuous": (
+        256,
+        0.005,
+        "continuous flows (neural differential equations) with equal steps.",
+        "`chen2018`; `grathwohl2019`",
+    ),
+    "glow": (128, 0.002, "GLOW, for images.", "`kingma2018`"),
+    "variational_splines": (
+        128,
+        0.002,
+        "spline couplings of images with variational dequantisation: a tighter bound.",
+        "`durkan2019`; `ho2019`",
+    ),
+    "discrete": (
+        128,
+        0.005,
+        "discrete flows: modular shifts of whole values, without dequantisation.",
+        "`tran2019`",
+    ),
+    "vae": (
+        128,
+        0.003,
+        "variational autoencoders with a discretised logistic likelihood; the loss is the bound,\n"
+        "in bits, so that it compares with the flows'.",
+        "`kingma2014`; `salimans2017`",
+    ),
+    "beta_vae": (
+        128,
+        0.003,
+        "VAEs trained with four times the weight on the divergence; the loss is the plain bound.",
+        "`higgins2017`",
+    ),
+    "info_vae": (
+        128,
+        0.003,
+        "InfoVAEs (alpha 0, lambda 10, kernel discrepancy); the loss is the plain bound, in bits.",
+        "`zhao2019`",
+    ),
+    "vqvae": (
+        128,
+        0.003,
+        "vector-quantised autoencoders with a transformer as prior; the loss is the bound, in\n"
+        "bits. Convolutions and prior grow together; the likelihood is the VAE's.",
+        "`vandenoord2017`",
+    ),
 }
+"""Batch, learning rate, description and references by family."""
+
+RECIPES = {name: example_recipe(_requests, name, *about) for name, about in _FAMILIES.items()}
+"""Recipes by family."""
+
+affine_coupling = RECIPES["affine_coupling"]
+spline_coupling = RECIPES["spline_coupling"]
+masked_autoregressive = RECIPES["masked_autoregressive"]
+nice = RECIPES["nice"]
+inverse_autoregressive = RECIPES["inverse_autoregressive"]
+planar = RECIPES["planar"]
+radial = RECIPES["radial"]
+continuous = RECIPES["continuous"]
+glow = RECIPES["glow"]
+variational_splines = RECIPES["variational_splines"]
+discrete = RECIPES["discrete"]
+vae = RECIPES["vae"]
+beta_vae = RECIPES["beta_vae"]
+info_vae = RECIPES["info_vae"]
+vqvae = RECIPES["vqvae"]

@@ -1,4 +1,4 @@
-"""Trained twins of the bracket networks: families and depths on the same bounded Dyck language."""
+"""Models trained on bounded Dyck languages, compared with the constructed network."""
 
 import functools
 import itertools
@@ -18,6 +18,8 @@ from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.construct.export import export
 from allometry.models import CausalConvolution, Recurrent, Transformer
+from allometry.study.recipes.base import CountedRun, grid, identity, layers
+from allometry.study.recipes.run_outcome import journal_columns, outcome
 from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import Brackets
 from allometry.train import checkpoint
@@ -28,13 +30,13 @@ from allometry.train.optimiser import adamw
 
 BASE_WIDTH = 32
 LONGER = 4
-"""How many times the trained length the models are asked to go beyond it."""
+"""Length of the long test sequences, in training lengths."""
 
 MEASURED = 128
-"""Sequences of a measurement."""
+"""Sequences in an evaluation."""
 
 DEPTHS = {"transformer": (1, 2, 3), "lstm": (1, 2), "convolution": (2, 4, 6)}
-"""Layers of each family."""
+"""Numbers of layers of each family."""
 
 RATES = {"transformer": 0.01, "lstm": 0.01, "convolution": 0.006}
 
@@ -43,36 +45,38 @@ Logits = Callable[[Int[Tensor, "b n"]], Float[Tensor, "b n v"]]
 
 @torch.no_grad()
 def score(model: Logits, target: Brackets, *, seed: int, length: int) -> dict[str, Estimate]:
-    r"""Loss against the exact law, and how often the bracket that closes is known.
+    r"""Cross entropy with the exact next-token distribution, and accuracy on closing brackets.
 
-    "loss" is $-\sum_v p(v) \log q(v)$ averaged over places; "closing" the share of places with an
-    open bracket at which the likeliest of the k closing brackets is the right one; "recalled"
-    the same where the symbol before is not that bracket itself, so that it must be remembered.
-    Standard errors are between sequences.
+    "loss" is $-\sum_v p(v) \log q(v)$ averaged over positions. "closing" is the share of positions
+    with an open bracket at which the most probable of the k closing brackets is the right one.
+    "recalled" is the same where the previous symbol is not that bracket itself, so that it must
+    be remembered. Standard errors are between sequences.
 
     Args:
         model: Logits of the next symbol.
-        target: The job.
-        seed: Of the sequences, none of which a training sees.
-        length: Symbols of a sequence.
+        target: The language.
+        seed: Of the sequences; no training sees them.
+        length: Symbols in a sequence.
     """
-    tokens, law, heights, tops = target.exact(-1 - seed, size=MEASURED, seed=seed, length=length)
+    tokens, probabilities, heights, tops = target.exact(
+        -1 - seed, size=MEASURED, seed=seed, length=length
+    )
     logits = torch.cat([model(part) for part in tokens[:, :-1].split(32)]).double()
-    losses = -(law * logits.log_softmax(-1)).sum(-1).mean(1)
+    losses = -(probabilities * logits.log_softmax(-1)).sum(-1).mean(1)
     right = logits[..., 1:-1:2].argmax(-1) == tops
-    behind = tokens[:, :-1] % 2 == 1  # a closing bracket: the open one lies farther back
-    where = {"closing": heights > 0, "recalled": (heights > 0) & behind}
-    found = {"loss": _mean(losses)}
-    return found | {name: _share(right & there, there) for name, there in where.items()}
+    after_closing = tokens[:, :-1] % 2 == 1  # the open bracket is farther back
+    masks = {"closing": heights > 0, "recalled": (heights > 0) & after_closing}
+    scores = {"loss": _mean(losses)}
+    return scores | {name: _share(right & mask, mask) for name, mask in masks.items()}
 
 
 def _mean(x: Float[Tensor, " b"]) -> Estimate:
     return Estimate(float(x.mean()), float(x.std() / len(x) ** 0.5), n=len(x))
 
 
-def _share(good: Tensor, there: Tensor) -> Estimate:
-    """A ratio of sums over sequences, its error by the delta method."""
-    g, t = good.sum(1).double(), there.sum(1).double()
+def _share(right: Tensor, mask: Tensor) -> Estimate:
+    """A ratio of sums over sequences; its standard error by the delta method."""
+    g, t = right.sum(1).double(), mask.sum(1).double()
     if t.sum() == 0:
         return Estimate(float("nan"))
     value = float(g.sum() / t.sum())
@@ -82,7 +86,7 @@ def _share(good: Tensor, there: Tensor) -> Estimate:
 
 @final
 @dataclass(frozen=True)
-class TwinRun(Request):
+class TwinRun(CountedRun):
     """One trained model of one family and depth.
 
     Args:
@@ -92,9 +96,9 @@ class TwinRun(Request):
         depth: Layers.
         batch: Sequences in a batch.
         steps: Updates.
-        lr: Peak rate at `BASE_WIDTH`.
+        lr: Peak learning rate at `BASE_WIDTH`.
         seed: Of weights and data.
-        rung: Which depth this is, from 0.
+        rung: Index of the depth, from 0.
     """
 
     target: Brackets
@@ -108,52 +112,54 @@ class TwinRun(Request):
     rung: int
 
     @property
+    def family_name(self) -> str:
+        """The family with the depth of the language."""
+        return f"{self.family}, nesting {self.target.depth}"
+
+    @property
+    def shape_name(self) -> str:
+        """Layers and width."""
+        return layers(self.depth, self.width)
+
+    @property
     def columns(self) -> dict[str, Any]:
         """Family with the language's depth, target, shape, rung and seed."""
-        plural = "s" if self.depth > 1 else ""
-        return _about(self.family, self.target) | {
-            "shape": f"{self.depth} layer{plural}, width {self.width}",
-            "rung": self.rung,
-            "seed": self.seed,
-            "layers": self.depth,
-        }
+        own = {"kind": self.family, "nesting": self.target.depth, "layers": self.depth}
+        return super().columns | own
 
-    def model(self) -> nn.Module:
-        """The untrained model."""
-        return self.drawn(torch.Generator().manual_seed(self.seed))
-
-    def drawn(self, rng: torch.Generator | None) -> nn.Module:
-        """A model of this shape."""
+    def model(self, rng: torch.Generator | None) -> nn.Module:
+        """An untrained model of this shape."""
         v, w = self.target.size, self.width
         if self.family == "convolution":
             return CausalConvolution(v, w, self.depth, rng=rng)
         if self.family == "lstm":
             return Recurrent(v, w, self.depth, cell="lstm", rng=rng)
-        # Without positions a decoder can still count, and nothing is unknown beyond the length.
+        # A decoder without positional encoding can still count, and has no unseen positions.
         return Transformer(v, w, self.depth, 4, positions=None, rng=rng)
 
-    def budget(self) -> Budget:
-        """Counted on a model of this shape."""
-        N, ends, per_token = _cost(
-            self.family, self.width, self.depth, self.target.size, self.target.length
-        )
-        D = self.steps * self.batch * self.target.length
-        return Budget(N, ends, D, per_token * D)
+    @property
+    def per_row(self) -> int:
+        """Symbols in a sequence."""
+        return self.target.length
+
+    def cost(self) -> tuple[int, int, float]:
+        """N, N_embedding and training FLOPs per symbol."""
+        sizes = (self.width, self.depth, self.target.size, self.target.length)
+        return _cost(self.family, *sizes)
 
     def work(self) -> float:
-        """A fixed price per step and layer, and the arithmetic at a modest rate."""
+        """A fixed overhead per step and layer, and the FLOPs at a modest rate."""
         return self.steps * (0.004 + 0.004 * self.depth) + self.budget().C / 2e10
 
-    def __call__(self, place: RunContext) -> Outcome:
-        """Train, measure at the trained length and beyond it, keep the weights."""
-        torch.set_default_dtype(torch.float32)
-        model, target = self.model(), self.target
+    def __call__(self, context: RunContext) -> Outcome:
+        """Train, evaluate at the training length and beyond it, save the weights."""
+        model, target = self.model(torch.Generator().manual_seed(self.seed)), self.target
 
         def measure(seed: int, length: int) -> dict[str, Estimate]:
             model.eval()
-            found = score(model, target, seed=seed, length=length)
+            scores = score(model, target, seed=seed, length=length)
             model.train()
-            return found
+            return scores
 
         trained = descend(
             model,
@@ -162,42 +168,20 @@ class TwinRun(Request):
             lambda: measure(1, target.length)["loss"],
             steps=self.steps,
             seen=self.batch * target.length,
-            save_to=place.checkpoint,
-            watch=place.watch,
-            stop=place.stop,
+            save_to=context.checkpoint,
+            watch=context.watch,
+            stop=context.stop,
         )
-        near, far = measure(2, target.length), measure(3, LONGER * target.length)
-        checkpoint.save_weights(place.weights, model, {"family": self.family})
-        budget = self.budget()
-        each = budget.C / budget.D
-        return Outcome(
-            columns=self.columns
-            | {
-                "N": budget.N,
-                "N_embedding": budget.N_embedding,
-                "D": budget.D,
-                "D_unique": budget.D,
-                "C": budget.C,
-                "C_6ND": budget.C_6ND,
-                "loss": trained.loss.value,
-                "loss_se": trained.loss.se,
-                "seconds": trained.seconds,
-                "dtype": trained.precision,
-            }
-            | _measured(near, far),
-            curve={
-                "step": [float(s) for s in trained.curve.step],
-                "tokens": [float(t) for t in trained.curve.tokens],
-                "flops": [t * each for t in trained.curve.tokens],
-                "loss": trained.curve.loss,
-            },
-        )
+        short, long = measure(2, target.length), measure(3, LONGER * target.length)
+        checkpoint.save_weights(context.weights, model, {"family": self.family})
+        D = self.budget().D
+        return outcome(self, trained, short["loss"], D_unique=D, **_accuracies(short, long))
 
 
 @final
 @dataclass(frozen=True)
 class GeneratorRun(Request):
-    """The construction: two layers of soft attention with the exact law, whatever D.
+    """The construction: two soft-attention layers with the exact distribution, whatever D.
 
     Args:
         target: The language, as a stream.
@@ -210,64 +194,68 @@ class GeneratorRun(Request):
     @property
     def columns(self) -> dict[str, Any]:
         """Family with the language's depth, target, shape, rung; a construction has no seed."""
-        about = {"shape": "2 layers", "rung": self.rung, "seed": 0, "layers": 2}
-        return _about("construction", self.target) | about
+        D = self.target.depth
+        about = identity(f"construction, nesting {D}", self.target.name, "2 layers", self.rung)
+        return about | {"kind": "construction", "nesting": D, "layers": 2}
 
     def budget(self) -> Budget:
-        """Its size does not depend on the weights; nothing is trained."""
+        """The number of weights that are not 0; nothing is trained."""
         return Budget(_generator(self.target)[1], 0, 1, 0.0)
 
     def work(self) -> float:
-        """Building takes no time; measuring some."""
+        """Evaluation dominates."""
         return 2.0
 
-    def __call__(self, place: RunContext) -> Outcome:
-        """Build and measure as the trained are."""
-        started, t = time.monotonic(), self.target
-        made, N = _generator(t)
+    def __call__(self, context: RunContext) -> Outcome:
+        """Build, and evaluate as the trained models are."""
+        started, target = time.monotonic(), self.target
+        construction, N = _generator(target)
 
         def logits(tokens: Tensor) -> Tensor:
-            return torch.stack([_stream(made, row) for row in tokens])
+            return torch.stack([_stream(construction, row) for row in tokens])
 
-        near = score(logits, t, seed=2, length=t.length)
-        far = score(logits, t, seed=3, length=LONGER * t.length)
-        export(made, place.weights, "safetensors")
-        place.watch(Progress(1, 1, near["loss"].value))
-        cost = {"N": N, "N_embedding": 0, "D": 1, "D_unique": 1, "C": None, "C_6ND": None}
-        loss = {"loss": near["loss"].value, "loss_se": near["loss"].se}
-        seconds = {"seconds": time.monotonic() - started}
-        return Outcome(columns=self.columns | cost | loss | seconds | _measured(near, far))
+        short = score(logits, target, seed=2, length=target.length)
+        long = score(logits, target, seed=3, length=LONGER * target.length)
+        export(construction, context.weights, "safetensors")
+        context.watch(Progress(1, 1, short["loss"].value))
+        columns = journal_columns(
+            Budget(N, 0, 1, 0.0),
+            short["loss"],
+            short["loss"],
+            D_unique=1,
+            seconds=time.monotonic() - started,
+            counted=False,
+        )
+        return Outcome(columns=self.columns | columns | _accuracies(short, long))
 
 
-def _generator(t: Brackets) -> tuple[Any, int]:
-    made = construct.dyck(t.k, t.depth, LONGER * t.length, "generate", p=t.p)
+def _generator(target: Brackets) -> tuple[Any, int]:
+    """The construction for a language, and its number of weights that are not 0."""
+    k, depth = target.k, target.depth
+    made = construct.dyck(k, depth, LONGER * target.length, "generate", p=target.p)
     return made, sum(int((w != 0).sum()) for w in made.model.parameters())
 
 
 @torch.no_grad()
-def _stream(made: Any, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n v"]:
-    """Logits along a stream of words: the network begins anew behind every end symbol."""
-    end = 2 * made.k
+def _stream(construction: Any, tokens: Int[Tensor, " n"]) -> Float[Tensor, "n v"]:
+    """Logits along a stream of words: the network starts anew after every end symbol."""
+    end = 2 * construction.k
     starts = [*(tokens == end).nonzero().flatten().tolist(), len(tokens)]
     parts = itertools.pairwise(starts)
-    return torch.cat([made.model(tokens[None, i:j])[0] for i, j in parts])
+    return torch.cat([construction.model(tokens[None, i:j])[0] for i, j in parts])
 
 
-def _about(family: str, target: Brackets) -> dict[str, Any]:
-    name = f"{family}, nesting {target.depth}"
-    return {"family": name, "target": target.name, "kind": family, "nesting": target.depth}
-
-
-def _measured(near: dict[str, Estimate], far: dict[str, Estimate]) -> dict[str, Any]:
-    found: dict[str, Any] = {"test_loss": near["loss"].value, "test_loss_se": near["loss"].se}
+def _accuracies(short: dict[str, Estimate], long: dict[str, Estimate]) -> dict[str, Any]:
+    """Columns of both accuracies, at the training length and beyond it."""
+    columns: dict[str, Any] = {}
     for name in ("closing", "recalled"):
-        for when, values in (("", near), ("_longer", far)):
-            value, se = values[name].value, values[name].se
-            # At D = 1 nothing is ever to be recalled.
-            known = math.isfinite(value)
-            found |= {f"{name}{when}": value if known else None}
-            found |= {f"{name}{when}_se": se if known else None}
-    return found
+        for suffix, scores in (("", short), ("_longer", long)):
+            # At D = 1 no bracket is ever recalled: the value is undefined.
+            value, se = scores[name].value, scores[name].se
+            defined = math.isfinite(value)
+            columns |= {f"{name}{suffix}": value if defined else None}
+            columns |= {f"{name}{suffix}_se": se if defined else None}
+    return columns
 
 
 @functools.cache
@@ -275,10 +263,10 @@ def _cost(family: str, width: int, depth: int, v: int, length: int) -> tuple[int
     """N, N_embedding and training FLOPs per symbol."""
     target = Brackets((v - 1) // 2, 1, length)
     run = TwinRun(target, family, width, depth, 1, 1, 1e-3, 0, 0)
-    make = functools.partial(run.drawn, None)
+    make = functools.partial(run.model, None)
     if family == "lstm":
-        N, ends = count_parameters(make())
-        return N, ends, 6.0 * (N + v * width)
+        N, N_embedding = count_parameters(make())
+        return N, N_embedding, 6.0 * (N + v * width)
     about = 12 * depth * width**2
     return count_next_token(make, vocabulary=v, context=length, about=about)
 
@@ -296,8 +284,8 @@ def twins(
     """Requests for every family, depth and nesting, and for the construction at each nesting.
 
     Args:
-        target: The language; its D is set aside for `nestings`.
-        ladder: Not used: what grows here is depth.
+        target: The language; its D is replaced by `nestings`.
+        ladder: Not used: depth grows here.
         tokens: Symbols seen in training.
         seeds: Repetitions.
         nestings: Values of D.
@@ -309,24 +297,19 @@ def twins(
     require(len(nestings) > 0, "twins.nestings", "name at least one depth", nestings)
     specs = []
     for D in nestings:
-        job = Spec(Brackets, k=target.k, depth=D, length=target.length, p=target.p)
-        specs.append(Spec(GeneratorRun, target=job, rung=0))
-        specs += [
-            Spec(
+        language = Spec(Brackets, k=target.k, depth=D, length=target.length, p=target.p)
+        specs.append(Spec(GeneratorRun, target=language, rung=0))
+        for family, depths in DEPTHS.items():
+            specs += grid(
                 TwinRun,
-                target=job,
+                [{"depth": depth} for depth in depths],
+                tokens,
+                seeds,
+                per_step=batch * target.length,
+                target=language,
                 family=family,
                 width=width,
-                depth=depth,
                 batch=batch,
-                steps=max(1, round(n / (batch * target.length))),
                 lr=RATES[family],
-                seed=seed,
-                rung=rung,
             )
-            for family, depths in DEPTHS.items()
-            for rung, depth in enumerate(depths)
-            for n in sorted(set(tokens))
-            for seed in range(seeds)
-        ]
     return specs

@@ -1,4 +1,4 @@
-"""Generative adversarial networks on points and images, grown by the generator's size."""
+"""Generative adversarial networks on points and images, by the size of the generator."""
 
 import functools
 import json
@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
@@ -18,20 +18,22 @@ from allometry._core.files import atomic_write, make_folder, path_inside
 from allometry._core.spec import Spec
 from allometry.measure import sliced_wasserstein
 from allometry.models.gan import Discriminator, Generator
-from allometry.study.recipes.imitated import (
-    JUDGED,
-    Imitated,
+from allometry.study.recipes.base import CountedRun, grid
+from allometry.study.recipes.run_outcome import journal_columns
+from allometry.study.recipes.sample_scores import (
+    GAN_SAMPLES,
+    GanTarget,
     as_images,
-    distance,
-    measures,
+    gan_loss,
+    gan_metrics,
+    mode_metrics,
+    mode_shares,
     modes,
     noise_size,
-    recovered,
     rows,
-    shares,
     training_rows,
 )
-from allometry.study.request import Outcome, Request, RunContext
+from allometry.study.request import Outcome, RunContext
 from allometry.targets import Images
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_parameters
@@ -42,42 +44,42 @@ from allometry.train.lr_schedule import log_spaced
 from allometry.train.packed.stack import StackedModels
 
 SHOWN = 500
-"""Samples kept at each mark for the report."""
+"""Samples kept at each point of the curve, for the report."""
 
 PICTURED = 64
-"""The same for images."""
+"""Images kept at each point of the curve."""
 
 LOOKS = 48
-"""Even steps at which the modes are looked at: cycling among them is quicker than learning."""
+"""Evenly spaced steps at which mode shares are recorded: cycling is faster than learning."""
 
 TRACED = 4000
-"""Passes through the discriminator from which on tracing, which takes a second or two, pays."""
+"""Discriminator updates above which tracing, which takes a second or two, is worthwhile."""
 
 
 @final
 @dataclass(frozen=True)
-class GanRun(Request):
-    """One generator against one discriminator on points or images, under one budget and seed.
+class GanRun(CountedRun):
+    """One generator against one discriminator, for one budget and seed.
 
-    Its loss is the sliced 2-Wasserstein distance of 2,500 samples to held-out rows: a generator
-    has no likelihood. Images are rows of numbers in [0, 1]. A run that is stopped begins
-    anew when the study goes on.
+    The loss is the sliced 2-Wasserstein distance of 2,500 samples to held-out rows: a generator
+    has no likelihood. Images are rows of numbers in [0, 1]. A run that is stopped starts from the
+    beginning when the study resumes.
 
     Args:
         target: Points or images.
-        width: Of the generator's hidden layers; the discriminator's have half of that.
-        depth: Layers of each.
-        steps: Of the generator.
+        width: Of the generator's hidden layers; the discriminator's are half as wide.
+        depth: Layers of each network.
+        steps: Generator updates.
         batch: Points in a step.
-        lr: Adam's rate for both, falling to a hundredth.
+        lr: Adam's rate for both networks, decaying to a hundredth.
         seed: Of weights, data and noise.
-        rung: Which size of the ladder this is, from 0.
-        pack: Points that the discriminator judges together.
-        unroll: Discriminator's steps that the generator looks ahead.
-        wasserstein: Play with the gradient penalty instead of the non-saturating cost.
+        rung: Index of the size in the ladder, from 0.
+        pack: Points that the discriminator sees at once (PacGAN).
+        unroll: Discriminator steps that the generator looks ahead.
+        wasserstein: Wasserstein cost with gradient penalty instead of the non-saturating cost.
     """
 
-    target: Imitated
+    target: GanTarget
     width: int
     depth: int
     steps: int
@@ -91,36 +93,37 @@ class GanRun(Request):
 
     @property
     def family(self) -> str:
-        """GAN, by its remedy."""
+        """The variant, as the journal names it."""
         name = "WGAN-GP" if self.wasserstein else f"PacGAN{self.pack}" if self.pack > 1 else "GAN"
         return f"{name}, unrolled {self.unroll}" if self.unroll else name
 
     @property
-    def columns(self) -> dict[str, Any]:
-        """Family, target, shape, rung and seed."""
-        shape = f"{self.depth} layers, width {self.width}"
-        return {"family": self.family, "target": self.target.name, "shape": shape,
-                "rung": self.rung, "seed": self.seed}  # fmt: skip
+    def family_name(self) -> str:
+        """The variant, as the journal names it."""
+        return self.family
+
+    @property
+    def shape_name(self) -> str:
+        """Layers and width of the generator."""
+        return f"{self.depth} layers, width {self.width}"
 
     @property
     def shapes(self) -> tuple[Spec, Spec]:
-        """Both players without their numbers."""
+        """Generator and discriminator without their weights."""
         d = self.target.dim
-        made = Spec(Generator, dim=d, width=self.width, depth=self.depth, norm=False,
-                    latent=noise_size(self.target))  # fmt: skip
+        generator = Spec(Generator, dim=d, width=self.width, depth=self.depth, norm=False,
+                         latent=noise_size(self.target))  # fmt: skip
         width = max(4, self.width // 2)
         pieces = 1 if self.wasserstein else 3
-        judge = Spec(Discriminator, dim=d, width=width, depth=self.depth, pieces=pieces,
-                     pack=self.pack)  # fmt: skip
-        return made, judge
+        discriminator = Spec(Discriminator, dim=d, width=width, depth=self.depth, pieces=pieces,
+                             pack=self.pack)  # fmt: skip
+        return generator, discriminator
 
-    def contest(self, data: Tensor) -> GANTraining:
-        """The players at the start."""
+    def game(self, data: Tensor) -> GANTraining:
+        """Both networks at the start of training."""
         rng = torch.Generator().manual_seed(self.seed)
-        made: dict[str, Any]
-        judge: dict[str, Any]
-        made, judge = ({**s.arguments, "rng": rng} for s in self.shapes)
-        rules = GANSettings(
+        generator, discriminator = self.shapes
+        settings = GANSettings(
             costs=self._costs,
             batch=self.batch,
             lr=self.lr,
@@ -129,135 +132,142 @@ class GanRun(Request):
             penalty=0.1 if self.wasserstein else 0.0,
             decay=self.steps,
         )
-        G, D = Generator(**made), Discriminator(**judge)
-        # The costs are functions of tensors alone and nothing keeps statistics: all can be traced.
-        long = self.steps * (rules.turns + rules.unroll) >= TRACED
+        G = Generator(**generator.arguments | {"rng": rng})
+        D = Discriminator(**discriminator.arguments | {"rng": rng})
+        # The costs depend on tensors alone and no layer keeps statistics: all can be traced.
+        traced = self.steps * (settings.turns + settings.unroll) >= TRACED
         return GANTraining(
-            StackedModels([G]), StackedModels([D]), data, rules, [self.seed], traced=long
+            StackedModels([G]), StackedModels([D]), data, settings, [self.seed], traced=traced
         )
 
     @property
     def _costs(self) -> Costs:
         if self.wasserstein:
             return WASSERSTEIN
-        # What is unrolled is the value of the zero-sum game.
+        # Unrolling needs the value of the zero-sum game.
         return MINIMAX if self.unroll else NON_SATURATING
 
-    def budget(self) -> Budget:
-        """N is the generator's; C counts both players."""
+    def cost(self) -> tuple[int, int, float]:
+        """The generator's N, no embeddings, and FLOPs of both networks per step."""
         N, per_step = _cost(*self.shapes, self.batch, self.unroll, self.wasserstein)
+        return N, 0, per_step
+
+    def budget(self) -> Budget:
+        """N is the generator's; C counts both networks."""
+        N, _, per_step = self.cost()
         return Budget(N, 0, self.steps * self.batch, per_step * self.steps)
 
     def work(self) -> float:
-        """A fixed price per step and layer, and the arithmetic."""
+        """A fixed overhead per step and layer, and the FLOPs."""
         turns = (3 if self.wasserstein else 1) + self.unroll
         return self.steps * 0.0012 * self.depth * (1 + turns) + self.budget().C / 3e10
 
-    def __call__(self, place: RunContext) -> Outcome:
-        """Play, score the generator along the way and at the end, keep both players."""
-        torch.set_default_dtype(torch.float32)
+    def __call__(self, context: RunContext) -> Outcome:
+        """Train, evaluate the generator along the way and at the end, save both networks."""
         started = time.monotonic()
         data = training_rows(self.target, self.seed)
-        contest = self.contest(data)
-        marks, curve, seen = (
-            set(log_spaced(self.steps, 12)),
-            _curve(),
-            TrainingSnapshots(self.target),
-        )
-        looks = {round(self.steps * i / LOOKS) for i in range(1, LOOKS + 1)}
-        per_step = self.budget().C / self.steps
+        game = self.game(data)
+        snapshots, curve = TrainingSnapshots(self.target), _curve()
+        curve_steps = set(log_spaced(self.steps, 12))
+        share_steps = {round(self.steps * i / LOOKS) for i in range(1, LOOKS + 1)}
         for step in range(1, self.steps + 1):
-            contest.step()
-            if step % 20 == 0 or step in marks:
-                self._check(contest, step, place)
-            if step in marks:
-                made = contest.samples(JUDGED)[0]
-                seen.show(step, made)
-                _note(curve, step, self.batch, per_step, contest, made, self.target)
-            if step in looks:
-                seen.look(step, contest.samples(SHOWN)[0])
-        made = contest.samples(JUDGED, seed=1)[0]
-        loss = distance(made, self.target, "validation")
-        test = distance(contest.samples(JUDGED, seed=2)[0], self.target, "test")
-        self._keep(place, contest, seen)
-        budget = self.budget()
-        return Outcome(
-            columns=self.columns
-            | {
-                "N": budget.N,
-                "N_embedding": 0,
-                "D": budget.D,
-                "D_unique": len(data),
-                "C": budget.C,
-                "C_6ND": budget.C_6ND,
-                "loss": loss.value,
-                "loss_se": loss.se,
-                "test_loss": test.value,
-                "test_loss_se": test.se,
-                "seconds": time.monotonic() - started,
-            },
-            curve=curve,
-            measures=measures(made, self.target),
-        )
+            game.step()
+            if step % 20 == 0 or step in curve_steps:
+                self._check(game, step, context)
+            if step in curve_steps:
+                samples = game.samples(GAN_SAMPLES)[0]
+                snapshots.add_samples(step, samples)
+                self._add_point(curve, step, game, samples)
+            if step in share_steps:
+                snapshots.add_shares(step, game.samples(SHOWN)[0])
+        samples = game.samples(GAN_SAMPLES, seed=1)[0]
+        loss = gan_loss(samples, self.target, "validation")
+        test = gan_loss(game.samples(GAN_SAMPLES, seed=2)[0], self.target, "test")
+        self._save(context, game, snapshots)
+        seconds, D_unique = time.monotonic() - started, len(data)
+        columns = journal_columns(self.budget(), loss, test, D_unique=D_unique, seconds=seconds)
+        scores = gan_metrics(samples, self.target)
+        return Outcome(columns=self.columns | columns, curve=curve, measures=scores)
 
-    def _check(self, contest: GANTraining, step: int, place: RunContext) -> None:
-        cost = float(contest.cost_G)
-        if not math.isfinite(cost) or not math.isfinite(float(contest.cost_D)):
+    def _check(self, game: GANTraining, step: int, context: RunContext) -> None:
+        """Report progress; refuse to continue with costs that are not finite."""
+        cost = float(game.cost_G)
+        if not math.isfinite(cost) or not math.isfinite(float(game.cost_D)):
             raise DivergedError(
-                f"a player's cost became {cost} at step {step} of {self.steps}; "
+                f"a network's cost became {cost} at step {step} of {self.steps}; "
                 "a smaller learning rate may help."
             )
-        place.watch(Progress(step, self.steps, cost))
-        if place.stop() and step < self.steps:
+        context.watch(Progress(step, self.steps, cost))
+        if context.stop() and step < self.steps:
             raise Stopped
 
-    def _keep(self, place: RunContext, contest: GANTraining, seen: "TrainingSnapshots") -> None:
-        made, judge = self.shapes
-        about = {"family": self.family, "target": self.target.name, "unit": self.target.unit}
-        weights = torch.nn.ModuleDict(
-            {"generator": contest.G.member(0), "discriminator": contest.D.member(0)}
-        )
-        about |= {
-            "generator": json.dumps(made.to_dict()),
-            "discriminator": json.dumps(judge.to_dict()),
+    def _add_point(
+        self, curve: dict[str, list[float]], step: int, game: GANTraining, samples: Tensor
+    ) -> None:
+        """Evaluate the generator at one step of the curve."""
+        real = rows(self.target, "validation")[: len(samples)]
+        row = {
+            "step": step,
+            "tokens": step * self.batch,
+            "flops": step * (self.budget().C / self.steps),
+            "loss": sliced_wasserstein(real, samples, projections=50).value,
+            "cost_generator": float(game.cost_G),
+            "cost_discriminator": float(game.cost_D),
+            "modes": math.nan,
+            "high_quality": math.nan,
         }
-        checkpoint.save_weights(place.weights, weights, about)
-        folder = make_folder(path_inside(place.folder, "samples"))
-        with atomic_write(folder / f"{place.key}.npz", "wb") as file:
-            np.savez(file, allow_pickle=False, **seen.arrays())
+        scores = mode_metrics(samples, self.target)
+        row |= {k: scores[k].value for k in ("modes", "high_quality") if k in scores}
+        for name, value in row.items():
+            curve[name].append(float(value))
+
+    def _save(
+        self, context: RunContext, game: GANTraining, snapshots: "TrainingSnapshots"
+    ) -> None:
+        """Write the weights of both networks and the samples along the way."""
+        generator, discriminator = (json.dumps(shape.to_dict()) for shape in self.shapes)
+        metadata = {"family": self.family, "target": self.target.name, "unit": self.target.unit}
+        metadata |= {"generator": generator, "discriminator": discriminator}
+        weights = torch.nn.ModuleDict(
+            {"generator": game.G.member(0), "discriminator": game.D.member(0)}
+        )
+        checkpoint.save_weights(context.weights, weights, metadata)
+        folder = make_folder(path_inside(context.folder, "samples"))
+        with atomic_write(folder / f"{context.key}.npz", "wb") as file:
+            np.savez(file, allow_pickle=False, **snapshots.arrays())
 
 
 @final
 class TrainingSnapshots:
-    """What a run's generator made along the way: samples at marks, shares of modes at looks."""
+    """A generator's samples and mode shares along its training."""
 
-    def __init__(self, target: Imitated) -> None:
+    def __init__(self, target: GanTarget) -> None:
         self.target = target
         self.steps: list[int] = []
         self.samples: list[np.ndarray] = []
-        self.looks: list[int] = []
+        self.share_steps: list[int] = []
         self.shares: list[np.ndarray] = []
 
-    def show(self, step: int, made: Float[Tensor, "n d"]) -> None:
-        """Keep some samples for pictures."""
+    def add_samples(self, step: int, samples: Float[Tensor, "n d"]) -> None:
+        """Keep some samples for figures."""
         if isinstance(self.target, Images):
-            made = as_images(made[:PICTURED], self.target)
+            samples = as_images(samples[:PICTURED], self.target)
         self.steps.append(step)
-        self.samples.append(made[:SHOWN].numpy())
+        self.samples.append(samples[:SHOWN].numpy())
 
-    def look(self, step: int, made: Float[Tensor, "n d"]) -> None:
-        """Keep what share of samples is of each mode."""
+    def add_shares(self, step: int, samples: Float[Tensor, "n d"]) -> None:
+        """Keep the share of samples of each mode."""
         if modes(self.target):
-            self.looks.append(step)
-            self.shares.append(shares(made, self.target).numpy())
+            self.share_steps.append(step)
+            self.shares.append(mode_shares(samples, self.target).numpy())
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it, with as much real data."""
+        """All snapshots, with as many real examples."""
         real = self.target.split("validation")[:SHOWN].numpy()
-        found = {"step": np.array(self.steps), "samples": np.stack(self.samples), "real": real}
+        arrays = {"step": np.array(self.steps), "samples": np.stack(self.samples), "real": real}
         if self.shares:
-            found |= {"look": np.array(self.looks), "shares": np.stack(self.shares)}
-        return found
+            arrays |= {"look": np.array(self.share_steps), "shares": np.stack(self.shares)}
+        return arrays
 
 
 def _curve() -> dict[str, list[float]]:
@@ -266,52 +276,26 @@ def _curve() -> dict[str, list[float]]:
     return {name: [] for name in names}
 
 
-def _note(
-    curve: dict[str, list[float]],
-    step: int,
-    batch: int,
-    per_step: float,
-    contest: GANTraining,
-    made: Tensor,
-    target: Imitated,
-) -> None:
-    real = rows(target, "validation")[: len(made)]
-    row = {
-        "step": step,
-        "tokens": step * batch,
-        "flops": step * per_step,
-        "loss": sliced_wasserstein(real, made, projections=50).value,
-        "cost_generator": float(contest.cost_G),
-        "cost_discriminator": float(contest.cost_D),
-        "modes": math.nan,
-        "high_quality": math.nan,
-    }
-    found = recovered(made, target)
-    row |= {k: found[k].value for k in ("modes", "high_quality") if k in found}
-    for name, value in row.items():
-        curve[name].append(float(value))
-
-
 @functools.cache
 def _cost(
-    made: Spec, judge: Spec, batch: int, unroll: int, wasserstein: bool
+    generator: Spec, discriminator: Spec, batch: int, unroll: int, wasserstein: bool
 ) -> tuple[int, float]:
-    """N and the FLOPs of one round, counted operator by operator."""
-    G: Generator = made().float()
-    D: Discriminator = judge().float()
-    rules = GANSettings(
+    """N and the FLOPs of one step, counted operator by operator."""
+    G: Generator = generator().float()
+    D: Discriminator = discriminator().float()
+    settings = GANSettings(
         costs=WASSERSTEIN if wasserstein else NON_SATURATING,
         batch=batch,
         turns=3 if wasserstein else 1,
     )
-    contest = GANTraining(
-        StackedModels([G]), StackedModels([D]), torch.zeros(2, G.dim).float(), rules
+    game = GANTraining(
+        StackedModels([G]), StackedModels([D]), torch.zeros(2, G.dim).float(), settings
     )
-    judging, making = contest.flops()
-    # The counter fails on second derivatives. A backward pass of a backward pass costs two of the
-    # first: a step ahead is three of the discriminator's own, a penalty one more turn.
-    turns = rules.turns + 3 * unroll + (rules.turns if wasserstein else 0)
-    return count_parameters(G)[0], turns * judging + making
+    discriminator_flops, generator_flops = game.flops()
+    # The counter fails on second derivatives. Backward through a backward pass costs two of the
+    # first: an unrolled step costs three discriminator updates, the penalty one more update.
+    turns = settings.turns + 3 * unroll + (settings.turns if wasserstein else 0)
+    return count_parameters(G)[0], turns * discriminator_flops + generator_flops
 
 
 def grow(N: float, depth: int = 3, dim: int = 2, latent: int = 2) -> int:
@@ -323,7 +307,7 @@ def grow(N: float, depth: int = 3, dim: int = 2, latent: int = 2) -> int:
 
 
 def gan(
-    target: Imitated,
+    target: GanTarget,
     ladder: Iterable[float],
     *,
     tokens: Sequence[float],
@@ -335,18 +319,18 @@ def gan(
     unroll: int = 0,
     wasserstein: bool = False,
 ) -> list[Spec]:
-    """Requests for a generator of each size, number of points seen and seed, with its rival.
+    """Requests for a generator and a discriminator of each size, number of points and seed.
 
     Args:
-        target: Points with a known law, or images.
-        ladder: Wanted sizes N of the generator.
+        target: Points with a known distribution, or images.
+        ladder: Sizes N of the generator.
         tokens: Points seen in training.
         seeds: Repetitions.
         batch: Points in a step; a multiple of `pack`.
-        lr: Adam's.
+        lr: Adam's learning rate.
         depth: Layers.
-        pack: Points judged together: PacGAN's m.
-        unroll: Steps the generator looks ahead.
+        pack: Points that the discriminator sees at once: PacGAN's m.
+        unroll: Discriminator steps that the generator looks ahead.
         wasserstein: WGAN with gradient penalty.
 
     References: `goodfellow2014`; `lin2018` for packing; `metz2017` for unrolling;
@@ -357,24 +341,18 @@ def gan(
         require(value >= bound, f"gan.{name}", f"be at least {bound}", value)
     require(lr > 0, "gan.lr", "be above 0", lr)
     require(batch % pack == 0, "gan.batch", f"be a multiple of the pack {pack}", batch)
-    return [
-        Spec(
-            GanRun,
-            target=target.spec,
-            width=width,
-            depth=depth,
-            steps=max(1, round(D / batch)),
-            batch=batch,
-            lr=lr,
-            seed=seed,
-            rung=rung,
-            pack=pack,
-            unroll=unroll,
-            wasserstein=wasserstein,
-        )
-        for rung, width in enumerate(
-            dict.fromkeys(grow(N, depth, target.dim, noise_size(target)) for N in ladder)
-        )
-        for D in sorted(set(tokens))
-        for seed in range(seeds)
-    ]
+    latent = noise_size(target)
+    return grid(
+        GanRun,
+        [{"width": grow(N, depth, target.dim, latent)} for N in ladder],
+        tokens,
+        seeds,
+        per_step=batch,
+        target=target.spec,
+        depth=depth,
+        batch=batch,
+        lr=lr,
+        pack=pack,
+        unroll=unroll,
+        wasserstein=wasserstein,
+    )

@@ -1,6 +1,6 @@
-"""Stacks of chosen degrees at one budget, trained with Adam on teachers of eight variables.
+"""Polynomial networks at one parameter budget, trained with Adam on functions of eight variables.
 
-Many seeds are packed, and a rate is chosen on a validation split.
+Seeds are vectorised, and the learning rate is chosen on validation points.
 """
 
 import math
@@ -14,7 +14,9 @@ import torch
 from allometry._core.spec import Spec
 from allometry.measure import epsilon_rank, matricization
 from allometry.measure.uncertainty import median
+from allometry.study.recipes.base import identity
 from allometry.study.recipes.polynomial_stacks import STACKS, Stack
+from allometry.study.recipes.run_outcome import journal_columns
 from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import high_rank_functions
 from allometry.targets.high_rank_functions import HighRank
@@ -29,23 +31,23 @@ TEACHERS: dict[str, Spec] = {
     "median": Spec(high_rank_functions.median, h=4),
     "largest": Spec(high_rank_functions.largest_product, h=4),
 }
-"""Of eight variables, four a side."""
+"""Target functions of eight variables, four on each side of the partition."""
 
 
 @final
 @dataclass(frozen=True)
 class LearningRun(Request):
-    """One stack on one teacher: a rate chosen on validation points, then many seeds at it.
+    """One stack on one function: the learning rate is chosen first, then many seeds are trained.
 
     Args:
         teacher: The function.
         stack: Its layers.
-        name: Its name in `STACKS`, for tables.
-        seeds: Trained at the chosen rate.
-        trials: Trained at each rate to choose it.
-        rates: To choose from.
+        name: Name in `STACKS`, for tables.
+        seeds: Trainings at the chosen rate.
+        trials: Trainings at each rate to choose it.
+        rates: Candidate learning rates.
         steps: Updates of each training.
-        rung: Which stack this is, from 0.
+        rung: Index of the stack, from 0.
     """
 
     teacher: HighRank
@@ -59,34 +61,26 @@ class LearningRun(Request):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Family, teacher, shape; seeds are inside."""
-        return {
-            "family": self.name,
-            "target": self.teacher.name,
-            "shape": self.stack.words,
-            "rung": self.rung,
-            "seed": 0,
-        }
+        """Family, target and shape; one run has all seeds."""
+        return identity(self.name, self.teacher.name, self.stack.words, self.rung)
 
     def budget(self) -> Budget:
-        """Of one seed: C is six for each parameter and point."""
+        """Of one seed; C is six FLOPs per parameter and point."""
         N, D = self.stack.size(self.teacher.inputs), self.steps * BATCH
         return Budget(N, 0, D, 6.0 * N * D)
 
     def work(self) -> float:
-        """Members are stepped together; layers cost calls, members arithmetic."""
+        """Members are vectorised: layers cost calls, members arithmetic."""
         members = self.seeds + self.trials * len(self.rates)
-        each = (
-            2.0 if self.stack.fractional else 1.0
-        )  # what reads a share of its inputs gathers them
-        return 1.0 + each * self.steps * (8e-4 * len(self.stack.degrees) + 1.6e-4 * members)
+        # A fractional layer gathers the share of its inputs that it reads.
+        factor = 2.0 if self.stack.fractional else 1.0
+        return 1.0 + factor * self.steps * (8e-4 * len(self.stack.degrees) + 1.6e-4 * members)
 
-    def __call__(self, place: RunContext) -> Outcome:
-        """Train, choose, train, judge on fresh points."""
-        torch.set_default_dtype(torch.float32)
+    def __call__(self, context: RunContext) -> Outcome:
+        """Choose the rate, train all seeds, evaluate on new points."""
         started = time.monotonic()
         learnt = learn_function(
-            lambda rng: self.stack.made(self.teacher.inputs, True, rng),
+            lambda rng: self.stack.network(self.teacher.inputs, True, rng),
             self.teacher,
             self.teacher.inputs,
             seeds=self.seeds,
@@ -94,34 +88,27 @@ class LearningRun(Request):
             trials=self.trials,
             steps=self.steps,
             batch=BATCH,
-            watch=place.watch,
-            stop=place.stop,
+            watch=context.watch,
+            stop=context.stop,
         )
-        test = median(learnt.test)
-        budget = self.budget()
-        return Outcome(
-            columns=self.columns
-            | {
-                "part": "learning",
-                "N": budget.N,
-                "N_embedding": 0,
-                "D": budget.D,
-                "D_unique": budget.D,
-                "C": budget.C,
-                "C_6ND": budget.C_6ND,
-                "loss": _finite(min(learnt.validation.values())),
-                "loss_se": None,
-                "test_loss": _finite(test.value),
-                "test_lo": _finite(test.interval[0]),
-                "test_hi": _finite(test.interval[1]),
-                "seeds": self.seeds,
-                "rate": learnt.rate,
-                "errors": [_finite(e) for e in learnt.test],
-                "rank": self.teacher.rank,
-                "epsilon_rank": teacher_epsilon_rank(self.teacher),
-                "seconds": time.monotonic() - started,
-            }
+        test, budget = median(learnt.test), self.budget()
+        columns = journal_columns(
+            budget,
+            None,
+            D_unique=budget.D,
+            seconds=time.monotonic() - started,
+            part="learning",
+            test_loss=_finite(test.value),
+            test_lo=_finite(test.interval[0]),
+            test_hi=_finite(test.interval[1]),
+            seeds=self.seeds,
+            rate=learnt.rate,
+            errors=[_finite(e) for e in learnt.test],
+            rank=self.teacher.rank,
+            epsilon_rank=teacher_epsilon_rank(self.teacher),
         )
+        loss = _finite(min(learnt.validation.values()))
+        return Outcome(columns=self.columns | columns | {"loss": loss})
 
 
 def _finite(x: float) -> float | None:
@@ -129,7 +116,7 @@ def _finite(x: float) -> float | None:
 
 
 def teacher_epsilon_rank(teacher: HighRank, epsilon: float = EPSILON, points: int = 400) -> int:
-    """The rank that comes within a relative distance epsilon of the teacher at random points."""
+    """The smallest rank within relative distance epsilon of the function at random points."""
     rng = torch.Generator().manual_seed(4)
     sides = (teacher.side, teacher.inputs - teacher.side)
     a, b = (uniform_points(points, n, rng).double() for n in sides)
@@ -145,14 +132,14 @@ def learners(
     rates: Sequence[float] = RATES,
     teachers: Sequence[str] = tuple(TEACHERS),
 ) -> list[Spec]:
-    """Requests for stacks on teachers of eight variables, trained with Adam.
+    """Requests for stacks on functions of eight variables, trained with Adam.
 
     Args:
         chosen: Of `STACKS`.
         seeds: Trainings at the chosen rate.
-        points: Seen in each training.
+        points: Points seen in each training.
         trials: Trainings at each rate to choose it.
-        rates: To choose from.
+        rates: Candidate learning rates.
         teachers: Of `TEACHERS`.
     """
     return [

@@ -1,4 +1,4 @@
-"""Stacks of layers of chosen degrees, by name: those whose learning is compared."""
+"""Polynomial networks with layers of chosen degrees, by name."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Stack:
     """Layers of chosen degrees.
 
     Args:
-        degrees: One for each layer; one that is not whole makes a mixed layer.
+        degrees: One for each layer; a fractional one makes a mixed layer.
         width: Of every layer.
         fractional: Signed powers instead of mixed layers.
         tied: Forms of a layer share their weights.
@@ -38,11 +38,11 @@ class Stack:
 
     @property
     def spec(self) -> Spec:
-        """The request that makes this stack again in another process."""
+        """The spec that makes this stack in another process."""
         more = {"fractional": self.fractional, "tied": self.tied}
         return Spec(Stack, degrees=list(self.degrees), width=self.width, **more)
 
-    def made(self, inputs: int, norm: bool, rng: torch.Generator | None = None) -> nn.Module:
+    def network(self, inputs: int, norm: bool, rng: torch.Generator | None = None) -> nn.Module:
         """The untrained network."""
         return PolynomialNetwork(
             *(inputs, self.width, self.degrees),
@@ -54,7 +54,7 @@ class Stack:
 
     def size(self, inputs: int) -> int:
         """Parameters."""
-        return sum(p.numel() for p in self.made(inputs, False).parameters())
+        return sum(p.numel() for p in self.network(inputs, False).parameters())
 
 
 STACKS = {
@@ -66,8 +66,8 @@ STACKS = {
     "T_e power": Stack((math.e,) * 4, fractional=True),
     "T_33222": Stack((3, 3, 2, 2, 2)),
 }
-"""Twelve forms of width 8, 873 parameters. T_e, whose budget can't be met exactly, stands on both
-sides of it: 801 parameters at width 8 and 946 at width 9."""
+"""Twelve linear forms of width 8, 873 parameters. T_e can't meet this budget exactly and appears
+on both sides of it: 801 parameters at width 8 and 946 at width 9."""
 
 SMALL = {
     "T_2": Stack((2,) * 3, width=1),
@@ -77,4 +77,4 @@ SMALL = {
     "half cubic": Stack((2.5,) * 2, width=2),
     "tied cubes": Stack((3,) * 2, width=3, tied=True),
 }
-"""Six forms; and two loopholes that have degree 9 at other prices."""
+"""Six linear forms; and two counterexamples that have degree 9 at other costs."""

@@ -1,4 +1,4 @@
-"""Vector quantisers of any size: distortion against the number of codes.
+"""Vector quantisers: distortion against the number of codes.
 
 Letters: K codes, d dimensions, n points.
 """
@@ -16,7 +16,10 @@ from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.models.quantisation import lbg, nearest
+from allometry.study.recipes.base import identity
 from allometry.study.recipes.density import Vectors
+from allometry.study.recipes.run_outcome import journal_columns
+from allometry.study.recipes.sample_scores import independent
 from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import Images, Points
 from allometry.train import checkpoint
@@ -24,7 +27,7 @@ from allometry.train.budget import Budget
 from allometry.train.loop import Progress
 
 ROUNDS = 12
-"""Of Lloyd's iteration after each split: fixed, so that compute is known beforehand."""
+"""Lloyd iterations after each split: fixed, so that compute is known in advance."""
 
 UNIT = "squared error per dimension"
 
@@ -44,9 +47,9 @@ class QuantiserRun(Request):
         target: Points, a table or images.
         fingerprint: Of the target's content.
         K: Code vectors.
-        examples: n, what it is made for.
+        examples: Number of training examples n.
         seed: Of the examples and the splits.
-        rung: Which size of the ladder this is, from 0.
+        rung: Index of the size in the ladder, from 0.
     """
 
     target: Vectors
@@ -59,59 +62,39 @@ class QuantiserRun(Request):
     @property
     def columns(self) -> dict[str, Any]:
         """Family, target, shape, rung and seed."""
-        return {
-            "family": "quantiser",
-            "target": self.target.name,
-            "shape": f"{self.K} codes",
-            "rung": self.rung,
-            "seed": self.seed,
-        }
+        shape = f"{self.K} codes"
+        return identity("quantiser", self.target.name, shape, self.rung, self.seed)
 
     def budget(self) -> Budget:
-        """Codes times dimensions; a multiplication and an addition for each of a distance."""
+        """N is codes times dimensions; a distance takes one multiply-add per dimension."""
         sizes, k = [1], 1
         while k < self.K:
             k = min(2 * k, self.K)
             sizes.append(k)
         d = self.target.dim
-        # Every split also looks for the cells that err most.
+        # Every split also computes the distortion of each cell.
         passes = ROUNDS * sum(sizes) + sum(sizes[:-1]) + self.K
         return Budget(self.K * d, 0, self.examples, 2.0 * d * passes * self.examples)
 
     def work(self) -> float:
-        """Distances at a modest rate."""
+        """FLOPs of the distances at a modest rate."""
         return 0.1 + self.budget().C / 2e9
 
-    def __call__(self, place: RunContext) -> Outcome:
-        """Make the codebook, then measure it on validation and test."""
+    def __call__(self, context: RunContext) -> Outcome:
+        """Fit the codebook, then evaluate it on validation and test."""
         started = time.monotonic()
-        torch.set_default_dtype(torch.float32)
-        x = self._examples()
         rng = torch.Generator().manual_seed(self.seed)
-        # Below 0 the tolerance never stops a round early.
-        made = lbg(x, self.K, tolerance=-1.0, most=ROUNDS, rng=rng)
-        loss, test = (self._distortion(made.codes, split) for split in ("validation", "test"))
-        place.watch(Progress(1, 1, loss.value))
-        about = {"family": "quantiser", "target": self.target.name, "unit": UNIT}
-        book = torch.nn.ParameterDict({"codes": torch.nn.Parameter(made.codes)})
-        checkpoint.save_weights(place.weights, book, about)
+        # A negative tolerance never stops the iteration early.
+        codes = lbg(self._examples(), self.K, tolerance=-1.0, most=ROUNDS, rng=rng).codes
+        loss, test = (self._distortion(codes, split) for split in ("validation", "test"))
+        context.watch(Progress(1, 1, loss.value))
+        metadata = {"family": "quantiser", "target": self.target.name, "unit": UNIT}
+        codebook = torch.nn.ParameterDict({"codes": torch.nn.Parameter(codes)})
+        checkpoint.save_weights(context.weights, codebook, metadata)
         budget = self.budget()
-        return Outcome(
-            columns=self.columns
-            | {
-                "N": budget.N,
-                "N_embedding": 0,
-                "D": budget.D,
-                "D_unique": min(self.target.D_unique, budget.D),
-                "C": budget.C,
-                "C_6ND": budget.C_6ND,
-                "loss": loss.value,
-                "loss_se": loss.se,
-                "test_loss": test.value,
-                "test_loss_se": test.se,
-                "seconds": time.monotonic() - started,
-            }
-        )
+        D_unique, seconds = min(self.target.D_unique, budget.D), time.monotonic() - started
+        columns = journal_columns(budget, loss, test, D_unique=D_unique, seconds=seconds)
+        return Outcome(columns=self.columns | columns)
 
     def _examples(self) -> Tensor:
         fresh = isinstance(self.target, Points) and self.target.size is None
@@ -121,9 +104,7 @@ class QuantiserRun(Request):
 
     def _distortion(self, codes: Tensor, split: str) -> Estimate:
         x = rows(self.target, self.target.split(split))
-        squares = nearest(x, codes)[1].double() / x.shape[1]
-        se = squares.std().item() / len(x) ** 0.5
-        return Estimate(squares.mean().item(), se, n=len(x), method="independent rows")
+        return independent(nearest(x, codes)[1].double() / x.shape[1])
 
 
 def quantiser(
@@ -131,7 +112,7 @@ def quantiser(
 ) -> list[Spec]:
     r"""Requests for codebooks of each size N = K d, number of examples and seed, by LBG.
 
-    On a law with a density the distortion falls as $K^{-2/d}$, which a study can be held against.
+    For a distribution with a density the distortion falls as $K^{-2/d}$.
 
     References: `linde1980`; `gersho1979`.
     """

@@ -1,4 +1,4 @@
-"""Separation ranks of networks, measured exactly: degrees at one budget, Mixers and attention."""
+"""Exact separation ranks of polynomial networks, Mixers and attention."""
 
 import time
 from collections.abc import Sequence
@@ -21,7 +21,9 @@ from allometry.models.polynomial import (
 )
 from allometry.models.polynomial_degree import degree as total_degree
 from allometry.models.polynomial_degree import rank_narrow, rank_upper
+from allometry.study.recipes.base import identity
 from allometry.study.recipes.polynomial_stacks import STACKS
+from allometry.study.recipes.run_outcome import journal_columns
 from allometry.study.request import Outcome, Request, RunContext
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress
@@ -29,7 +31,7 @@ from allometry.train.packed_regression import uniform_points
 
 EPSILON = 0.01
 POINTS = 256
-"""On each side, for epsilon-ranks."""
+"""Points on each side, for epsilon-ranks."""
 
 
 @final
@@ -38,10 +40,10 @@ class Form:
     """A kind of network whose rank is measured.
 
     Args:
-        words: What it is.
-        tokens: That it reads, half of them on each side.
+        words: Description, the family in the journal.
+        tokens: Number of input tokens, half of them on each side.
         width: Of a token.
-        polynomial: Whether its rank is a number at all; an epsilon-rank always is.
+        polynomial: Whether its rank is finite; an epsilon-rank always is.
     """
 
     words: str
@@ -56,8 +58,8 @@ FORMS = {
     "hadamard": Form("Hadamard-pooled attention of width 2", 2, 2),
     "narrow": Form("fully connected of width 1, wide inputs", 16, 1),
 }
-"""Whose rank `ranks` measures at a fixed number of forms: two coordinates a side, one token a
-side, and eight coordinates a side where inputs are wide."""
+"""Networks whose rank `ranks` measures at a fixed number of linear forms: two coordinates a side,
+one token a side, and eight coordinates a side for wide inputs."""
 
 MIXERS = {
     "linear": Form("Mixer without activation", 4, 2),
@@ -67,26 +69,26 @@ MIXERS = {
     "attention": Form("linear attention, two heads", 4, 2),
     "multi": Form("multi-pooled attention of degree 3", 4, 2),
 }
-"""Four tokens of size 2."""
+"""Networks on four tokens of size 2."""
 
 _DEEP = {"linear": (1, 2, 4), "quadratic": (1, 2), "cubic": (1,), "gelu": (1, 2, 4)} | {
     "attention": (1, 2),
     "multi": (1, 2),
 }
 MEASURED = 6000
-"""Ranks above this follow from a theorem and are not measured."""
+"""Larger ranks that follow from a theorem are not measured."""
 
 
 @final
 @dataclass(frozen=True)
 class RankRun(Request):
-    """The rank of one network in general position.
+    """The rank of one network with generic weights.
 
     Args:
         part: "rank" or "mixer".
         form: A name in `FORMS` or in `MIXERS`.
         degrees: Of each layer.
-        rung: Which of the degrees or depths this is, from 0.
+        rung: Index of the degrees or depth, from 0.
     """
 
     part: str
@@ -100,18 +102,18 @@ class RankRun(Request):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Family, shape; the rank of a polynomial in general position has no seed."""
-        layers = f"{len(self.degrees)} layer{'s' if len(self.degrees) > 1 else ''}"
-        return {
-            "family": self._form.words,
-            "target": self.part,
-            "shape": f"{layers} of degree {'-'.join(map(str, dict.fromkeys(self.degrees)))}",
-            "rung": self.rung,
-            "seed": 0,
-        }
+        """Family and shape; the rank of a generic polynomial has no seed."""
+        count = f"{len(self.degrees)} layer{'s' if len(self.degrees) > 1 else ''}"
+        shape = f"{count} of degree {'-'.join(map(str, dict.fromkeys(self.degrees)))}"
+        return identity(self._form.words, self.part, shape, self.rung)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Ranks need double precision."""
+        return torch.float64
 
     def model(self) -> nn.Module:
-        """The network, its weights not yet in general position."""
+        """The network; its weights are not yet generic."""
         return _model(self.part, self.form, self.degrees)
 
     def budget(self) -> Budget:
@@ -120,7 +122,7 @@ class RankRun(Request):
 
     @property
     def bound(self) -> int:
-        """What a polynomial of this degree can have at most."""
+        """The largest rank of a polynomial of this degree."""
         form = self._form
         whole = total_degree(self.degrees)
         if self.part == "mixer" and self.form in ("linear", "quadratic", "cubic"):
@@ -129,7 +131,7 @@ class RankRun(Request):
 
     @property
     def expected(self) -> int | None:
-        """What a theorem says, where one does and the measurement would be too large."""
+        """The rank by theorem, if there is one."""
         if self.part == "rank" and self.form == "narrow":
             return rank_narrow(self.degrees[0], len(self.degrees))
         return None
@@ -140,40 +142,32 @@ class RankRun(Request):
         known = self.expected is not None and self.expected > MEASURED
         return 0.5 if known else 0.5 + 4e-9 * min(rank, 4000) ** 3
 
-    def __call__(self, place: RunContext) -> Outcome:
-        """Measure the rank over two primes, and an epsilon-rank at ordinary weights."""
+    def __call__(self, context: RunContext) -> Outcome:
+        """Compute the rank over two primes, and an epsilon-rank at ordinary weights."""
         started = time.monotonic()
-        torch.set_default_dtype(torch.float64)
         rank, exact, method = self._rank()
-        close = self._epsilon_rank() if self.part == "mixer" else None
-        place.watch(Progress(1, 1, float(rank or 0)))
-        budget = self.budget()
-        return Outcome(
-            columns=self.columns
-            | {
-                "part": self.part,
-                "N": budget.N,
-                "N_embedding": 0,
-                "D": 0,
-                "D_unique": 0,
-                "C": None,
-                "C_6ND": None,
-                "loss": None,
-                "loss_se": None,
-                "form": self.form,
-                "degree": self.degrees[0] if len(set(self.degrees)) == 1 else None,
-                "layers": len(self.degrees),
-                "forms": sum(self.degrees),
-                "rank": rank,
-                "exact": exact,
-                "method": method,
-                "bound": self.bound if self._form.polynomial else None,
-                "epsilon_rank": None if close is None else close.value,
-                "epsilon_lo": None if close is None else close.lo,
-                "epsilon_hi": None if close is None else close.hi,
-                "seconds": time.monotonic() - started,
-            }
+        near = self._epsilon_rank() if self.part == "mixer" else None
+        context.watch(Progress(1, 1, float(rank or 0)))
+        columns = journal_columns(
+            self.budget(),
+            None,
+            D_unique=0,
+            seconds=time.monotonic() - started,
+            counted=False,
+            part=self.part,
+            form=self.form,
+            degree=self.degrees[0] if len(set(self.degrees)) == 1 else None,
+            layers=len(self.degrees),
+            forms=sum(self.degrees),
+            rank=rank,
+            exact=exact,
+            method=method,
+            bound=self.bound if self._form.polynomial else None,
+            epsilon_rank=None if near is None else near.value,
+            epsilon_lo=None if near is None else near.lo,
+            epsilon_hi=None if near is None else near.hi,
         )
+        return Outcome(columns=self.columns | columns)
 
     def _rank(self) -> tuple[int | None, bool, str]:
         if not self._form.polynomial:
@@ -188,7 +182,7 @@ class RankRun(Request):
         return int(found.value), found.exact, found.method
 
     def _epsilon_rank(self, draws: int = 9) -> Estimate:
-        """The median over draws of ordinary weights."""
+        """The median over random initialisations."""
         found, half = [], self._form.tokens * self._form.width // 2
         for seed in range(draws):
             rng = torch.Generator().manual_seed(seed)
@@ -199,7 +193,7 @@ class RankRun(Request):
         return median(found)
 
     def _first(self, model: nn.Module, x: Tensor, *field: Field) -> Tensor:
-        """The first entry of the output, of the first token where there are tokens."""
+        """The first entry of the output (of the first token)."""
         if isinstance(model, PolynomialNetwork):
             return model(x, *field)[:, 0]
         return model(x.reshape(len(x), self._form.tokens, self._form.width), *field)[:, 0, 0]
@@ -208,14 +202,14 @@ class RankRun(Request):
 @final
 @dataclass(frozen=True)
 class StackRun(Request):
-    """Epsilon-ranks of one stack of eight inputs at the weights that training starts from.
+    """Epsilon-ranks of one stack of eight inputs at its initial weights.
 
-    Real degrees have no other rank than these.
+    Stacks of fractional degree have no other rank.
 
     Args:
         stack: A name in `STACKS`.
-        draws: Of the weights.
-        rung: Which stack this is, from 0.
+        draws: Random initialisations.
+        rung: Index of the stack, from 0.
     """
 
     stack: str
@@ -224,12 +218,13 @@ class StackRun(Request):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Family, shape; the draws are inside."""
-        shape = STACKS[self.stack].words
-        return {"family": self.stack, "target": "rank", "shape": shape} | {
-            "rung": self.rung,
-            "seed": 0,
-        }
+        """Family and shape; one run has all draws."""
+        return identity(self.stack, "rank", STACKS[self.stack].words, self.rung)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Ranks need double precision."""
+        return torch.float64
 
     def budget(self) -> Budget:
         """Parameters; nothing is trained."""
@@ -239,26 +234,25 @@ class StackRun(Request):
         """Singular values of a few small matrices."""
         return 0.5 + 0.3 * self.draws
 
-    def __call__(self, place: RunContext) -> Outcome:
-        """Both epsilon-ranks, their medians over draws."""
+    def __call__(self, context: RunContext) -> Outcome:
+        """Both epsilon-ranks, as medians over draws."""
         started = time.monotonic()
-        torch.set_default_dtype(torch.float64)
-        found: dict[float, list[float]] = {0.1: [], EPSILON: []}
+        ranks: dict[float, list[float]] = {0.1: [], EPSILON: []}
         for seed in range(self.draws):
             rng = torch.Generator().manual_seed(seed)
-            model = STACKS[self.stack].made(8, True, rng)
+            model = STACKS[self.stack].network(8, True, rng)
             a, b = (uniform_points(POINTS, 4, rng) for _ in range(2))
             matrix = matricization(lambda x, model=model: model(x)[:, 0], a, b).numpy()
-            for epsilon, ranks in found.items():
-                ranks.append(epsilon_rank(matrix, epsilon))
-        far, near = (median(ranks) for ranks in found.values())
-        place.watch(Progress(1, 1, far.value))
-        ends = {"epsilon_rank": far.value, "epsilon_lo": far.lo, "epsilon_hi": far.hi}
-        ends |= {"near_rank": near.value, "near_lo": near.lo, "near_hi": near.hi}
-        size = {"N": self.budget().N, "N_embedding": 0, "D": 0, "D_unique": 0}
-        none = {"C": None, "C_6ND": None, "loss": None, "loss_se": None}
+            for epsilon, found in ranks.items():
+                found.append(epsilon_rank(matrix, epsilon))
+        far, near = (median(found) for found in ranks.values())
+        context.watch(Progress(1, 1, far.value))
+        medians = {"epsilon_rank": far.value, "epsilon_lo": far.lo, "epsilon_hi": far.hi}
+        medians |= {"near_rank": near.value, "near_lo": near.lo, "near_hi": near.hi}
         seconds = time.monotonic() - started
-        return Outcome(self.columns | size | none | ends | {"part": "stack", "seconds": seconds})
+        costs = {"D_unique": 0, "seconds": seconds, "counted": False}
+        columns = journal_columns(self.budget(), None, **costs, **medians, part="stack")
+        return Outcome(self.columns | columns)
 
 
 def _model(
@@ -280,7 +274,7 @@ def _model(
 
 
 def ranks(chosen: Sequence[str] = tuple(FORMS), budgets: Sequence[int] = (6, 12)) -> list[Spec]:
-    """Requests for the rank at L d = 6 and 12 forms a unit, degrees 2, 3, 4 and 6.
+    """Requests for the rank at L d = 6 and 12 linear forms, degrees 2, 3, 4 and 6.
 
     Args:
         chosen: Of `FORMS`.
@@ -301,7 +295,7 @@ def stacks(draws: int = 9) -> list[Spec]:
     """Requests for the epsilon-ranks of the stacks whose learning `allometry run degree` compares.
 
     Args:
-        draws: Of the weights.
+        draws: Random initialisations.
     """
     return [Spec(StackRun, stack=name, draws=draws, rung=rung) for rung, name in enumerate(STACKS)]
 

@@ -1,4 +1,4 @@
-"""A second chance at half the rate for a training that diverges."""
+"""A second training at half the learning rate for a run that diverges."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -7,57 +7,44 @@ from typing import Any, final
 
 from allometry._core.errors import DivergedError
 from allometry._core.spec import Spec
-from allometry.study.request import Outcome, Request, RunContext, TrainingRequest
+from allometry.study.recipes.base import WrappedRun
+from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.study.study import Recipe
-from allometry.train.budget import Budget
 
 
 @final
 @dataclass(frozen=True)
-class RetriedRun(Request):
-    """A run that is begun again, once, at half its rate if it diverges.
+class RetriedRun(WrappedRun):
+    """A run that is repeated once at half its learning rate if it diverges.
 
-    The journal then has the rate it ended with (`lr`) and why it was begun again (`retried`).
+    The journal has the final learning rate (`lr`) and the reason for the retry (`retried`).
 
     Args:
-        run: The run; it has a rate `lr`.
+        run: The run; it has a learning rate `lr`.
     """
 
     run: TrainingRequest
 
     @property
-    def columns(self) -> dict[str, Any]:
-        """Those of the run."""
-        return self.run.columns
-
-    def budget(self) -> Budget:
-        """That of one attempt."""
-        return self.run.budget()
-
-    def work(self) -> float:
-        """Of one attempt."""
-        return self.run.work()
-
-    @property
     def splits(self) -> bool:
-        """As the run does."""
+        """As the inner run."""
         return self.run.splits
 
-    def __call__(self, place: RunContext) -> Outcome:
-        """Train, at half the rate if need be, then finish."""
-        run, why = self.run, None
+    def __call__(self, context: RunContext) -> Outcome:
+        """Train, at half the rate if necessary, then finish."""
+        run, reason = self.run, None
         training = run.training()
         try:
-            trained = place.train(training)
+            trained = context.train(training)
         except DivergedError as error:
-            why = str(error)
+            reason = str(error)
             run = dataclasses.replace(run, lr=_rate(run) / 2)  # pyright: ignore
             training = run.training()
-            # A file of its own: the first attempt's checkpoint leads to where it diverged.
-            second = place.checkpoint.with_name(f"{place.key}.half.safetensors")
-            trained = place.train(training, second)
-        outcome = run.finish(place, training, training.model, trained)
-        more = {"lr": _rate(run), "retried": why}
+            # A separate file: the checkpoint of the first attempt leads to its divergence.
+            second = context.checkpoint.with_name(f"{context.key}.half.safetensors")
+            trained = context.train(training, second)
+        outcome = run.finish(context, training, training.model, trained)
+        more = {"lr": _rate(run), "retried": reason}
         return dataclasses.replace(outcome, columns=outcome.columns | more)
 
 
@@ -67,21 +54,26 @@ def _rate(run: TrainingRequest) -> float:
 
 @final
 @dataclass(frozen=True)
-class retried:  # noqa: N801 - reads as `retried(recipe)`
-    """A recipe whose trainings are begun again, once, at half the rate if they diverge.
-
-    Args:
-        recipe: Of trainings.
-    """
+class RetriedRecipe:
+    """A recipe whose diverged trainings are repeated; see `retried`."""
 
     recipe: Recipe
+    __name__ = "retried"
 
     def __call__(
         self, target: Any, ladder: Iterable[float], *, tokens: Sequence[float], seeds: int
     ) -> list[Spec]:
-        """The recipe's requests with a second chance; what is no training stays as it is."""
-        specs = self.recipe(target, ladder, tokens=tokens, seeds=seeds)
+        """The recipe's requests with a retry; jobs without training stay unchanged."""
         return [
             Spec(RetriedRun, run=spec) if isinstance(spec(), TrainingRequest) else spec
-            for spec in specs
+            for spec in self.recipe(target, ladder, tokens=tokens, seeds=seeds)
         ]
+
+
+def retried(recipe: Recipe) -> RetriedRecipe:
+    """A recipe whose trainings are repeated once at half the learning rate if they diverge.
+
+    Args:
+        recipe: With gradient training.
+    """
+    return RetriedRecipe(recipe)

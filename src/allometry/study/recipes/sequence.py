@@ -1,10 +1,10 @@
-"""The other families of sequence models: finite memory, recurrent, convolutional."""
+"""Sequence models other than transformers: finite memory, recurrent, convolutional."""
 
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import nn
@@ -12,19 +12,10 @@ from torch import nn
 from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.models import CausalConvolution, FiniteMemory, Recurrent
-from allometry.study.recipes.run_outcome import outcome
-from allometry.study.recipes.text_run import about, generate, same_text, text_training, worth
-from allometry.study.request import Outcome, RunContext, TrainingRequest
+from allometry.study.recipes.base import grid, named
+from allometry.study.recipes.text_run import TextRun
 from allometry.targets import Sources, Text
-from allometry.train import checkpoint
-from allometry.train.budget import Budget, count_next_token, count_parameters
-from allometry.train.evaluate import evaluate
-from allometry.train.loop import Trained
-from allometry.train.optimiser import adamw
-from allometry.train.training import Training
-
-BASE_WIDTH = 64
-"""The width at which the learning rate is the number that was asked for."""
+from allometry.train.budget import count_next_token, count_parameters
 
 MEMORY = 8
 """Tokens that a finite-memory network sees."""
@@ -34,24 +25,24 @@ FAMILIES = ("mlp", "rnn", "lstm", "gru", "convolution")
 
 @final
 @dataclass(frozen=True)
-class SequenceRun(TrainingRequest):
-    """One model of one of `FAMILIES` on one text under one budget and seed.
+class SequenceRun(TextRun):
+    """One model of one of `FAMILIES` on one text, for one budget and seed.
 
-    Recurrent networks are trained and measured on windows of `context` tokens, beginning each with
-    an empty memory, as the other families are: one job for all.
+    Recurrent networks are trained and evaluated on windows of `context` tokens with an empty
+    initial state, so that all families have the same task.
 
     Args:
         target: The text.
         fingerprint: Of the text's content.
         family: Of `FAMILIES`.
         width: Of the hidden layers.
-        depth: How many there are.
+        depth: Number of hidden layers.
         context: Tokens in a window.
         batch: Sequences in a batch.
         steps: Updates.
         lr: Peak learning rate at `BASE_WIDTH`.
         seed: Of weights and data order.
-        rung: Which size of the ladder this is, from 0.
+        rung: Index of the size in the ladder, from 0.
         weight_decay: Decoupled, on hidden matrices.
     """
 
@@ -69,20 +60,13 @@ class SequenceRun(TrainingRequest):
     weight_decay: float = 0.1
 
     @property
-    def columns(self) -> dict[str, Any]:
-        """Family, target, shape, rung and seed."""
-        plural = "s" if self.depth > 1 else ""
-        return {
-            "family": self.family,
-            "target": self.target.name,
-            "shape": f"{self.depth} layer{plural}, width {self.width}",
-            "rung": self.rung,
-            "seed": self.seed,
-        }
+    def family_name(self) -> str:
+        """The family as the journal names it."""
+        return self.family
 
     @property
     def shape(self) -> Spec:
-        """The model without its numbers."""
+        """The model without its weights."""
         V = self.target.vocabulary.size
         if self.family == "mlp":
             return Spec(
@@ -100,60 +84,25 @@ class SequenceRun(TrainingRequest):
     def model(self) -> nn.Module:
         """The untrained model."""
         rng = torch.Generator().manual_seed(self.seed)
-        kinds: dict[str, Callable[..., nn.Module]] = {
+        classes: dict[str, Callable[..., nn.Module]] = {
             "mlp": FiniteMemory,
             "convolution": CausalConvolution,
         }
-        return kinds.get(self.family, Recurrent)(**self.shape.arguments | {"rng": rng})
-
-    def budget(self) -> Budget:
-        """Counted on the model's shapes, without its numbers."""
-        V = self.target.vocabulary.size
-        N, N_embedding, per_token = _cost(self.shape, V, self.width, self.context)
-        D = self.steps * self.batch * self.context
-        return Budget(N, N_embedding, D, per_token * D)
-
-    def work(self) -> float:
-        """A fixed price per step and layer (and token, where time is a loop), and arithmetic."""
-        loop = 1e-4 * self.context if self.family in ("rnn", "lstm", "gru") else 0.0
-        return self.steps * (0.002 + (0.001 + loop) * self.depth) + self.budget().C / 5e10
+        return classes.get(self.family, Recurrent)(**self.shape.arguments | {"rng": rng})
 
     @property
-    def splits(self) -> bool:
-        """Its loss is a mean over windows."""
-        return True
+    def peak_lr(self) -> float:
+        """The requested rate, whatever the depth."""
+        return self.lr
 
-    def training(self) -> Training:
-        """By next tokens, with the rate scaled to the width."""
-        same_text(self.target, self.fingerprint)
-        torch.set_default_dtype(torch.float32)
-        model = self.model()
-        optimiser = adamw(
-            model,
-            lr=self.lr,
-            width=self.width,
-            base_width=BASE_WIDTH,
-            weight_decay=self.weight_decay,
-        )
-        return text_training(self, model, optimiser)
+    def cost(self) -> tuple[int, int, float]:
+        """N, N_embedding and training FLOPs per token."""
+        return _cost(self.shape, self.target.vocabulary.size, self.width, self.context)
 
-    def finish(
-        self, place: RunContext, training: Training, model: nn.Module, trained: Trained
-    ) -> Outcome:
-        """Measure on validation and test, keep the weights, write a few lines."""
-        test = evaluate(model, self.target, "test", context=self.context)
-        weights = about(self.family, self.shape, self.target)
-        checkpoint.save_weights(place.weights, model, weights)
-        return outcome(
-            self.columns,
-            self.budget(),
-            trained,
-            loss=trained.loss,
-            test=test,
-            D_unique=self.target.D_unique,
-            sample=generate(model, self.target, self.seed),
-            measures=worth(model, self.target, self.seed),
-        )
+    def work(self) -> float:
+        """A fixed overhead per step and layer (and token, for recurrent networks), and FLOPs."""
+        loop = 1e-4 * self.context if self.family in ("rnn", "lstm", "gru") else 0.0
+        return self.steps * (0.002 + (0.001 + loop) * self.depth) + self.budget().C / 5e10
 
 
 @functools.cache
@@ -163,50 +112,18 @@ def _cost(shape: Spec, V: int, width: int, context: int) -> tuple[int, int, floa
         model: nn.Module = shape()
     N, N_embedding = count_parameters(model)
     if isinstance(model, Recurrent):
-        # torch's counter sees nothing inside the fused recurrent kernels: each weight of a layer
-        # multiplies and adds once a token, and twice as much on the way back.
+        # torch's counter does not see inside the fused recurrent kernels. Each weight of a layer
+        # multiplies and adds once per token, and twice as much in the backward pass.
         return N, N_embedding, 6.0 * (N + V * width)
     return count_next_token(shape, vocabulary=V, context=context)
 
 
-def _requests(
-    family: str,
-    target: Text | Sources,
-    ladder: Iterable[float],
-    tokens: Sequence[float],
-    seeds: int,
-    context: int,
-    batch: int,
-    lr: float,
-) -> list[Spec]:
-    require(context >= 2, f"{family}.context", "be at least 2", context)
-    return [
-        Spec(
-            SequenceRun,
-            target=target.spec,
-            fingerprint=target.fingerprint,
-            family=family,
-            width=width,
-            depth=depth,
-            context=context,
-            batch=batch,
-            steps=max(1, round(D / (batch * context))),
-            lr=lr,
-            seed=seed,
-            rung=rung,
-        )
-        for rung, (width, depth) in enumerate(dict.fromkeys(grow(family, N) for N in ladder))
-        for D in sorted(set(tokens))
-        for seed in range(seeds)
-    ]
-
-
 def grow(family: str, N: float) -> tuple[int, int]:
-    r"""Width and depth of a model of `family` with about `N` parameters, embeddings apart.
+    r"""Width and depth of a model of `family` with about `N` parameters, without embeddings.
 
-    A layer of a recurrent network has $2 g w (w + 1)$ with g = 1, 4, 3 gates for RNN, LSTM, GRU;
-    one of a convolution $5 w^2 + 3 w$, of which there are six so that 64 tokens are in reach; a
-    finite memory of 8 tokens with tables of $w/4$ has $2 w^2 + w$ and then $w^2 + w$.
+    A recurrent layer has $2 g w (w + 1)$ parameters with g = 1, 4, 3 gates for RNN, LSTM, GRU. A
+    convolution has $5 w^2 + 3 w$, six of them, so that the receptive field covers 64 tokens. A
+    finite memory of 8 tokens with embeddings of size $w/4$ has $2 w^2 + w$, then $w^2 + w$.
     """
     require(N >= 50, f"{family} size", "be at least 50 parameters", N)
     gates = {"rnn": 1, "lstm": 4, "gru": 3}.get(family)
@@ -222,86 +139,39 @@ def grow(family: str, N: float) -> tuple[int, int]:
     return min(range(1, 4097), key=lambda w: abs(math.log(size(w) / N))), depth
 
 
-def mlp(
-    target: Text | Sources,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    context: int = 64,
-    batch: int = 8,
-    lr: float = 0.03,
-) -> list[Spec]:
-    """Requests for a finite-memory network of each size, number of tokens and seed.
+def _recipe(
+    family: str, default_lr: float, model: str, references: str
+) -> Callable[..., list[Spec]]:
+    def recipe(
+        target: Text | Sources,
+        ladder: Iterable[float],
+        *,
+        tokens: Sequence[float],
+        seeds: int,
+        context: int = 64,
+        batch: int = 8,
+        lr: float = default_lr,
+    ) -> list[Spec]:
+        require(context >= 2, f"{family}.context", "be at least 2", context)
+        return grid(
+            SequenceRun,
+            [dict(zip(("width", "depth"), grow(family, N), strict=True)) for N in ladder],
+            tokens,
+            seeds,
+            per_step=batch * context,
+            target=target.spec,
+            fingerprint=target.fingerprint,
+            family=family,
+            context=context,
+            batch=batch,
+            lr=lr,
+        )
 
-    References: `bengio2003`.
-    """
-    return _requests("mlp", target, ladder, tokens, seeds, context, batch, lr)
-
-
-def rnn(
-    target: Text | Sources,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    context: int = 64,
-    batch: int = 8,
-    lr: float = 0.03,
-) -> list[Spec]:
-    """Requests for an Elman network of each size, number of tokens and seed.
-
-    References: `elman1990`.
-    """
-    return _requests("rnn", target, ladder, tokens, seeds, context, batch, lr)
+    return named(recipe, family, f"{model} of each size, number of tokens and seed.", references)
 
 
-def lstm(
-    target: Text | Sources,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    context: int = 64,
-    batch: int = 8,
-    lr: float = 0.04,
-) -> list[Spec]:
-    """Requests for an LSTM of each size, number of tokens and seed.
-
-    References: `hochreiter1997`.
-    """
-    return _requests("lstm", target, ladder, tokens, seeds, context, batch, lr)
-
-
-def gru(
-    target: Text | Sources,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    context: int = 64,
-    batch: int = 8,
-    lr: float = 0.03,
-) -> list[Spec]:
-    """Requests for a GRU of each size, number of tokens and seed.
-
-    References: `cho2014`.
-    """
-    return _requests("gru", target, ladder, tokens, seeds, context, batch, lr)
-
-
-def convolution(
-    target: Text | Sources,
-    ladder: Iterable[float],
-    *,
-    tokens: Sequence[float],
-    seeds: int,
-    context: int = 64,
-    batch: int = 8,
-    lr: float = 0.012,
-) -> list[Spec]:
-    """Requests for a dilated causal convolution of each size, number of tokens and seed.
-
-    References: `oord2016`.
-    """
-    return _requests("convolution", target, ladder, tokens, seeds, context, batch, lr)
+mlp = _recipe("mlp", 0.03, "a finite-memory network", "`bengio2003`")
+rnn = _recipe("rnn", 0.03, "an Elman network", "`elman1990`")
+lstm = _recipe("lstm", 0.04, "an LSTM", "`hochreiter1997`")
+gru = _recipe("gru", 0.03, "a GRU", "`cho2014`")
+convolution = _recipe("convolution", 0.012, "a dilated causal convolution", "`oord2016`")

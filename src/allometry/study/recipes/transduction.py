@@ -1,4 +1,4 @@
-"""Models that turn one sequence into another: with cross attention, and without.
+"""Sequence-to-sequence models with cross attention, and decoders that read both sequences.
 
 Letters: b pairs, k symbols of a source, n of an answer.
 """
@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,8 +18,10 @@ from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.models import Transformer
+from allometry.study.recipes.base import CountedRun, grid
 from allometry.study.recipes.run_outcome import outcome
-from allometry.study.recipes.transformer import BASE_WIDTH, HEAD
+from allometry.study.recipes.text_run import BASE_WIDTH
+from allometry.study.recipes.transformer import HEAD
 from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.targets import Transduction
 from allometry.train import checkpoint
@@ -31,29 +33,29 @@ from allometry.train.training import Training
 KINDS = ("encoder-decoder", "decoder")
 
 MEASURED = 512
-"""Pairs of a measurement."""
+"""Pairs in an evaluation."""
 
 
 @final
 @dataclass(frozen=True)
-class TransductionRun(TrainingRequest):
+class TransductionRun(CountedRun, TrainingRequest):
     """One model that reads a source and writes its answer.
 
-    An "encoder-decoder" attends to the source across; a "decoder" reads source and answer as one
-    sequence. Both are trained on the answer's symbols alone. "exact" is the share of answers that
-    greedy decoding gets right altogether: it does where, and only where, each symbol is the
-    likeliest after the true ones before it.
+    An "encoder-decoder" has cross attention to the source; a "decoder" reads source and answer as
+    one sequence. Both are trained on the answer's symbols alone. `exact` is the share of answers
+    that greedy decoding gets entirely right. That is the case if and only if each symbol is the
+    most probable one given the true symbols before it.
 
     Args:
-        target: The job.
+        target: The task.
         kind: Of `KINDS`.
         width: Of the residual stream.
-        depth: Blocks (of each stack, where there are two).
+        depth: Blocks (of each stack, for an encoder-decoder).
         batch: Pairs in a batch.
         steps: Updates.
         lr: Peak learning rate at `BASE_WIDTH` and depth 1.
         seed: Of weights and data.
-        rung: Which size of the ladder this is, from 0.
+        rung: Index of the size in the ladder, from 0.
     """
 
     target: Transduction
@@ -67,17 +69,15 @@ class TransductionRun(TrainingRequest):
     rung: int
 
     @property
-    def columns(self) -> dict[str, Any]:
-        """Family, target, shape, rung and seed."""
-        return {
-            "family": self.kind,
-            "target": self.target.name,
-            "shape": f"{self.depth} + {self.depth} layers, width {self.width}"
-            if self.kind == "encoder-decoder"
-            else f"{self.depth} layers, width {self.width}",
-            "rung": self.rung,
-            "seed": self.seed,
-        }
+    def family_name(self) -> str:
+        """The kind of model."""
+        return self.kind
+
+    @property
+    def shape_name(self) -> str:
+        """Layers of each stack, and width."""
+        both = f"{self.depth} + {self.depth}" if self.kind == "encoder-decoder" else self.depth
+        return f"{both} layers, width {self.width}"
 
     @property
     def _shape(self) -> tuple[str, int, int, int, int]:
@@ -87,28 +87,29 @@ class TransductionRun(TrainingRequest):
         """The untrained model."""
         return writer(*self._shape, rng=torch.Generator().manual_seed(self.seed))
 
+    def cost(self) -> tuple[int, int, float]:
+        """N, N_embedding and training FLOPs per pair."""
+        return _cost(*self._shape)
+
     def budget(self) -> Budget:
-        """Data are counted in symbols of the answers, padding included."""
-        N, N_embedding, per_pair = _cost(*self._shape)
+        """Data are symbols of the answers, padding included."""
+        N, N_embedding, per_pair = self.cost()
         pairs = self.steps * self.batch
         return Budget(N, N_embedding, pairs * (self.target.length + 1), per_pair * pairs)
 
     def work(self) -> float:
-        """A fixed price per step and layer, the pairs, and the arithmetic."""
+        """A fixed overhead per step and layer, the pairs, and the FLOPs."""
         stacks = 2 if self.kind == "encoder-decoder" else 1
         fixed = 0.003 + 0.0015 * self.depth * stacks + 5e-5 * self.batch
         return self.steps * fixed + self.budget().C / 5e10
 
     def training(self) -> Training:
-        """By the likelihood of the answers; measured on pairs that no training sees."""
-        torch.set_default_dtype(torch.float32)
+        """By the likelihood of the answers; evaluated on pairs that no training sees."""
         model, target = self.model(), self.target
-        optimiser = adamw(
-            model, lr=self.lr / math.sqrt(self.depth), width=self.width, base_width=BASE_WIDTH
-        )
+        lr = self.lr / math.sqrt(self.depth)
         return Training(
             model=model,
-            optimiser=optimiser,
+            optimiser=adamw(model, lr=lr, width=self.width, base_width=BASE_WIDTH),
             objective=functools.partial(answer_loss, target.end),
             batch=lambda step: target.batch(step, size=self.batch, seed=self.seed),
             measure=lambda model: score(model, target, -1)[0],
@@ -117,28 +118,19 @@ class TransductionRun(TrainingRequest):
         )
 
     def finish(
-        self, place: RunContext, training: Training, model: nn.Module, trained: Trained
+        self, context: RunContext, training: Training, model: nn.Module, trained: Trained
     ) -> Outcome:
-        """Measure on pairs of a third kind, keep the weights."""
-        target = self.target
-        test, exact = score(model, target, -2)
-        weights = {"family": self.kind, "target": target.name}
-        checkpoint.save_weights(place.weights, model, weights)
-        return outcome(
-            self.columns,
-            self.budget(),
-            trained,
-            loss=trained.loss,
-            test=test,
-            D_unique=None,
-            measures={"exact": exact},
-        )
+        """Evaluate on test pairs, save the weights."""
+        test, exact = score(model, self.target, -2)
+        metadata = {"family": self.kind, "target": self.target.name}
+        checkpoint.save_weights(context.weights, model, metadata)
+        return outcome(self, trained, test, D_unique=None, measures={"exact": exact})
 
 
 def answer_loss(
     end: int, model: nn.Module, source: Int[Tensor, "b k"], answer: Int[Tensor, "b n"]
 ) -> Float[Tensor, ""]:
-    """Nats per symbol of the answers: what a training minimises."""
+    """Nats per symbol of the answers: the training loss."""
     losses, counts, _ = answered(model, source, answer, end)
     return losses.sum() / counts.sum()
 
@@ -146,7 +138,7 @@ def answer_loss(
 def answered(
     model: nn.Module, source: Int[Tensor, "b k"], answer: Int[Tensor, "b n"], end: int
 ) -> tuple[Float[Tensor, "b m"], Bool[Tensor, "b m"], Float[Tensor, "b m v"]]:
-    """Losses of the answer's symbols (0 at padding), which of them count, and the logits."""
+    """Losses of the answer's symbols (0 at padding), a mask of the symbols, and the logits."""
     if model.kind == "encoder-decoder":
         logits = model(answer[:, :-1], source, source_padding=source == end)
     else:
@@ -158,12 +150,12 @@ def answered(
 
 @torch.no_grad()
 def score(model: nn.Module, target: Transduction, step: int) -> tuple[Estimate, Estimate]:
-    """Nats per symbol of fresh answers, and the share of answers right altogether."""
+    """Nats per symbol of new answers, and the share of answers that are entirely right."""
     source, answer = target.batch(step, size=MEASURED, seed=0)
     losses, counts, logits = answered(model, source, answer, target.end)
     sums, lengths = losses.sum(1).double(), counts.sum(1).double()
     value = float(sums.sum() / lengths.sum())
-    # A ratio of means: its error is that of the sums about what their lengths promise.
+    # A ratio of means; its standard error by the delta method.
     se = float((sums - value * lengths).std() / lengths.mean() / math.sqrt(len(sums)))
     right = ((logits.argmax(-1) == answer[:, 1:]) | ~counts).all(1).double()
     share = float(right.mean())
@@ -179,7 +171,7 @@ def writer(
     length: int,
     rng: torch.Generator | None = None,
 ) -> Transformer:
-    """The model of a kind; positions are learnt, for what is asked is about places."""
+    """The model of a kind. Positions are learned, since the tasks depend on them."""
     both = kind == "encoder-decoder"
     return Transformer(
         vocabulary=vocabulary,
@@ -218,43 +210,37 @@ def transduction(
     batch: int = 32,
     lr: float = 0.01,
 ) -> list[Spec]:
-    """Requests for models of a kind, of each size, number of symbols and seed.
+    """Requests for a model of a kind of each size, number of symbols and seed.
 
     Args:
-        target: The job.
-        ladder: Wanted sizes N, without embeddings.
+        target: The task.
+        ladder: Sizes N, without embeddings.
         tokens: Symbols of answers seen in training.
         seeds: Repetitions.
         kind: Of `KINDS`.
         batch: Pairs in a batch.
-        lr: Peak rate at `BASE_WIDTH` and depth 1.
+        lr: Peak learning rate at `BASE_WIDTH` and depth 1.
 
-    References: `vaswani2017` section 3.2.3 for the attention across.
+    References: `vaswani2017` section 3.2.3 for cross attention.
     """
     require(kind in KINDS, "transduction.kind", f"be one of {', '.join(KINDS)}", kind)
-    return [
-        Spec(
-            TransductionRun,
-            target=target.spec,
-            kind=kind,
-            width=width,
-            depth=depth,
-            batch=batch,
-            steps=max(1, round(D / (batch * (target.length + 1)))),
-            lr=lr,
-            seed=seed,
-            rung=rung,
-        )
-        for rung, (width, depth) in enumerate(dict.fromkeys(grow(kind, N) for N in ladder))
-        for D in sorted(set(tokens))
-        for seed in range(seeds)
-    ]
+    return grid(
+        TransductionRun,
+        [dict(zip(("width", "depth"), grow(kind, N), strict=True)) for N in ladder],
+        tokens,
+        seeds,
+        per_step=batch * (target.length + 1),
+        target=target.spec,
+        kind=kind,
+        batch=batch,
+        lr=lr,
+    )
 
 
 def grow(kind: str, N: float) -> tuple[int, int]:
-    r"""Width and depth (two) of a model of `kind` with about N parameters, embeddings apart.
+    r"""Width and depth (two) of a model of `kind` with about N parameters, without embeddings.
 
-    A block has about $12 w^2$, one that attends across too $16 w^2$.
+    A block has about $12 w^2$ parameters, with cross attention $16 w^2$.
     """
     require(N >= 200, f"{kind} size", "be at least 200 parameters", N)
     block = 28 if kind == "encoder-decoder" else 12

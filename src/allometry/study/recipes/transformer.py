@@ -1,52 +1,76 @@
-"""Decoder transformers of any size, trained so that one learning rate serves them all."""
+"""Decoder transformers of any size, parametrised so that one learning rate fits all sizes."""
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import torch
-from torch import nn
 
 from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.models import Transformer
-from allometry.study.recipes.run_outcome import outcome
-from allometry.study.recipes.text_run import about, generate, same_text, text_training, worth
-from allometry.study.request import Outcome, RunContext, TrainingRequest
+from allometry.study.recipes.base import grid
+from allometry.study.recipes.text_run import BASE_WIDTH, TextRun
 from allometry.targets import Sources, Text
-from allometry.train import checkpoint
-from allometry.train.budget import Budget, count_next_token
-from allometry.train.evaluate import evaluate
-from allometry.train.loop import Trained
-from allometry.train.optimiser import adamw
-from allometry.train.training import Training
+from allometry.train.budget import count_next_token
 
 HEAD = 16
-"""Size of a head. It stays the same as width grows, as the transfer of the rate asks."""
+"""Size of a head. It is constant in width, as the transfer of the learning rate requires."""
 
-BASE_WIDTH = 64
-"""The width at which the learning rate is the number that was asked for."""
+
+class DecoderRun(TextRun, ABC):
+    """A decoder transformer on sequences of tokens."""
+
+    heads: int
+
+    @property
+    @abstractmethod
+    def vocabulary_size(self) -> int:
+        """Number of tokens."""
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        sizes = {"width": self.width, "depth": self.depth, "heads": self.heads}
+        return {"vocabulary": self.vocabulary_size, **sizes, "context": self.context}
+
+    @property
+    def shape(self) -> Spec:
+        """The model without its weights."""
+        return Spec(decoder, **self._sizes, rng=None)
+
+    def model(self) -> Transformer:
+        """The untrained model."""
+        return decoder(**self._sizes, rng=torch.Generator().manual_seed(self.seed))
+
+    def cost(self) -> tuple[int, int, float]:
+        """N, N_embedding and training FLOPs per token."""
+        return _cost(**self._sizes)
+
+    def work(self) -> float:
+        """A fixed overhead per step and layer, and the FLOPs at a modest rate."""
+        return self.steps * (0.002 + 0.0015 * self.depth) + self.budget().C / 5e10
 
 
 @final
 @dataclass(frozen=True)
-class TransformerRun(TrainingRequest):
-    """One decoder transformer on one text under one budget and seed.
+class TransformerRun(DecoderRun):
+    """One decoder transformer on one text, for one budget and seed.
 
     Args:
         target: The text.
-        fingerprint: Of the text's content: another text under the same name is another run.
+        fingerprint: Of the text's content: another text of the same name is another run.
         width: Of the residual stream.
         depth: Blocks.
         heads: Attention heads of a block.
-        context: Tokens the model sees.
+        context: Tokens in a window.
         batch: Sequences in a batch.
         steps: Updates.
-        lr: Peak learning rate at `BASE_WIDTH` and depth 1; it falls as the root of the depth.
+        lr: Peak learning rate at `BASE_WIDTH` and depth 1; divided by the square root of depth.
         seed: Of weights and data order.
-        rung: Which size of the ladder this is, from 0.
+        rung: Index of the size in the ladder, from 0.
         weight_decay: Decoupled, on hidden matrices.
     """
 
@@ -64,81 +88,20 @@ class TransformerRun(TrainingRequest):
     weight_decay: float = 0.1
 
     @property
-    def columns(self) -> dict[str, Any]:
-        """Family, target, shape, rung and seed."""
-        plural = "s" if self.depth > 1 else ""
-        return {
-            "family": "transformer",
-            "target": self.target.name,
-            "shape": f"{self.depth} layer{plural}, width {self.width}",
-            "rung": self.rung,
-            "seed": self.seed,
-        }
-
-    def model(self) -> Transformer:
-        """The untrained model."""
-        rng = torch.Generator().manual_seed(self.seed)
-        return decoder(self.target.vocabulary.size, *self._shape, rng=rng)
+    def family_name(self) -> str:
+        """The family as the journal names it."""
+        return "transformer"
 
     @property
-    def _shape(self) -> tuple[int, int, int, int]:
-        return self.width, self.depth, self.heads, self.context
-
-    def budget(self) -> Budget:
-        """Counted on the model's shapes, without its numbers."""
-        N, N_embedding, per_token = cost(self.target.vocabulary.size, *self._shape)
-        D = self.steps * self.batch * self.context
-        return Budget(N, N_embedding, D, per_token * D)
-
-    def work(self) -> float:
-        """A fixed price per step and layer, and the arithmetic at a modest rate."""
-        return self.steps * (0.002 + 0.0015 * self.depth) + self.budget().C / 5e10
-
-    @property
-    def splits(self) -> bool:
-        """Its loss is a mean over windows."""
-        return True
-
-    def training(self) -> Training:
-        """By next tokens, with the rate scaled to width and depth."""
-        same_text(self.target, self.fingerprint)
-        torch.set_default_dtype(torch.float32)
-        model = self.model()
-        optimiser = adamw(
-            model,
-            lr=self.lr / math.sqrt(self.depth),
-            width=self.width,
-            base_width=BASE_WIDTH,
-            weight_decay=self.weight_decay,
-        )
-        return text_training(self, model, optimiser)
-
-    def finish(
-        self, place: RunContext, training: Training, model: nn.Module, trained: Trained
-    ) -> Outcome:
-        """Measure on validation and test, keep the weights, write a few lines."""
-        test = evaluate(model, self.target, "test", context=self.context)
-        names = ("width", "depth", "heads", "context")
-        sizes = dict(zip(names, self._shape, strict=True))
-        shape = Spec(decoder, vocabulary=self.target.vocabulary.size, rng=None, **sizes)
-        weights = about("transformer", shape, self.target)
-        checkpoint.save_weights(place.weights, model, weights)
-        return outcome(
-            self.columns,
-            self.budget(),
-            trained,
-            loss=trained.loss,
-            test=test,
-            D_unique=self.target.D_unique,
-            sample=generate(model, self.target, self.seed),
-            measures=worth(model, self.target, self.seed),
-        )
+    def vocabulary_size(self) -> int:
+        """Number of tokens."""
+        return self.target.vocabulary.size
 
 
 def decoder(
     vocabulary: int, width: int, depth: int, heads: int, context: int, rng: torch.Generator | None
 ) -> Transformer:
-    """The model every rung of the ladder has, with the readout scaled so that the rate carries."""
+    """The model of every rung; the readout is scaled so that the learning rate transfers."""
     return Transformer(
         vocabulary=vocabulary,
         width=width,
@@ -152,7 +115,7 @@ def decoder(
 
 
 @functools.cache
-def cost(
+def _cost(
     vocabulary: int, width: int, depth: int, heads: int, context: int
 ) -> tuple[int, int, float]:
     """N, N_embedding and training FLOPs per token: the same for every seed and budget."""
@@ -172,16 +135,16 @@ def transformer(
     batch: int = 8,
     lr: float = 0.008,
 ) -> list[Spec]:
-    """Requests for a transformer of each size, each number of tokens and each seed.
+    """Requests for a transformer of each size, number of tokens and seed.
 
     Args:
         target: The text.
-        ladder: Wanted sizes N, without embeddings.
+        ladder: Sizes N, without embeddings.
         tokens: Training tokens D; every size is trained on each.
         seeds: Repetitions.
-        context: Tokens the model sees.
+        context: Tokens in a window.
         batch: Sequences in a batch.
-        lr: Peak rate at `BASE_WIDTH` and depth 1.
+        lr: Peak learning rate at `BASE_WIDTH` and depth 1.
 
     References: `vaswani2017`; `yang2022` for the rate; `kaplan2020` for the shape.
     """
@@ -194,39 +157,35 @@ def transformer(
         shortest,
         "Give a longer text or a smaller context.",
     )
-    # Two sizes may lead to one shape, which is one rung: twice the same run tells nothing more.
-    shapes = dict.fromkeys(grow(N) for N in ladder)
-    return [
-        Spec(
-            TransformerRun,
-            target=target.spec,
-            fingerprint=target.fingerprint,
-            width=width,
-            depth=depth,
-            heads=heads,
-            context=context,
-            batch=batch,
-            steps=max(1, round(D / (batch * context))),
-            lr=lr,
-            seed=seed,
-            rung=rung,
-        )
-        for rung, (width, depth, heads) in enumerate(shapes)
-        for D in sorted(set(tokens))
-        for seed in range(seeds)
-    ]
+    return grid(
+        TransformerRun,
+        decoder_shapes(ladder),
+        tokens,
+        seeds,
+        per_step=batch * context,
+        target=target.spec,
+        fingerprint=target.fingerprint,
+        context=context,
+        batch=batch,
+        lr=lr,
+    )
+
+
+def decoder_shapes(ladder: Iterable[float]) -> list[dict[str, int]]:
+    """Width, depth and heads of each size, as arguments of a request."""
+    return [dict(zip(("width", "depth", "heads"), grow(N), strict=True)) for N in ladder]
 
 
 def grow(N: float) -> tuple[int, int, int]:
-    r"""Width, depth and heads of a transformer with about `N` parameters, embeddings apart.
+    r"""Width, depth and heads of a transformer with about `N` parameters, without embeddings.
 
     A block has about $12 w^2 + 13 w$ parameters (`kaplan2020` section 2.1, with biases and norms).
-    There are always two blocks at least, for one can't copy what it has seen before (that takes a
-    head that looks back and another that looks where the first one pointed), and a ladder that
-    learns to copy halfway up follows no one law. From width 64 on, depth is width / 32.
+    There are at least two blocks: copying earlier tokens takes two attention heads in sequence,
+    and a ladder that learns to copy halfway up follows no single power law. From width 64 on,
+    depth is width / 32.
     """
     require(N >= 200, "transformer size", "be at least 200 parameters", N)
-    # Heads keep their size, so widths from two heads up come in multiples of it.
+    # Heads have a fixed size, so widths from two heads up are multiples of it.
     widths = [*range(2, HEAD, 2), *range(HEAD, 2 * HEAD, 4), *range(2 * HEAD, 257 * HEAD, HEAD)]
     shapes = [(width, max(2, round(width / 32))) for width in widths]
 

@@ -1,4 +1,4 @@
-"""Built and trained transformers on one sequence-to-sequence function, error against size."""
+"""Constructed and trained transformers on one sequence-to-sequence function."""
 
 import dataclasses
 import functools
@@ -18,8 +18,9 @@ from allometry._core.spec import Spec
 from allometry.construct.two_block import count
 from allometry.measure import d_p
 from allometry.models import Transformer
-from allometry.study.recipes.run_outcome import untrained
-from allometry.study.recipes.transformer import grow
+from allometry.study.recipes.base import CountedRun, grid, identity
+from allometry.study.recipes.run_outcome import journal_columns, outcome
+from allometry.study.recipes.transformer import decoder_shapes
 from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import SequenceFunction
 from allometry.train import checkpoint
@@ -29,13 +30,13 @@ from allometry.train.objectives import squared_error
 from allometry.train.optimiser import adamw
 
 BASE_WIDTH = 16
-"""The width at which the learning rate is the number that was asked for."""
+"""The width at which the peak learning rate equals the requested one."""
 
 BUILDERS = {"thin": construct.universal, "compact": construct.compact}
 
 
 def distance(model: Callable[[Tensor], Tensor], target: SequenceFunction, seed: int) -> Estimate:
-    """The distance $d_2$ of a model from the function, on points that no training sees."""
+    """The distance $d_2$ between a model and the function, on points that no training sees."""
     return d_p(
         lambda x: model(x.float()).double(), target.f, shape=(target.d, target.n), seed=seed
     )
@@ -44,13 +45,13 @@ def distance(model: Callable[[Tensor], Tensor], target: SequenceFunction, seed: 
 @final
 @dataclass(frozen=True)
 class BuiltRun(Request):
-    """One construction. Its data are the cells whose values were asked of the function.
+    """One construction. Its data are the cells at which the function is evaluated.
 
     Args:
         target: The function.
         method: "thin" (the proof's blocks) or "compact" (two wide ones).
         cells: Along each entry, 1/delta.
-        rung: Which of the grids this is, from 0.
+        rung: Index of the grid, from 0.
     """
 
     target: SequenceFunction
@@ -60,14 +61,9 @@ class BuiltRun(Request):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Family, target, shape, rung; a construction has no seed."""
-        return {
-            "family": f"{self.method} construction",
-            "target": self.target.name,
-            "shape": f"cells of 1/{self.cells}",
-            "rung": self.rung,
-            "seed": 0,
-        }
+        """Family, target, shape and rung; a construction has no seed."""
+        shape = f"cells of 1/{self.cells}"
+        return identity(f"{self.method} construction", self.target.name, shape, self.rung)
 
     @property
     def _cost(self) -> construct.UniversalCost:
@@ -75,33 +71,41 @@ class BuiltRun(Request):
         return construct.cost(t.d, t.n, delta=1 / self.cells, positions=t.positions)
 
     def budget(self) -> Budget:
-        """Parameters (of the compact form those not zero); no training, so C is 0."""
+        """Parameters (of the compact form those not 0); without training, C is 0."""
         t = self.target
         compact = count(t.d, t.n, self.cells, t.positions)
         N = compact if self.method == "compact" else self._cost.parameters
         return Budget(N, 0, self._cost.cells, 0.0)
 
     def work(self) -> float:
-        """Blocks are built and run on some thousand points."""
+        """Blocks are built and evaluated on some thousand points."""
         return 1.0 + 2e-3 * self._cost.blocks
 
-    def __call__(self, place: RunContext) -> Outcome:
-        """Build, measure, keep the weights."""
+    def __call__(self, context: RunContext) -> Outcome:
+        """Build, evaluate, save the weights."""
         started, t = time.monotonic(), self.target
-        made = BUILDERS[self.method](t.f, t.d, t.n, 1 / self.cells, positions=t.positions)
-        loss, test = (d_p(made, t.f, shape=(t.d, t.n), points=512, seed=seed) for seed in (1, 2))
-        made.save(place.weights)
-        place.watch(Progress(1, 1, loss.value))
-        there = sum(int((w != 0).sum()) for w in made.model.parameters())
-        budget = dataclasses.replace(self.budget(), N=there)
-        found = untrained(budget, loss, test, time.monotonic() - started)
-        return Outcome(columns=self.columns | found | {"blocks": made.model.depth})
+        built = BUILDERS[self.method](t.f, t.d, t.n, 1 / self.cells, positions=t.positions)
+        loss, test = (d_p(built, t.f, shape=(t.d, t.n), points=512, seed=seed) for seed in (1, 2))
+        built.save(context.weights)
+        context.watch(Progress(1, 1, loss.value))
+        nonzero = sum(int((w != 0).sum()) for w in built.model.parameters())
+        budget = dataclasses.replace(self.budget(), N=nonzero)
+        columns = journal_columns(
+            budget,
+            loss,
+            test,
+            D_unique=budget.D,
+            seconds=time.monotonic() - started,
+            counted=False,
+            blocks=built.model.depth,
+        )
+        return Outcome(columns=self.columns | columns)
 
 
 @final
 @dataclass(frozen=True)
-class LearnerRun(Request):
-    """One transformer trained on random inputs of the function and its answers.
+class LearnerRun(CountedRun):
+    """One transformer trained on random inputs of the function and its values.
 
     Args:
         target: The function.
@@ -110,9 +114,10 @@ class LearnerRun(Request):
         heads: Attention heads of a block.
         batch: Sequences in a batch.
         steps: Updates.
-        lr: Peak learning rate at `BASE_WIDTH` and depth 1; it falls as the root of the depth.
+        lr: Peak learning rate at `BASE_WIDTH` and depth 1; divided by the square root of
+            depth.
         seed: Of weights and data.
-        rung: Which size of the ladder this is, from 0.
+        rung: Index of the size in the ladder, from 0.
     """
 
     target: SequenceFunction
@@ -126,22 +131,17 @@ class LearnerRun(Request):
     rung: int
 
     @property
-    def columns(self) -> dict[str, Any]:
-        """Family, target, shape, rung and seed."""
-        return {
-            "family": "trained transformer",
-            "target": self.target.name,
-            "shape": f"{self.depth} layers, width {self.width}",
-            "rung": self.rung,
-            "seed": self.seed,
-        }
+    def family_name(self) -> str:
+        """The family as the journal names it."""
+        return "trained transformer"
 
-    def model(self) -> Transformer:
-        """The untrained model, reading and writing columns as the constructions do."""
-        return self.drawn(torch.Generator().manual_seed(self.seed))
+    @property
+    def shape_name(self) -> str:
+        """Layers and width."""
+        return f"{self.depth} layers, width {self.width}"
 
-    def drawn(self, rng: torch.Generator | None) -> Transformer:
-        """A model of this shape."""
+    def model(self, rng: torch.Generator | None) -> Transformer:
+        """An untrained model, reading and writing columns as the constructions do."""
         return Transformer(
             *(None, self.width, self.depth, self.heads, self.target.n),
             kind="encoder",
@@ -153,65 +153,37 @@ class LearnerRun(Request):
             rng=rng,
         )
 
-    def budget(self) -> Budget:
-        """Counted on a model of this shape."""
-        N, ends, per_sequence = _cost(
-            self.target.spec, self.width, self.depth, self.heads, self.target.d, self.target.n
-        )
-        D = self.steps * self.batch
-        return Budget(N, ends, D, per_sequence * D)
+    def cost(self) -> tuple[int, int, float]:
+        """N, N_embedding and training FLOPs per sequence."""
+        t = self.target
+        return _cost(t.spec, self.width, self.depth, self.heads, t.d, t.n)
 
     def work(self) -> float:
-        """A fixed price per step and layer, and the arithmetic at a modest rate."""
+        """A fixed overhead per step and layer, and the FLOPs at a modest rate."""
         return self.steps * (0.003 + 0.002 * self.depth) + self.budget().C / 2e10
 
-    def __call__(self, place: RunContext) -> Outcome:
-        """Train, measure on fresh points, keep the weights."""
-        torch.set_default_dtype(torch.float32)
-        model, target = self.model(), self.target
-        rate = self.lr / math.sqrt(self.depth)
-        optimiser = adamw(model, lr=rate, width=self.width, base_width=BASE_WIDTH)
+    def __call__(self, context: RunContext) -> Outcome:
+        """Train, evaluate on new points, save the weights."""
+        model, target = self.model(torch.Generator().manual_seed(self.seed)), self.target
+        lr = self.lr / math.sqrt(self.depth)
         trained = descend(
             model,
-            optimiser,
+            adamw(model, lr=lr, width=self.width, base_width=BASE_WIDTH),
             lambda step: squared_error(
                 model, *target.batch(step, size=self.batch, seed=self.seed)
             ),
             lambda: distance(model, target, seed=1),
             steps=self.steps,
             seen=self.batch,
-            save_to=place.checkpoint,
-            watch=place.watch,
-            stop=place.stop,
+            save_to=context.checkpoint,
+            watch=context.watch,
+            stop=context.stop,
         )
         test = distance(model, target, seed=2)
-        checkpoint.save_weights(place.weights, model, {"family": "trained transformer"})
+        checkpoint.save_weights(context.weights, model, {"family": self.family_name})
         budget = self.budget()
-        each = budget.C / budget.D
-        return Outcome(
-            columns=self.columns
-            | {
-                "N": budget.N,
-                "N_embedding": budget.N_embedding,
-                "D": budget.D,
-                "D_unique": budget.D,
-                "C": budget.C,
-                "C_6ND": budget.C_6ND * target.n,
-                "loss": trained.loss.value,
-                "loss_se": trained.loss.se,
-                "test_loss": test.value,
-                "test_loss_se": test.se,
-                "seconds": trained.seconds,
-                "dtype": trained.precision,
-                "blocks": self.depth,
-            },
-            curve={
-                "step": [float(s) for s in trained.curve.step],
-                "tokens": [float(t) for t in trained.curve.tokens],
-                "flops": [t * each for t in trained.curve.tokens],
-                "loss": trained.curve.loss,
-            },
-        )
+        more = {"C_6ND": budget.C_6ND * target.n, "blocks": self.depth}
+        return outcome(self, trained, test, D_unique=budget.D, **more)
 
 
 @functools.cache
@@ -225,7 +197,7 @@ def _cost(
         x = torch.zeros(1, d, n)
         return squared_error(model, x, x)
 
-    return count_cost(functools.partial(run.drawn, None), loss, 12 * depth * width**2)
+    return count_cost(functools.partial(run.model, None), loss, 12 * depth * width**2)
 
 
 def built(
@@ -236,14 +208,15 @@ def built(
     seeds: int,
     most_blocks: int = 2000,
 ) -> list[Spec]:
-    """Requests for both constructions on grids of 2, 4, 8, ... cells; sizes are their own.
+    """Requests for both constructions on grids of 2, 4, 8, ... cells.
 
     Args:
         target: The function.
         ladder: Not used: a construction's size follows from its grid.
         tokens: Not used.
         seeds: Not used.
-        most_blocks: Where the thin construction stops; the compact one goes as far.
+        most_blocks: Largest number of blocks of the thin construction; the compact one uses the
+            same grids.
 
     References: `yun2020` Theorems 2 and 3; `kajitsuka2024`.
     """
@@ -274,29 +247,22 @@ def learner(
 
     Args:
         target: The function.
-        ladder: Wanted sizes N.
+        ladder: Sizes N.
         tokens: Training sequences D.
         seeds: Repetitions.
         batch: Sequences in a batch.
-        lr: Peak rate at `BASE_WIDTH` and depth 1.
+        lr: Peak learning rate at `BASE_WIDTH` and depth 1.
 
     References: `vaswani2017`; `yang2022` for the rate.
     """
     require(batch >= 1, "learner.batch", "be at least 1", batch)
-    return [
-        Spec(
-            LearnerRun,
-            target=target.spec,
-            width=width,
-            depth=depth,
-            heads=heads,
-            batch=batch,
-            steps=max(1, round(D / batch)),
-            lr=lr,
-            seed=seed,
-            rung=rung,
-        )
-        for rung, (width, depth, heads) in enumerate(dict.fromkeys(grow(N) for N in ladder))
-        for D in sorted(set(tokens))
-        for seed in range(seeds)
-    ]
+    return grid(
+        LearnerRun,
+        decoder_shapes(ladder),
+        tokens,
+        seeds,
+        per_step=batch,
+        target=target.spec,
+        batch=batch,
+        lr=lr,
+    )

@@ -1,1 +1,1 @@
-"""Planning a study's execution: measured step times, packing, budgets of time and compute."""
+"""Planning a study's execution: measured step times, vectorisation, time and compute budgets."""

@@ -1,4 +1,4 @@
-"""A study cut to what there is to spend: seconds, or floating-point operations."""
+"""Choose the sizes of a study for a budget of seconds or floating-point operations."""
 
 import math
 import re
@@ -8,35 +8,35 @@ from typing import final
 from allometry._core.errors import InputError, require
 from allometry._core.spec import Spec
 from allometry.study.execute.time_limited_queue import LONGEST, ending
-from allometry.study.ladder import ladder
 from allometry.study.request import TrainingRequest
+from allometry.study.schedule.fixed_bundles import rule_bundles
 from allometry.study.schedule.measured_costs import MeasuredCosts
 from allometry.study.schedule.packing import stepping
 from allometry.study.schedule.timing import StepTime
-from allometry.study.schedule.untimed import together
+from allometry.study.size_ladder import ladder
 from allometry.study.study import Study
-from allometry.study.tasks import Task, alone
+from allometry.study.tasks import Task, single
 
 WIDEST = 1e9
-"""Parameters of the largest model that a budget is ever spent on."""
+"""Largest model that a budget is spent on, in parameters."""
 
 NARROWEST = 3.0
-"""A ladder tells nothing unless its largest size is so many times its smallest."""
+"""Smallest useful ratio of the largest to the smallest size."""
 
 START = 5.5
-"""Seconds until the first run is begun: importing torch here, and again in the workers."""
+"""Seconds until the first run starts: importing torch here, and again in the workers."""
 
 SHORTEST = 2.0**-6
-"""Share of the data that was asked for to which a budget of time may shorten trainings."""
+"""Smallest share of the requested data to which a time budget may shorten trainings."""
 
 GRAIN = 2.5
-"""Ratio of the sizes that are priced; those between them are read off."""
+"""Ratio of the sizes whose runtime is computed; others are interpolated."""
 
 FILLED = 0.95
-"""Share of the workers' time that runs fill: at the end some wait for the others."""
+"""Share of the workers' time that runs use: at the end some workers are idle."""
 
 
-def seconds_of(words: str) -> float:
+def seconds_of(duration: str) -> float:
     """Seconds in a duration such as `"10min"`, `"1h30min"`, `"90s"` or `"90"`.
 
     Example:
@@ -44,43 +44,43 @@ def seconds_of(words: str) -> float:
         (5400.0, 600.0, 45.0)
     """
     units = {"d": 86400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0, "": 1.0}
-    text = words.strip().lower().replace(" ", "")
+    text = duration.strip().lower().replace(" ", "")
     parts = re.findall(r"(\d+(?:\.\d+)?)(d|h|min|m|s|)", text)
-    whole = "".join(number + unit for number, unit in parts)
+    parsed = "".join(number + unit for number, unit in parts)
     require(
-        bool(parts) and whole == text,
+        bool(parts) and parsed == text,
         "budget",
         "be a duration such as 10min, 1h30min or 90s",
-        words,
+        duration,
     )
     return sum(float(number) * units[unit] for number, unit in parts)
 
 
 def flops(study: Study) -> float:
-    """Operations that a study takes, each trunk that several runs share counted once."""
+    """FLOPs of a study; a stable phase that several runs share counts once."""
     total = 0.0
-    trunks: dict[str, list[TrainingRequest]] = {}
+    phases: dict[str, list[TrainingRequest]] = {}
     for spec in study.specs():
         request = spec()
-        if isinstance(request, TrainingRequest) and request.trunk is not None:
-            trunks.setdefault(request.trunk, []).append(request)
+        if isinstance(request, TrainingRequest) and request.stable_phase is not None:
+            phases.setdefault(request.stable_phase, []).append(request)
         else:
             total += request.budget().C
-    one = StepTime(1.0, {}, 0.0)  # a second a step: what comes out is the number of steps
-    for runs in trunks.values():
+    one = StepTime(1.0, {}, 0.0)  # a second per step: the result is the number of steps
+    for runs in phases.values():
         steps = stepping([[run.steps for run in runs]], one)
         total += steps * runs[0].budget().C / runs[0].steps
     return total
 
 
 def within(study: Study, *, operations: float) -> Study:
-    """The study with the tallest ladder, of as many rungs, that a budget of operations allows.
+    """The study with the largest sizes that a budget of operations allows.
 
-    The smallest size stays. Where even a short ladder is too dear, every training is made shorter.
-    The result is a function of the study alone; for a budget of time see `fitted`.
+    The number of sizes and the smallest one stay. If even a short ladder is too expensive, every
+    training is shortened. The result depends on the study alone; for a time budget see `fitted`.
 
     Args:
-        study: What was asked for; its largest size is not looked at.
+        study: The request; its largest size is ignored.
         operations: FLOPs of all trainings together.
     """
     require(0 < operations < math.inf, "flops", "be above 0 and finite", operations)
@@ -105,50 +105,53 @@ def within(study: Study, *, operations: float) -> Study:
 
 
 def fitted(study: Study, seconds: float, costs: MeasuredCosts, workers: int) -> Study:
-    """The study with the tallest ladder, of as many rungs, that takes about `seconds`.
+    """The study with the largest sizes that takes about `seconds`.
 
-    The smallest size stays. Where even a short ladder is too dear, every training is made shorter.
-    Runs that do not depend on the ladder may take half of the time; those beyond that, the
-    longest, are left out when it is carried out (see `Allotted`), which also puts right what is
-    expected wrongly here.
+    The number of sizes and the smallest one stay. If even a short ladder takes too long, every
+    training is shortened. Runs that do not depend on the ladder may take half of the time; the
+    longest of them beyond that are dropped during execution (see `TimeLimitedQueue`), which also
+    corrects for errors of the estimates here.
 
     Args:
-        study: What was asked for; its largest size is not looked at.
-        seconds: On the clock, from the start of the process to the end of the report.
-        costs: What runs take here.
+        study: The request; its largest size is ignored.
+        seconds: Wall-clock time from the start of the process to the end of the report.
+        costs: Runtimes on this machine.
         workers: Processes at once.
 
     Raises:
-        InputError: The least that there is to do takes longer; it says how long.
+        InputError: The smallest possible study takes longer; the message has its seconds.
     """
     require(0 < seconds < math.inf, "budget", "be above 0 and finite", seconds)
-    prices = _Prices(study, costs, workers)
-    least = math.ceil(prices.least)
+    study_costs = _StudyCosts(study, costs, workers)
+    least = math.ceil(study_costs.least)
     if seconds < least:
         raise InputError(
             f"budget must be at least {least} s for {_sizes(study)}; got {seconds:g} s. "
             "Give so much, or ask for fewer rungs or seeds."
         )
-    capacity = FILLED * workers * (seconds - prices.overhead)
-    longest = LONGEST * (seconds - prices.overhead)
-    if not prices.grows:
+    capacity = FILLED * workers * (seconds - study_costs.overhead)
+    longest = LONGEST * (seconds - study_costs.overhead)
+    if not study_costs.grows:
         share = _largest(
-            lambda share: prices.whole(share) <= capacity, math.log(SHORTEST), 0.0, step=0.5
+            lambda share: study_costs.whole(share) <= capacity, math.log(SHORTEST), 0.0, step=0.5
         )
-        return _changed(study, study.ladder[-1], prices.tokens(math.exp(share)))
+        return _changed(study, study.ladder[-1], study_costs.tokens(math.exp(share)))
     share = 1.0
     low = math.log(NARROWEST * study.ladder[0])
-    while share > SHORTEST and not prices.fits(low, share, capacity, longest):
+    while share > SHORTEST and not study_costs.fits(low, share, capacity, longest):
         share /= 2
     top = _largest(
-        lambda size: prices.fits(size, share, capacity, longest), low, math.log(WIDEST), step=0.5
+        lambda size: study_costs.fits(size, share, capacity, longest),
+        low,
+        math.log(WIDEST),
+        step=0.5,
     )
-    return _changed(study, math.exp(top), prices.tokens(share))
+    return _changed(study, math.exp(top), study_costs.tokens(share))
 
 
 @final
-class _Prices:
-    """What a study would take at other sizes and other amounts of data."""
+class _StudyCosts:
+    """Expected seconds of a study at other sizes and amounts of data."""
 
     def __init__(self, study: Study, costs: MeasuredCosts, workers: int) -> None:
         self.study, self.costs, self.workers = study, costs, workers
@@ -156,21 +159,21 @@ class _Prices:
         self.fixed: dict[float, set[Spec]] = {}
         smallest = set(_changed(study, study.ladder[0], self.tokens(SHORTEST), 1).specs())
         self.grows = len(study.ladder) > 1 and smallest != self._always(SHORTEST)
-        """Whether the sizes change anything."""
+        """Whether the runs depend on the sizes."""
         runs = len(study.specs())
         self.overhead = START + costs.report(runs)
         self.least = self._least()
 
     def tokens(self, share: float) -> list[float]:
-        """A share of the data that was asked for."""
+        """A share of the requested data."""
         return [max(1.0, D * share) for D in self.study.tokens]
 
     def _seconds(self, specs: Iterable[Spec]) -> list[float]:
         tasks = [Task(spec, spec().work()) for spec in specs]
-        return sorted(self.costs.seconds(bundle) for bundle in together(tasks))
+        return sorted(self.costs.seconds(bundle) for bundle in rule_bundles(tasks))
 
     def rung(self, step: int, share: float) -> tuple[float, float]:
-        """Seconds of one size with all data and seeds, all runs and the longest bundle of them."""
+        """Seconds of one size with all data and seeds: of all runs, and of the longest bundle."""
         if (share, step) not in self.rungs:
             N = self.study.ladder[0] * GRAIN**step
             made = _changed(self.study, N, self.tokens(share), 1)
@@ -180,7 +183,7 @@ class _Prices:
         return self.rungs[share, step]
 
     def _always(self, share: float) -> set[Spec]:
-        """Runs that are the same at all sizes; they may change with the data."""
+        """Runs that are the same at all sizes; they may depend on the data."""
         if share not in self.fixed:
             smallest, other = (
                 set(_changed(self.study, N, self.tokens(share), 1).specs())
@@ -190,11 +193,11 @@ class _Prices:
         return self.fixed[share]
 
     def fits(self, log_largest: float, share: float, capacity: float, longest: float) -> bool:
-        """Whether a ladder up to so large a size fits, beside the runs that are always there."""
+        """Whether a ladder up to this size fits, in addition to the runs of all sizes."""
         fixed = [s for s in self._seconds(self._always(share)) if s <= longest]
-        both, total = 0.5 * capacity, 0.0
+        half, total = 0.5 * capacity, 0.0
         for seconds in fixed:
-            total += seconds if total + seconds <= both else 0.0
+            total += seconds if total + seconds <= half else 0.0
         for N in ladder(self.study.ladder[0], math.exp(log_largest), len(self.study.ladder)):
             at = math.log(N / self.study.ladder[0]) / math.log(GRAIN)
             below, over = math.floor(at + 1e-9), at - math.floor(at + 1e-9)
@@ -205,12 +208,12 @@ class _Prices:
         return True
 
     def whole(self, log_share: float) -> float:
-        """Seconds of all runs of a study whose sizes change nothing."""
+        """Seconds of all runs of a study whose runs do not depend on the sizes."""
         share = math.exp(log_share)
         return sum(self._seconds(_changed(self.study, 0.0, self.tokens(share)).specs()))
 
     def _least(self) -> float:
-        """The least budget: the shortest trainings, and the quicker half of what never changes."""
+        """The smallest budget: the shortest trainings, and the faster half of the fixed runs."""
         always = self._seconds(self._always(SHORTEST))
         half = always[: math.ceil(len(always) / 2)]
         work, longest = sum(half), max(half, default=0.0)
@@ -225,14 +228,14 @@ class _Prices:
 
 
 def span(study: Study, costs: MeasuredCosts, workers: int, *, packs: bool = True) -> float:
-    """Expected seconds of all runs of a study on so many workers, packed by rule."""
+    """Expected seconds of all runs of a study, bundled by a fixed rule."""
     tasks = [Task(spec, spec().work()) for spec in study.specs()]
-    made = together(tasks) if packs else [alone(task) for task in tasks]
+    made = rule_bundles(tasks) if packs else [single(task) for task in tasks]
     return ending([0.0] * workers, sorted(costs.seconds(bundle) for bundle in made))
 
 
 def _largest(fits: Callable[[float], bool], low: float, high: float, step: float) -> float:
-    """The largest value that fits, `low` if none does, sought upwards: what is large is slow."""
+    """The largest value that fits, or `low`; searched upwards, since large values are slow."""
     best = low
     while best < high and fits(min(high, best + step)):
         best = min(high, best + step)
@@ -249,13 +252,13 @@ def _sizes(study: Study) -> str:
 
 
 def _rounded_up(value: float) -> float:
-    """To three digits, so that what is said is accepted."""
+    """Rounded up to three digits, so that the reported number is accepted."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 2)
     return math.ceil(value / unit) * unit
 
 
 def _changed(study: Study, largest: float, tokens: list[float], rungs: int | None = None) -> Study:
-    """Other sizes and data; of one rung, the size itself; of no size, those that there are."""
+    """Other sizes and data. With one rung, `largest` alone; with size 0, the same sizes."""
     sizes = study.ladder
     if rungs == 1:
         sizes = [largest]

@@ -1,4 +1,4 @@
-"""What every run of a study costs here, from a few that are tried."""
+"""Estimate the runtime of every run of a study from a few that are profiled."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,32 +10,35 @@ from allometry.study.schedule.timing import JobTime, StepTime
 from allometry.study.tasks import Task
 
 LARGEST_PACK = 8
-"""Models stepped as one at most."""
+"""Largest number of vectorised models."""
 
 PROBED = 4
-"""Shapes of a family that are tried; the others lie between them."""
+"""Profiled shapes of a family; the others are interpolated."""
 
-TRIED = 8
-"""Runs at most that are no trainings and are tried; each takes some seconds."""
+JOBS = 8
+"""Largest number of profiled jobs without gradient training; each takes some seconds."""
 
-Ask = Callable[[Sequence[Sequence[Spec]]], Sequence[StepTime | JobTime | None]]
+Profile = Callable[[Sequence[Sequence[Spec]]], Sequence[StepTime | JobTime | None]]
 
 
-def find(
-    shapes: dict[str, list[Task]], rest: Sequence[Task], requests: dict[str, Request], ask: Ask
+def estimate(
+    shapes: dict[str, list[Task]],
+    rest: Sequence[Task],
+    requests: dict[str, Request],
+    profile: Profile,
 ) -> tuple[dict[str, StepTime], dict[str, float]]:
-    """The price of every shape of training, and the seconds of every other run by its key.
+    """The step times of every shape of training, and the seconds of every other run by its key.
 
-    Trainings are tried at a few sizes of each family. Of the other runs of a family the one that
-    is expected to be shortest and the one that is expected to be longest are tried (the middle one
-    where there are many families), and how far off their own guesses were tells how far off those
-    of the runs between them are. What can't be told is left out.
+    Trainings are profiled at a few sizes of each family. Of the other jobs of a family those with
+    the smallest and the largest expected time are profiled (the middle one if there are many
+    families); the error of their expected times corrects those of the others. Runs without an
+    estimate are left out.
 
     Args:
-        shapes: Trainings that might be packed, by a name for what they have in common.
-        rest: Runs that are no trainings.
-        requests: Of all of them, by key.
-        ask: Tries the first runs of each shape.
+        shapes: Trainings that can be vectorised together, by `shape_key`.
+        rest: Jobs without gradient training.
+        requests: Of all runs, by key.
+        profile: Profiles the first runs of each shape.
     """
     cost = {name: _per_datum(requests[members[0].key]) for name, members in shapes.items()}
     families: dict[str, list[str]] = {}
@@ -46,22 +49,22 @@ def find(
         names.sort(key=cost.__getitem__)
         some = sorted({round(i) for i in np.linspace(0, len(names) - 1, PROBED)})
         picked[family] = [names[i] for i in some]
-    others = _others(rest, requests)
-    chosen = _chosen(others)
+    jobs = _by_family(rest, requests)
+    chosen = _chosen(jobs)
     asked = [[t.spec for t in shapes[n][:LARGEST_PACK]] for some in picked.values() for n in some]
     asked += [[task.spec] for some in chosen.values() for task in some]
-    answers = iter(ask(asked) if asked else ())
-    prices: dict[str, StepTime] = {}
+    answers = iter(profile(asked) if asked else ())
+    times: dict[str, StepTime] = {}
     for family, some in picked.items():
         tried = [(cost[n], p) for n in some if isinstance(p := next(answers), StepTime)]
         if tried:
-            prices |= {name: _between(cost[name], tried) for name in families[family]}
+            times |= {name: _interpolated(cost[name], tried) for name in families[family]}
     seconds: dict[str, float] = {}
     for family, some in chosen.items():
         found = [(t.work, a.seconds) for t in some if isinstance(a := next(answers), JobTime)]
         if found:
-            seconds |= {task.key: _scaled(task.work, found) for task in others[family]}
-    return prices, seconds
+            seconds |= {task.key: _scaled(task.work, found) for task in jobs[family]}
+    return times, seconds
 
 
 def _family(request: Request) -> str:
@@ -73,30 +76,30 @@ def _per_datum(request: Request) -> float:
     return budget.C / budget.D
 
 
-def _others(rest: Sequence[Task], requests: dict[str, Request]) -> dict[str, list[Task]]:
-    """By family, those first that are expected to take longest; shortest first in each."""
+def _by_family(rest: Sequence[Task], requests: dict[str, Request]) -> dict[str, list[Task]]:
+    """Jobs by family, the family with the longest total first, the shortest job first in each."""
     found: dict[str, list[Task]] = {}
     for task in sorted(rest, key=lambda task: task.work):
         found.setdefault(_family(requests[task.key]), []).append(task)
     return dict(sorted(found.items(), key=lambda pair: -sum(task.work for task in pair[1])))
 
 
-def _chosen(others: dict[str, list[Task]]) -> dict[str, list[Task]]:
-    """Which of them are tried: both ends of each family, or the middle of the dearest ones."""
-    if 2 * len(others) <= TRIED:
-        return {f: [tasks[0], tasks[-1]][: len(tasks)] for f, tasks in others.items()}
-    return {f: [tasks[len(tasks) // 2]] for f, tasks in list(others.items())[:TRIED]}
+def _chosen(jobs: dict[str, list[Task]]) -> dict[str, list[Task]]:
+    """The profiled jobs: both ends of each family, or the middle of the longest families."""
+    if 2 * len(jobs) <= JOBS:
+        return {f: [tasks[0], tasks[-1]][: len(tasks)] for f, tasks in jobs.items()}
+    return {f: [tasks[len(tasks) // 2]] for f, tasks in list(jobs.items())[:JOBS]}
 
 
 def _scaled(work: float, tried: list[tuple[float, float]]) -> float:
-    """Seconds of a run guessed to take `work`, from guesses and seconds of those tried."""
+    """Seconds of a run with expected time `work`, from expected and measured times of others."""
     guesses = np.log([max(guess, 1e-9) for guess, _ in tried])
     ratios = np.log([max(seconds, 1e-6) / max(guess, 1e-9) for guess, seconds in tried])
     return work * float(np.exp(np.interp(np.log(max(work, 1e-9)), guesses, ratios)))
 
 
-def _between(cost: float, tried: list[tuple[float, StepTime]]) -> StepTime:
-    """The price at a cost per datum, from the tried ones on either side."""
+def _interpolated(cost: float, tried: list[tuple[float, StepTime]]) -> StepTime:
+    """The step time at a cost per datum, from the profiled ones on both sides."""
     costs = [c for c, _ in tried]
 
     def at(values: Sequence[float]) -> float:
@@ -108,7 +111,7 @@ def _between(cost: float, tried: list[tuple[float, StepTime]]) -> StepTime:
         pairs = [(c, p.packed[rows]) for c, p in tried if rows in p.packed]
         packed[rows] = float(np.interp(cost, [c for c, _ in pairs], [t for _, t in pairs]))
     measure = at([p.measure for _, p in tried])
-    # Finishing is one more measurement and things that hardly depend on the size.
+    # Finishing is one more measurement and work that hardly depends on the size.
     rest = [p.finish - p.measure for _, p in tried if p.finish is not None]
     finish = measure + (max(0.0, rest[0]) if rest else 0.0)
     shares = [p.traced for _, p in tried]

@@ -1,8 +1,8 @@
-"""How long a run takes that is no training which could be laid open: a part of it carried out.
+"""Estimate the runtime of a job that has no training loop to profile, by running part of it.
 
-Such a run tells its progress and can be stopped, and mostly has a number of steps: what a step
-takes is seen in the run itself, and all the rest (making, measuring, finishing) in one that is cut
-to a few steps. One that says nothing is waited for: `probe` ends the process that tries it.
+Such a job reports progress and can be stopped. Its step time is measured in the job itself; the
+rest (construction, evaluation, finishing) in a copy that is cut to a few steps. A job without
+progress runs until it ends, or until `profile` kills the process.
 """
 
 import contextlib
@@ -14,20 +14,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any, final
 
-from allometry.study.request import Request, RunContext
+from allometry.study.request import Request, RunContext, default_dtype
 from allometry.train.loop import Progress, Stopped
 
-LOOK = 1.0
-"""Seconds for which a run is looked at once it makes progress."""
+WATCH = 1.0
+"""Seconds for which a run is watched after its first progress."""
 
 FEW = 40
-"""Steps of the run that is carried out to its end."""
+"""Steps of the shortened run that is carried out to its end."""
 
 
 @final
 @dataclasses.dataclass
 class _Watched:
-    """What a run did: when it told which step, and when it ended, if it did."""
+    """The progress of a run: times, steps and, if it ended, the seconds."""
 
     started: float = dataclasses.field(default_factory=lambda: time.perf_counter())
     at: list[float] = dataclasses.field(default_factory=list)
@@ -37,44 +37,44 @@ class _Watched:
     seconds: float | None = None
 
     def watch(self, progress: Progress) -> None:
-        """Told by the run."""
+        """Record the run's progress."""
         self.at.append(time.perf_counter() - self.started)
         self.steps.append(progress.step)
         self.last = progress.steps
 
     def enough(self) -> bool:
-        """Asked by the run: whether it has been looked at for long enough."""
+        """Whether the run has been watched for long enough."""
         now = time.perf_counter() - self.started
-        return len(self.at) > 2 and now - self.at[0] > LOOK and self.steps[-1] > self.steps[0]
+        return len(self.at) > 2 and now - self.at[0] > WATCH and self.steps[-1] > self.steps[0]
 
     def pace(self) -> float:
-        """Seconds of a step: the median, since measurements fall on a few steps alone."""
+        """Seconds per step: the median, since only a few steps include an evaluation."""
         pairs = zip(self.at, self.at[1:], self.steps, self.steps[1:], strict=False)
         return median((b - a) / (n - m) for a, b, m, n in pairs if n > m)
 
 
-def whole(request: Request) -> float | None:
-    """Expected seconds of a run, from a part of it; `None` where it can't be told."""
-    seen = _tried(request)
+def job_seconds(request: Request) -> float | None:
+    """Expected seconds of a run, from a part of it; `None` if that is not enough."""
+    seen = _watched(request)
     if seen.seconds is not None:
         return seen.seconds
     if len(seen.at) < 3 or seen.steps[-1] == seen.steps[0]:
         return None
     pace = seen.pace()
-    few = _cut(request)
-    if few is None:
+    shortened = _shortened(request)
+    if shortened is None:
         return seen.at[0] + pace * seen.last
-    short = _tried(few)
+    short = _watched(shortened)
     if short.seconds is None or not short.at:
         return seen.at[0] + pace * seen.last
-    # A long run may prepare more than a short one does, such as a list of kernels.
+    # A long run may prepare more than a short one, such as a traced step.
     more = max(0.0, seen.at[0] - short.at[0])
     return short.seconds + more + pace * (seen.last - short.last)
 
 
-def _tried(request: Request) -> _Watched:
-    """The run, until it ends or has been looked at for long enough."""
-    with nowhere() as folder:
+def _watched(request: Request) -> _Watched:
+    """Carry out the run until it ends or has been watched for long enough."""
+    with temporary_folder() as folder, default_dtype(request.dtype):
         seen = _Watched()
         with contextlib.suppress(Stopped):
             request(RunContext("trial", folder, seen.watch, seen.enough))
@@ -82,18 +82,18 @@ def _tried(request: Request) -> _Watched:
     return seen
 
 
-def _cut(request: Any) -> Any:
-    """The request with a few steps in place of many, be it wrapped in others."""
+def _shortened(request: Any) -> Any:
+    """The request with few steps, wrapped or not."""
     names = {field.name for field in dataclasses.fields(request)}
     if "steps" in names:
         return dataclasses.replace(request, steps=min(FEW, request.steps))
-    inner = _cut(request.run) if "run" in names else None
+    inner = _shortened(request.run) if "run" in names else None
     return None if inner is None else dataclasses.replace(request, run=inner)
 
 
 @contextlib.contextmanager
-def nowhere() -> Iterator[Path]:
-    """A study's folder that is thrown away."""
+def temporary_folder() -> Iterator[Path]:
+    """A temporary study folder."""
     with tempfile.TemporaryDirectory() as name:
         for part in ("weights", "checkpoints"):
             (Path(name) / part).mkdir()

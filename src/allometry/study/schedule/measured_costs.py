@@ -1,8 +1,8 @@
-"""How long runs take on this machine: their own guesses, corrected by runs that have ended.
+"""Runtimes on this machine: the requests' own estimates, corrected by finished runs.
 
-Nothing is tried beforehand. What runs took is kept in the user's cache, for the processor, the
-version of torch and the numbers of processes and threads; a machine that has run nothing yet is
-compared with the one on which the guesses were made by some arithmetic that takes half a second.
+Nothing is profiled in advance. Runtimes are kept in the user's cache, for the processor, the
+version of torch and the numbers of processes and threads. A machine without finished runs is
+compared with the reference machine of the estimates by a benchmark of half a second.
 """
 
 import contextlib
@@ -23,31 +23,31 @@ from allometry.study.request import Request, TrainingRequest
 from allometry.study.tasks import Bundle
 
 KEPT = 48
-"""Ended runs of a family that are remembered."""
+"""Finished runs of a family that are kept."""
 
 EACH = 0.4
-"""Seconds that any run takes besides its own guess: measuring, samples, saving."""
+"""Seconds of any run besides its own estimate: evaluation, samples, saving."""
 
 PACKED = 0.5
-"""Share of the time of single runs that runs stepped as one take, before any has been seen."""
+"""Time of vectorised runs relative to single ones, before any has finished."""
 
 NEAR = math.log(3.0)
-"""Guesses that differ by this factor tell half as much of one another."""
+"""Runs whose estimates differ by this log ratio have half the weight."""
 
 SAME_CLASS, ANY = 0.2, 0.01
-"""Weights of ended runs of another family, and of another class of request."""
+"""Weights of finished runs of another family, and of another class of request."""
 
 PRIOR = 0.02
-"""Weight of there being nothing to correct, where an ended run of the family weighs 1."""
+"""Weight of no correction; a finished run of the same family has weight 1."""
 
 CALLS, PRODUCTS = 1.5e-3, 1.4e-3
-"""Seconds of the two pieces of arithmetic (see `_speed`) on the machine of the guesses."""
+"""Seconds of the two benchmarks (see `_speed`) on the reference machine."""
 
 
 @final
 @dataclass(frozen=True)
 class CostKey:
-    """What distinguishes costs: the class of a run's request, and its family."""
+    """Identifies runs with similar costs: class of the request, and family."""
 
     request: str
     family: str
@@ -56,7 +56,7 @@ class CostKey:
 @final
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run, or bundle of runs, that has ended: what was guessed and how far off that was."""
+    """A finished bundle: its estimate in seconds, and the log ratio of the measured time to it."""
 
     kind: CostKey
     guess: float
@@ -66,24 +66,24 @@ class FinishedRun:
 @final
 @dataclass
 class MeasuredCosts:
-    """Expected seconds of bundles of runs, which follow those that end.
+    """Expected seconds of bundles, updated with every finished one.
 
     Args:
-        past: What earlier studies took on this machine, by their guesses.
-        speed: Seconds of some arithmetic as a multiple of what the guesses rest on.
+        past: Finished runs of earlier studies on this machine.
+        speed: Time of a benchmark relative to the reference machine.
     """
 
     past: list[FinishedRun] = field(default_factory=list)
     speed: float = 1.0
     now: list[FinishedRun] = field(default_factory=list)
-    """What this study's runs took, by what was expected of them."""
+    """Finished runs of this study, relative to the estimates corrected by `past`."""
     fresh: list[FinishedRun] = field(default_factory=list)
-    """The same by their guesses, as far as nobody else was at work: to be kept."""
+    """The same relative to the raw estimates, in CPU time: to be saved."""
     _guesses: dict[str, tuple[CostKey, float]] = field(default_factory=dict)
     _seconds: dict[str, float] = field(default_factory=dict)
 
     def guess(self, bundle: Bundle) -> tuple[CostKey, float]:
-        """The kind of a bundle, and its own guess in seconds of this machine."""
+        """The kind of a bundle, and its own estimate in seconds on this machine."""
         if bundle.name not in self._guesses:
             requests: list[Request] = [task.spec() for task in bundle.tasks]
             packed = bundle.how.size > 1
@@ -102,27 +102,27 @@ class MeasuredCosts:
         return self._seconds[bundle.name]
 
     def learn(self, bundle: Bundle, seconds: float, busy: float | None = None) -> None:
-        """Take in how long a bundle took, and how much of that its process was at work."""
+        """Record the seconds of a bundle, and the CPU seconds of its process."""
         kind, guess = self.guess(bundle)
         expected = guess * _factor(self.past, kind, guess)
         self.now.append(FinishedRun(kind, guess, _log(seconds / expected)))
-        # On a busy machine runs wait; what is kept for other days is what they take by themselves.
+        # Runs wait on a busy machine; only their own time is saved.
         own = seconds if busy is None else min(seconds, max(busy, 0.01))
         self.fresh.append(FinishedRun(kind, guess, _log(own / guess)))
         self._seconds.clear()
 
     def report(self, runs: int) -> float:
-        """Expected seconds of laws, their intervals and the page, for so many runs."""
+        """Expected seconds of fits, intervals and report, by the number of runs."""
         guess = _report(runs) * self.speed
         return guess * _factor(self.past, REPORT, guess)
 
     def learn_report(self, runs: int, seconds: float) -> None:
-        """Take in how long the report took."""
+        """Record the seconds of the report."""
         guess = _report(runs) * self.speed
         self.fresh.append(FinishedRun(REPORT, guess, _log(seconds / guess)))
 
     def save(self, workers: int, threads: int) -> None:
-        """Keep what was learnt for the next study here; where that can't be, nothing is lost."""
+        """Save finished runs for the next study; an unwritable cache is ignored."""
         with contextlib.suppress(OSError):
             path = _path()
             everything = _read(path)
@@ -142,7 +142,7 @@ REPORT = CostKey("report", "report")
 
 
 def load(workers: int, threads: int) -> MeasuredCosts:
-    """What this machine is known to take; it is measured first where nothing is."""
+    """The costs of this machine; a new machine is benchmarked first."""
     try:
         known = _read(_path()).get(_machine(workers, threads), {})
         speed = float(known["speed"])
@@ -152,20 +152,20 @@ def load(workers: int, threads: int) -> MeasuredCosts:
             for guess, ratio in rows
         ]
     except (OSError, LookupError, ValueError, TypeError, AttributeError):
-        made = MeasuredCosts(speed=_speed())
-        made.save(workers, threads)
-        return made
+        costs = MeasuredCosts(speed=_speed())
+        costs.save(workers, threads)
+        return costs
     return MeasuredCosts(past, speed)
 
 
 def kind_of(request: Request, *, packed: bool = False) -> CostKey:
-    """What distinguishes a request."""
+    """The cost key of a request."""
     name = type(request).__name__ + (" packed" if packed else "")
     return CostKey(name, str(request.columns["family"]))
 
 
-def packs(request: Request) -> bool:
-    """Whether runs like this one are packed where nothing was tried: short steps are calls."""
+def vectorises(request: Request) -> bool:
+    """Whether runs like this one are vectorised without profiling: overhead dominates steps."""
     if not isinstance(request, TrainingRequest) or not request.packs:
         return False
     return request.budget().C / request.steps < 1.5e8
@@ -180,7 +180,7 @@ def _log(ratio: float) -> float:
 
 
 def _factor(ended: Sequence[FinishedRun], kind: CostKey, guess: float) -> float:
-    """By how much guesses of this kind and size are off, from runs that are like it."""
+    """The ratio of measured to estimated time, as a weighted mean over similar runs."""
     total, weight = 0.0, PRIOR
     for run in ended:
         same = 1.0 if run.kind == kind else SAME_CLASS if run.kind.request == kind.request else ANY
@@ -197,7 +197,7 @@ def _path() -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What is kept; nothing where there is nothing, or something that is not ours."""
+    """The cache; empty if it is missing or invalid."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -214,24 +214,24 @@ def _machine(workers: int, threads: int) -> str:
 
 
 def _speed() -> float:
-    """Seconds of small operations and of products here, by those that the guesses rest on."""
+    """Time of small operations and of matrix products, relative to the reference machine."""
     threads = torch.get_num_threads()
     small, large = (torch.ones(n, n, dtype=torch.float32) for n in (8, 256))
     try:
         torch.set_num_threads(1)
-        calls = _quickest(lambda: [torch.tanh(small @ small).sum() for _ in range(300)])
-        products = _quickest(lambda: [large @ large for _ in range(4)])
+        calls = _shortest_time(lambda: [torch.tanh(small @ small).sum() for _ in range(300)])
+        products = _shortest_time(lambda: [large @ large for _ in range(4)])
     finally:
         torch.set_num_threads(threads)
     return math.sqrt(max(1e-3, calls / CALLS) * max(1e-3, products / PRODUCTS))
 
 
-def _quickest(work: Any) -> float:
-    """The least of several: whoever else is at work can only add to it."""
-    taken: list[float] = []
+def _shortest_time(work: Any) -> float:
+    """The minimum over repetitions: other processes can only add to it."""
+    times: list[float] = []
     until = time.perf_counter() + 0.25
-    while len(taken) < 5 or (time.perf_counter() < until and len(taken) < 40):
+    while len(times) < 5 or (time.perf_counter() < until and len(times) < 40):
         started = time.perf_counter()
         work()
-        taken.append(time.perf_counter() - started)
-    return min(taken)
+        times.append(time.perf_counter() - started)
+    return min(times)

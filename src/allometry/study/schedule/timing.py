@@ -1,8 +1,8 @@
-"""How long a step of a training takes here: a second of trying, in processes like the workers.
+"""Profile training steps on this machine for about a second, in processes like the workers.
 
-As many probes run at once as there will be workers, since cores that share memory and power are
-slower together than one is alone. They say what they found shape by shape, and are ended when the
-time for trying is up or one shape takes too long: nothing is interrupted from inside.
+As many profilers run at once as there will be workers, since cores that share memory and power are
+slower together. They report shape by shape, and are killed when the time is up or one shape takes
+too long; nothing is interrupted from inside.
 """
 
 import contextlib
@@ -21,27 +21,27 @@ from allometry._core.process import available_cores
 from allometry._core.spec import Spec
 
 LIMIT = 10.0
-"""Seconds of trying at most, with the imports that it takes."""
+"""Largest number of seconds for profiling, imports included."""
 
-PATIENCE = 4.0
-"""Seconds after which a shape is given up of which nothing is heard."""
+SHAPE_TIMEOUT = 4.0
+"""Seconds after which a shape without a result is skipped."""
 
-WORTH = 4.0
-"""Seconds that must be left for another process to be worth starting."""
+RESTART = 4.0
+"""Seconds that must be left to start another process."""
 
 READY = "ready"
-"""What a process says when it begins to try."""
+"""The first message of a process, before it profiles."""
 
 
 @final
 @dataclass(frozen=True)
 class TimingOptions:
-    """How runs will be carried out.
+    """The conditions of the runs.
 
     Args:
         workers: Processes at once.
         threads: Of each.
-        precision: In which they will train; see `train.BatchedTrainer`.
+        precision: Of the trainings; see `train.BatchedTrainer`.
     """
 
     workers: int
@@ -52,14 +52,14 @@ class TimingOptions:
 @final
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds that one shape takes.
+    """Measured seconds of one shape.
 
     Args:
         step: One update of one model in the plain loop.
-        packed: One update of so many models stepped as one; empty where that could not pay.
-        measure: One measurement of the curve.
-        finish: What comes after the last step; `None` where it was not tried.
-        traced: Share of a packed step's time that it takes once traced.
+        packed: One update by the number of vectorised models; empty if that can't be faster.
+        measure: One evaluation.
+        finish: Everything after the last step; `None` if not measured.
+        traced: Time of a traced vectorised step relative to an untraced one.
     """
 
     step: float
@@ -72,7 +72,7 @@ class StepTime:
 @final
 @dataclass(frozen=True)
 class JobTime:
-    """Seconds of a whole run that is no training; see `trial`."""
+    """Seconds of a job without gradient training; see `job_timing`."""
 
     seconds: float
 
@@ -80,29 +80,29 @@ class JobTime:
 @final
 @dataclass(frozen=True)
 class CompiledStepTime:
-    """Seconds of one update eager and compiled, and until a worker finds what is compiled."""
+    """Seconds of one update eager and compiled, and to load the compiled code."""
 
     eager: float
     compiled: float
     once: float
 
 
-def probe(
-    shapes: Sequence[Sequence[Spec]], ways: TimingOptions, seconds: float = LIMIT
+def profile(
+    shapes: Sequence[Sequence[Spec]], options: TimingOptions, seconds: float = LIMIT
 ) -> list[StepTime | JobTime | None]:
-    """The price of each shape, given by runs that differ in seed, rate or length.
+    """The step time of each shape, given by runs that differ in seed, rate or length.
 
-    Of a shape that is no training the first run is tried and priced as a whole. `None` for what
-    could not be tried.
+    Of a job without gradient training the first run is timed end to end. `None` for shapes that
+    could not be profiled.
 
     Args:
-        shapes: Runs of each shape that might be packed; those of a family follow one another,
-            smallest first.
-        ways: How they will be carried out.
-        seconds: For all of it; what has not been tried by then is not.
+        shapes: Runs of each shape that can be vectorised; those of a family are adjacent, smallest
+            first.
+        options: The conditions of the runs.
+        seconds: For all shapes; those that are not finished by then get `None`.
     """
     found: list[StepTime | JobTime | None] = []
-    for prices in _answers(shapes, ways, seconds):
+    for prices in _results(shapes, options, seconds):
         if not prices:
             found.append(None)
         elif "seconds" in prices[0]:
@@ -114,7 +114,7 @@ def probe(
 
 
 def _price(prices: list[dict[str, Any]]) -> StepTime:
-    """What several processes found, in the mean."""
+    """The mean over several processes."""
     packed = {int(m): _mean(p["packed"].get(m) for p in prices) for m in prices[0]["packed"]}
     step, measure = (_mean(p[name] for p in prices) for name in ("step", "measure"))
     tried = [p["finish"] for p in prices if p["finish"] is not None]
@@ -123,20 +123,20 @@ def _price(prices: list[dict[str, Any]]) -> StepTime:
     return StepTime(step, packed, measure, finish, _mean(p["traced"] for p in prices))
 
 
-def probe_compiled(
-    packs: Sequence[Sequence[Spec]], ways: TimingOptions
+def profile_compiled(
+    shapes: Sequence[Sequence[Spec]], options: TimingOptions
 ) -> list[CompiledStepTime | None]:
-    """What compiling whole packs is worth. It takes as long as compiling does.
+    """Step times of compiled shapes. It takes as long as compilation does.
 
-    Each pack is compiled by one process; what is compiled stays on the disk, where workers find
+    Each shape is compiled by one process; the compiled code stays on disk, from where workers load
     it within seconds.
     """
-    workers = min(ways.workers, 2 * available_cores(), len(packs))
-    shares = [list(range(i, len(packs), workers)) for i in range(workers)]
-    asked = [[packs[i] for i in share] for share in shares]
-    found: list[CompiledStepTime | None] = [None] * len(packs)
+    workers = min(options.workers, 2 * available_cores(), len(shapes))
+    shares = [list(range(i, len(shapes), workers)) for i in range(workers)]
+    asked = [[shapes[i] for i in share] for share in shares]
+    found: list[CompiledStepTime | None] = [None] * len(shapes)
     for share, prices in zip(
-        shares, _ask(asked, ways, compiled=True, seconds=math.inf), strict=True
+        shares, _profile(asked, options, compiled=True, seconds=math.inf), strict=True
     ):
         for i, price in zip(share, prices, strict=True):
             found[i] = None if price is None else CompiledStepTime(**price)
@@ -144,65 +144,67 @@ def probe_compiled(
 
 
 def _mean(values: Iterable[float | None]) -> float:
-    """Of those that are there; 0 where none is."""
-    there = [value for value in values if value is not None]
-    return sum(there) / len(there) if there else 0.0
+    """The mean of the values that are not `None`; 0 if there are none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else 0.0
 
 
-def _answers(
-    shapes: Sequence[Sequence[Spec]], ways: TimingOptions, seconds: float
+def _results(
+    shapes: Sequence[Sequence[Spec]], options: TimingOptions, seconds: float
 ) -> list[list[dict[str, Any]]]:
-    """What several processes at once say of each shape."""
-    # A cluster may have room for more than this machine has.
-    number = min(ways.workers, 2 * available_cores())
-    answers = [a for a in _ask([shapes] * number, ways, compiled=False, seconds=seconds) if a]
+    """The results of several simultaneous processes for each shape."""
+    # A cluster may have more workers than this machine has cores.
+    number = min(options.workers, 2 * available_cores())
+    answers = [
+        a for a in _profile([shapes] * number, options, compiled=False, seconds=seconds) if a
+    ]
     columns = ([a[i] for a in answers] for i in range(len(shapes)))
     return [[found for found in column if found is not None] for column in columns]
 
 
-def _ask(
+def _profile(
     asked: Sequence[Sequence[Sequence[Spec]]],
-    ways: TimingOptions,
+    options: TimingOptions,
     *,
     compiled: bool,
     seconds: float,
 ) -> list[list[dict[str, Any] | None]]:
-    """What processes that work at once say of the shapes that each is given, in so long."""
+    """Results of simultaneous processes, each for its own shapes, within a time limit."""
     until = time.monotonic() + seconds
-    probes = [_Probe(shapes, ways, compiled) for shapes in asked]
+    profilers = [_Profiler(shapes, options, compiled) for shapes in asked]
     with selectors.DefaultSelector() as selector:
-        for probe in probes:
-            probe.start(selector)
+        for profiler in profilers:
+            profiler.start(selector)
         try:
             while selector.get_map() and time.monotonic() < until:
                 for selected, _ in selector.select(min(0.2, max(0.0, until - time.monotonic()))):
                     selected.data.read(selector)
-                for probe in probes:
-                    if not compiled and probe.stuck():
-                        probe.skip(selector, again=until - time.monotonic() > WORTH)
+                for profiler in profilers:
+                    if not compiled and profiler.stuck():
+                        profiler.skip(selector, again=until - time.monotonic() > RESTART)
         finally:
-            for probe in probes:
-                probe.end(selector)
-    return [probe.found for probe in probes]
+            for profiler in profilers:
+                profiler.end(selector)
+    return [profiler.found for profiler in profilers]
 
 
 @final
-class _Probe:
-    """A process that tries shapes, and what it has said of them."""
+class _Profiler:
+    """A process that profiles shapes, and its results."""
 
     def __init__(
-        self, shapes: Sequence[Sequence[Spec]], ways: TimingOptions, compiled: bool
+        self, shapes: Sequence[Sequence[Spec]], options: TimingOptions, compiled: bool
     ) -> None:
-        self.shapes, self.ways, self.compiled = shapes, ways, compiled
+        self.shapes, self.options, self.compiled = shapes, options, compiled
         self.found: list[dict[str, Any] | None] = []
         self.process: subprocess.Popen[bytes] | None = None
         self.buffer, self.heard = b"", 0.0
 
     def start(self, selector: selectors.BaseSelector) -> None:
-        """Try all shapes that nothing has been said of."""
+        """Profile all shapes without a result."""
         environment = os.environ | {
-            "OMP_NUM_THREADS": str(self.ways.threads),
-            "MKL_NUM_THREADS": str(self.ways.threads),
+            "OMP_NUM_THREADS": str(self.options.threads),
+            "MKL_NUM_THREADS": str(self.options.threads),
             "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
         }
         self.process = subprocess.Popen(
@@ -216,7 +218,7 @@ class _Probe:
             "shapes": [[spec.to_dict() for spec in specs] for specs in left],
             "families": [str(specs[0]().columns["family"]) for specs in left],
             "compiled": self.compiled,
-            "precision": self.ways.precision,
+            "precision": self.options.precision,
         }
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -227,26 +229,26 @@ class _Probe:
         selector.register(self.process.stdout, selectors.EVENT_READ, self)
 
     def read(self, selector: selectors.BaseSelector) -> None:
-        """Take in what it says."""
+        """Read its results."""
         assert self.process is not None
         assert self.process.stdout is not None
         data = os.read(self.process.stdout.fileno(), 1 << 16)
         *lines, self.buffer = (self.buffer + data).split(b"\n")
         for line in lines:
             self.heard = time.monotonic()
-            said = json.loads(line)
-            if said != READY:
-                self.found.append(said)
+            result = json.loads(line)
+            if result != READY:
+                self.found.append(result)
         if not data:
             self.end(selector)
 
     def stuck(self) -> bool:
-        """Whether it has been at one shape for too long."""
+        """Whether one shape takes too long."""
         at = self.process is not None and self.heard > 0
-        return at and time.monotonic() - self.heard > PATIENCE
+        return at and time.monotonic() - self.heard > SHAPE_TIMEOUT
 
     def skip(self, selector: selectors.BaseSelector, *, again: bool) -> None:
-        """Give the shape up that it is at, and go on with the next where there is time for it."""
+        """Skip the current shape, and continue with the next if there is time."""
         self.end(selector, fill=False)
         self.found.append(None)
         if again and len(self.found) < len(self.shapes):
@@ -255,7 +257,7 @@ class _Probe:
             self.end(selector)
 
     def end(self, selector: selectors.BaseSelector, *, fill: bool = True) -> None:
-        """No more of it; of what it has not come to nothing is known."""
+        """Kill it; the remaining shapes have no result."""
         process, self.process = self.process, None
         if process is not None:
             assert process.stdout is not None

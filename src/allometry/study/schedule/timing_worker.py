@@ -1,4 +1,4 @@
-"""A process that tries shapes of trainings and says how long they take; see `probe`."""
+"""A process that profiles shapes of trainings; see `timing.profile`."""
 
 import contextlib
 import json
@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 
 from allometry._core.spec import Spec
-from allometry.study.request import RunContext, TrainingRequest
-from allometry.study.schedule.job_timing import nowhere, whole
+from allometry.study.request import RunContext, TrainingRequest, default_dtype
+from allometry.study.schedule.job_timing import job_seconds, temporary_folder
 from allometry.study.schedule.timing import READY
 from allometry.train.device import DeviceSettings
 from allometry.train.loop import Curve, Trained
@@ -23,23 +23,23 @@ from allometry.train.packed.stack import StackedModels
 from allometry.train.training import Training
 
 ENOUGH = 0.04
-"""Seconds after which a measurement of at least two steps is good enough."""
+"""Seconds after which a measurement of at least two steps ends."""
 
 TRACED = 1000
-"""Steps of a training from which on tracing is tried."""
+"""Smallest number of steps of a training for which tracing is profiled."""
 
 
-def price(
+def step_time(
     specs: Sequence[Spec], *, cheapest: float, finishing: bool, precision: str = "float32"
 ) -> dict[str, Any]:
-    """What the first of `specs` costs by itself, and packed with the others.
+    """Step times of the first of `specs` alone, and vectorised with the others.
 
     Args:
         specs: Runs of one shape.
-        cheapest: Seconds of a step of the smallest shape: nearly all of it is calls, which is what
-            packing saves. Where a step takes four times as long, packing is not tried.
-        finishing: Whether to try what comes after the last step too.
-        precision: In which they will train.
+        cheapest: Seconds of a step of the smallest shape: nearly all of it is overhead, which
+            vectorisation saves. Shapes with steps four times as long are not vectorised.
+        finishing: Whether to time the finish too.
+        precision: Of the trainings.
     """
     requests = [spec() for spec in specs]
     trainings: list[Training] = [request.training() for request in requests]
@@ -48,35 +48,36 @@ def price(
     step = _seconds(lambda at: _update(first, at, on))
     packed = {}
     if requests[0].packs and step <= 4 * (cheapest or step):
-        # A model that torch can't batch is not packed.
+        # A model that torch can't vectorise is not.
         with contextlib.suppress(RuntimeError, NotImplementedError):
             for rows in sorted({2, 4, len(trainings)} - {1}):
                 if rows <= len(trainings):
                     packed[rows] = _seconds(_pack(trainings[:rows], on).step)
     traced = 1.0
     if packed and first.steps >= TRACED and min(t / m for m, t in packed.items()) < step:
-        # Only where packing pays as it is: tracing takes a second.
+        # Only if vectorisation alone is faster: tracing takes a second.
         last = max(packed)
         traced = min(1.0, _seconds(_pack(trainings[:last], on, traced=True).step) / packed[last])
     started = time.perf_counter()
-    loss = first.measure(first.model)
+    loss, snapshots = first.evaluate(first.model)
     measure = time.perf_counter() - started
     finish = None
     if finishing:
-        finish = _finish(requests[0], first, Trained(Curve([1], [1], [loss.value]), loss, 0.0))
+        trained = Trained(Curve([1], [1], [loss.value]), loss, 0.0, snapshots=snapshots)
+        finish = _finish(requests[0], first, trained)
     return {"step": step, "packed": packed, "measure": measure, "finish": finish,
             "traced": traced}  # fmt: skip
 
 
-def compiled_price(specs: Sequence[Spec], *, precision: str = "float32") -> dict[str, Any]:
-    """What a step of all `specs` packed costs eager and compiled, and how soon that is found."""
+def compiled_time(specs: Sequence[Spec], *, precision: str = "float32") -> dict[str, Any]:
+    """Step times of all `specs` vectorised, eager and compiled, and the time to load the code."""
     import torch
 
     trainings: list[Training] = [spec().training() for spec in specs]
     on = _on(trainings[0], precision)
     eager = _seconds(_pack(trainings, on).step)
     _pack(trainings, on, compiled=True).step(0)
-    # Once more, as a worker will: from the disk.
+    # Once more, from disk as a worker does.
     torch.compiler.reset()
     pack = _pack(trainings, on, compiled=True)
     started = time.perf_counter()
@@ -86,7 +87,7 @@ def compiled_price(specs: Sequence[Spec], *, precision: str = "float32") -> dict
 
 
 def _on(training: Training, precision: str) -> DeviceSettings:
-    """On the processor, in the precision in which it will train."""
+    """CPU, in the precision of the training."""
     if precision == "auto":
         batch = [part.unsqueeze(0) for part in training.batch(0)]
         precision = quickest(StackedModels([training.model]), training.objective, batch)
@@ -100,17 +101,17 @@ def _pack(
     compiled: bool = False,
     traced: bool = False,
 ) -> Any:
-    # What is packed is copied: the trainings themselves stay as they are.
+    # The trainer copies the models: the trainings stay unchanged.
     named = {str(i): training for i, training in enumerate(trainings)}
     ways = {"compiled": compiled, "traced": traced, "precision": on.precision}
     return BatchedTrainer(named, size=len(trainings), **ways).packs[0]
 
 
 def _finish(request: TrainingRequest, training: Training, trained: Trained) -> float:
-    with nowhere() as folder:
-        place = RunContext("probe", folder, lambda _: None, lambda: False)
+    with temporary_folder() as folder:
+        context = RunContext("profile", folder, lambda _: None, lambda: False)
         started = time.perf_counter()
-        request.finish(place, training, training.model, trained)
+        request.finish(context, training, training.model, trained)
         return time.perf_counter() - started
 
 
@@ -127,36 +128,36 @@ def _update(training: Training, at: int, on: DeviceSettings) -> None:
 
 
 def _seconds(step: Callable[[int], Any]) -> float:
-    """The median of a few steps; the first pays for what is made once."""
+    """The median of a few steps, without the first, which includes set-up."""
     step(0)
-    taken: list[float] = []
-    while len(taken) < 2 or (sum(taken) < ENOUGH and len(taken) < 20):
+    times: list[float] = []
+    while len(times) < 2 or (sum(times) < ENOUGH and len(times) < 20):
         started = time.perf_counter()
-        step(len(taken) + 1)
-        taken.append(time.perf_counter() - started)
-    return median(taken)
+        step(len(times) + 1)
+        times.append(time.perf_counter() - started)
+    return median(times)
 
 
 def main() -> None:
-    """Answer on standard output what standard input asks."""
+    """Profile the shapes on standard input; write results to standard output."""
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whoever prints must not speak into the answer
+    os.dup2(2, 1)  # anything printed goes to standard error
     asked = json.loads(sys.stdin.read())
 
-    def say(answer: Any) -> None:
-        output.write(json.dumps(answer) + "\n")
+    def write(result: Any) -> None:
+        output.write(json.dumps(result) + "\n")
         output.flush()
 
-    # All that is imported, which any optimiser does to torch's compiler, is not the first shape's.
+    # Imports (any optimiser imports torch's compiler) must not count for the first shape.
     import torch._dynamo
 
     for specs in asked["shapes"]:
         with contextlib.suppress(Exception):
             Spec.from_dict(specs[0], trusted=True)()
-    say(READY)
+    write(READY)
     precision, family, cheapest = asked["precision"], None, 0.0
     middle = _middle(asked["families"])
     for i, (specs, name) in enumerate(zip(asked["shapes"], asked["families"], strict=True)):
@@ -164,23 +165,25 @@ def main() -> None:
             family, cheapest = name, 0.0
         try:
             made = [Spec.from_dict(spec, trusted=True) for spec in specs]
-            if asked["compiled"]:
-                found = compiled_price(made, precision=precision)
-            elif isinstance(request := made[0](), TrainingRequest):
-                known = {"cheapest": cheapest, "precision": precision}
-                found = price(made, finishing=i in middle, **known)
-                cheapest = cheapest or found["step"]
-            else:
-                found = {"seconds": whole(request)}
+            request = made[0]()
+            with default_dtype(request.dtype):
+                if asked["compiled"]:
+                    found = compiled_time(made, precision=precision)
+                elif isinstance(request, TrainingRequest):
+                    known = {"cheapest": cheapest, "precision": precision}
+                    found = step_time(made, finishing=i in middle, **known)
+                    cheapest = cheapest or found["step"]
+                else:
+                    found = {"seconds": job_seconds(request)}
         except Exception as error:
-            print(f"allometry: could not try {specs[0]['spec']}: {error}", file=sys.stderr)  # noqa: T201
+            print(f"allometry: could not profile {specs[0]['spec']}: {error}", file=sys.stderr)  # noqa: T201
             found = None
-        say(found)
+        write(found)
     output.close()
 
 
 def _middle(families: Sequence[str]) -> set[int]:
-    """Of each family's shapes, which follow one another, the one in the middle."""
+    """The index of the middle shape of each family; shapes of a family are adjacent."""
     return {families.index(name) + families.count(name) // 2 for name in set(families)}
 
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 
-def kin(root=None):
+def descendants(root=None):
     """Every process that descends from this one, or from `root`, with its command line."""
     parents, lines = {}, {}
     for path in Path("/proc").glob("[0-9]*"):
@@ -20,7 +20,7 @@ def kin(root=None):
 
 
 def alive(known):
-    """Those of `known` (as `kin` gives them) that have not ended."""
+    """Those of `known` (as `descendants` gives them) that have not ended."""
     return {pid: line for pid, line in known.items() if _state(pid) not in "ZX"}
 
 
@@ -38,7 +38,7 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0" * 24 + "01000000
 def listening():
     """Addresses that processes started from here listen at."""
     sockets = set()
-    for pid in kin():
+    for pid in descendants():
         try:
             names = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
         except OSError:

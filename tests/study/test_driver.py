@@ -1,4 +1,4 @@
-"""The driver's loop, with workers that do as a test says."""
+"""The driver's loop, with scripted workers."""
 
 from collections import deque
 
@@ -6,14 +6,13 @@ import pytest
 
 from allometry import Spec
 from allometry._core.errors import WorkerError
-from allometry.study.execute.crew import Workers, WorkerState
-from allometry.study.execute.driver import drive
-from allometry.study.tasks import Task, alone
+from allometry.study.execute.driver import Workers, WorkerState, drive
+from allometry.study.tasks import Task, single
 from tests.study.fakes import FakeRun
 
 
 class Scripted(Workers):
-    """A crew like Ray's: its workers are given bundles before anything is heard of them."""
+    """Workers like Ray's: bundles are dispatched before their first message."""
 
     def __init__(self, *fates):
         super().__init__(1)
@@ -22,8 +21,8 @@ class Scripted(Workers):
     def start(self, index):
         self.members[index] = WorkerState(idle=True)
 
-    def give(self, index, bundle):
-        self.members[index].take(bundle)
+    def dispatch(self, index, bundle):
+        self.members[index].start(bundle)
         key = bundle.tasks[0].key
         self.messages += {
             "lost": [(index, None)],
@@ -38,7 +37,7 @@ class Scripted(Workers):
         now, self.messages = self.messages, []
         return now
 
-    def hang_up(self, index):
+    def shut_down(self, index):
         self.messages.append((index, None))
 
     def remove(self, index):
@@ -51,18 +50,18 @@ class Scripted(Workers):
 
 def driven(*fates):
     task = Task(Spec(FakeRun, name="r"), 1.0)
-    return [event.kind for event in drive(Scripted(*fates), deque([alone(task)]), 1)]
+    return [event.kind for event in drive(Scripted(*fates), deque([single(task)]), 1)]
 
 
-def test_a_run_that_never_began_is_not_charged_for_its_lost_worker():
+def test_a_run_that_never_started_is_not_counted_as_failed():
     """A node that is cut off may be chosen once more before the cluster knows."""
     assert driven("dies", "lost", "does") == ["started", "started", "started", "done"]
 
 
-def test_a_run_whose_workers_die_twice_has_failed():
+def test_a_run_whose_workers_exit_twice_has_failed():
     assert driven("dies", "dies") == ["started", "started", "failed"]
 
 
-def test_workers_that_never_begin_end_the_study():
+def test_workers_that_never_start_end_the_study():
     with pytest.raises(WorkerError, match="Workers don't start"):
         driven("lost", "lost", "lost", "does")

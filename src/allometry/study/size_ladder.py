@@ -1,15 +1,15 @@
-"""Sizes that climb evenly."""
+"""Evenly spaced sizes."""
 
 import math
 
 from allometry._core.errors import require
 
 MOST_RUNGS = 1000
-"""Sizes of the longest ladder."""
+"""Largest number of sizes of a ladder."""
 
 
 def ladder(smallest: float, largest: float, rungs: int) -> list[int]:
-    """`rungs` sizes from `smallest` to `largest`, evenly spread in the logarithm.
+    """`rungs` sizes from `smallest` to `largest`, evenly spaced in the logarithm.
 
     Example:
         >>> ladder(1e3, 1e6, rungs=4)

@@ -11,17 +11,17 @@ import torch
 from allometry import InputError, report
 from allometry.report import formatting as fmt
 from allometry.study import Study, jobs
-from allometry.study.density_studies import LAWS, density_study, vectors
+from allometry.study.density_studies import DISTRIBUTIONS, density_study, vectors
 from allometry.study.recipes import baseline, gan, glow, moments, spline_coupling, vae, vqvae
 from allometry.study.recipes.autoencoder import PLAIN
-from allometry.study.recipes.density import FAMILIES, OF_IMAGES, grow, loss_on, made
+from allometry.study.recipes.baselines import gaussian_samples
+from allometry.study.recipes.density import FAMILIES, OF_IMAGES, build_density, grow, loss_on
 from allometry.study.recipes.density_recipes import RECIPES
-from allometry.study.recipes.imitated import training_rows
-from allometry.study.recipes.judged import gap
-from allometry.study.recipes.moments import gaussian_samples
-from allometry.study.request import RunContext
+from allometry.study.recipes.sample_scores import divergence, training_rows
+from allometry.study.request import default_dtype
 from allometry.targets import Images, NumericTable, Points, points
 from allometry.train import count_parameters
+from tests.study.fakes import carry_out
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -33,7 +33,7 @@ def test_sizes_are_what_was_asked(family, N):
     if family == "variational_splines":
         N = 2 * N  # two flows, each with biases for every pixel
     layers, width = grow(family, shape, levels, N)
-    size, _ = count_parameters(made(family, shape, levels, layers, width))
+    size, _ = count_parameters(build_density(family, shape, levels, layers, width))
     assert abs(math.log(size / N)) < 0.25
 
 
@@ -96,20 +96,18 @@ def test_digits_are_studied_and_reported(tmp_path):
 def test_flows_of_whole_values_train(family, tmp_path):
     target = Images.digits()
     (spec,) = RECIPES[family](target, [8000], tokens=[128 * 4], seeds=1)
-    (tmp_path / "weights").mkdir()
-    place = RunContext("key", tmp_path, watch=lambda progress: None, stop=lambda: False)
-    outcome = spec()(place)
+    outcome = carry_out(spec, tmp_path)
     start = target.histogram_bits("validation")
     # Both begin near the histogram of each pixel; the discrete flow's loss is no bound.
     assert outcome.columns["loss"] == pytest.approx(start, abs=0.15)
-    assert place.weights.exists()
+    assert (tmp_path / "weights" / "key.safetensors").exists()
 
 
 def test_the_gap_is_the_loss_less_the_truth(tmp_path):
     """Against the same difference taken by hand, and above 0 for a wrong density."""
     target = Points(points.eight_gaussians(), held_out=2000)
-    model = made("affine_coupling", [2], None, 2, 4)
-    found = gap(model, target)
+    model = build_density("affine_coupling", [2], None, 2, 4)
+    found = divergence(model, target)
     rows = target.split("test")
     true = -target.density.log_prob(rows.double()).mean().item()
     by_hand = loss_on(model, target, "test").value - true
@@ -120,7 +118,7 @@ def test_the_gap_is_the_loss_less_the_truth(tmp_path):
 
 
 def test_jobs_are_found_by_name(tmp_path):
-    for name in LAWS:
+    for name in DISTRIBUTIONS:
         assert isinstance(vectors(name), Points)
     (tmp_path / "t.csv").write_text("a,b\n" + "\n".join(f"{i % 7},{i % 5}" for i in range(60)))
     assert isinstance(vectors(str(tmp_path / "t.csv")), NumericTable)
@@ -180,11 +178,12 @@ def test_long_games_are_traced_and_score_as_short_ones_do(monkeypatch):
     (spec,) = gan(Points(points.ring()), [500.0], tokens=[960], seeds=1)
     run = spec()
     data = training_rows(run.target, 0)[:200]
-    torch.set_default_dtype(torch.float32)
-    plain = run.contest(data)
-    # The room's `gan` is the recipe, which hides the module of that name.
-    monkeypatch.setattr(importlib.import_module("allometry.study.recipes.gan"), "TRACED", 1)
-    traced = run.contest(data)
+    # `recipes.gan` is the recipe, which hides the module of that name.
+    module = importlib.import_module("allometry.study.recipes.gan")
+    with default_dtype(torch.float32):
+        plain = run.game(data)
+        monkeypatch.setattr(module, "TRACED", 1)
+        traced = run.game(data)
     assert plain._judge == plain._judged
     assert traced._judge != traced._judged
     for _ in range(10):
@@ -234,7 +233,9 @@ def test_a_tables_loss_is_in_its_own_units(tmp_path):
         path = tmp_path / f"{scale}.csv"
         path.write_text("a,b\n" + "\n".join(f"{scale * a},{scale * b}" for a, b in x))
         table = NumericTable(str(path))
-        losses.append(loss_on(made("affine_coupling", [2], None, 2, 4), table, "test").value)
+        losses.append(
+            loss_on(build_density("affine_coupling", [2], None, 2, 4), table, "test").value
+        )
     assert losses[1] - losses[0] == pytest.approx(2 * math.log(100), abs=1e-5)
 
 
@@ -263,20 +264,16 @@ def test_autoencoders_copy_better_as_they_grow(tmp_path):
     study = jobs.study("digits", families=families, rungs=2, seeds=1, tokens=[128 * 60])
     rows = study.rows()
     assert {row["family"] for row in rows} == {f.replace("_", " ") for f in families}
-    (tmp_path / "weights").mkdir()
-    place = RunContext("key", tmp_path, watch=lambda progress: None, stop=lambda: False)
     sizes = PLAIN["autoencoder"](study.target, [800, 8000], tokens=[128 * 60], seeds=1)
-    small, large = (spec()(place).columns["loss"] for spec in sizes)
+    small, large = (carry_out(spec, tmp_path).columns["loss"] for spec in sizes)
     assert large < small
 
 
 @pytest.mark.parametrize("family", PLAIN)
 def test_every_autoencoder_trains(family, tmp_path):
     (spec,) = PLAIN[family](Images.digits(), [3000], tokens=[128 * 3], seeds=1)
-    (tmp_path / "weights").mkdir()
-    place = RunContext("key", tmp_path, watch=lambda progress: None, stop=lambda: False)
-    outcome = spec()(place)
+    outcome = carry_out(spec, tmp_path)
     assert 0 < outcome.columns["loss"] < 1
-    assert place.weights.exists()
+    assert (tmp_path / "weights" / "key.safetensors").exists()
     N = spec().budget().N
     assert abs(math.log(N / 3000)) < 0.3

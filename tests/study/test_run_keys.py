@@ -10,7 +10,7 @@ from PIL import Image
 
 from allometry import InputError, Spec, targets
 from allometry.study import Study, local
-from allometry.study.run_keys import known
+from allometry.study.run_keys import with_folder_keys
 from allometry.targets import Images, NumericTable, Sources, Text
 from tests.study.fakes import OnTarget
 
@@ -192,4 +192,4 @@ def test_hostile_former_keys_are_refused(tmp_path):
     former = {asked.specs()[0].key: "../../outside"}
     (folder / "study.json").write_text(json.dumps({"runs": [], "former": former}))
     with pytest.raises(OSError, match="former keys are not a mapping of keys"):
-        known(asked.specs(), folder)
+        with_folder_keys(asked.specs(), folder)

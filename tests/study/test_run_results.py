@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -10,18 +11,17 @@ import typer.testing
 import allometry as al
 from allometry import Spec
 from allometry.cli import app
-from allometry.study import Study, Task, local
-from allometry.study.execute.crew import order
-from allometry.study.execute.driver import UNTOLD, Event
+from allometry.study import Study, local
+from allometry.study.execute.driver import NO_RESULT, Event, order
 from allometry.study.execute.executors import Executor
 from allometry.study.execute.processes import WorkerProcesses, _message
 from allometry.study.execute.worker import Worker
 from allometry.study.schedule.packing import Schedule
-from allometry.study.study import UNENDED
-from allometry.study.tasks import Bundle, ExecutionOptions, alone
+from allometry.study.study import NO_RESULT as NO_EVENT
+from allometry.study.tasks import Bundle, ExecutionOptions, Task, single
 from allometry.train import DeviceSettings
 from tests.study.fakes import FakeRun
-from tests.study.odd import DIVERGED, DONE, FAILED, KINDS, OddRun, OddTraining
+from tests.study.odd_results import DIVERGED, DONE, FAILED, KINDS, OddRun, OddTraining
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
 UNSAVED = "curve that can't be saved"
@@ -65,7 +65,7 @@ def carried_out(bundle, folder):
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != UNSAVED])
 def test_in_process(tmp_path, kind):
     (task,) = tasks(OddRun, [kind])
-    *_, end, ready = carried_out(alone(task), tmp_path)
+    *_, end, ready = carried_out(single(task), tmp_path)
     assert ready == {"event": "ready"}
     assert end["key"] == task.key
     expected = KINDS[kind][1]
@@ -115,7 +115,7 @@ def test_through_packed_runs(tmp_path):
 
 def test_a_measured_loss_that_is_no_number_is_a_divergence(tmp_path):
     (task,) = tasks(OddTraining, ["unmeasurable"])
-    *_, end, _ = carried_out(alone(task), tmp_path)
+    *_, end, _ = carried_out(single(task), tmp_path)
     assert end["status"] == "diverged"
     assert end["error"].startswith("the measured loss became nan at step 1 of 3")
 
@@ -126,7 +126,7 @@ def test_a_worker_that_goes_on_without_a_word_leaves_no_run_open(tmp_path, monke
     mute += "    if 'stop' in line: break\n"
     mute += '    print(\'{"event": "done", "key": "none of mine"}\')\n'
     mute += '    print(\'{"event": "ready"}\', flush=True)\n'
-    command = (al.study.pool.sys.executable, "-c", mute)
+    command = (sys.executable, "-c", mute)
     made = WorkerProcesses.__init__
     monkeypatch.setattr(
         WorkerProcesses,
@@ -134,7 +134,7 @@ def test_a_worker_that_goes_on_without_a_word_leaves_no_run_open(tmp_path, monke
         lambda self, folder, threads, on: made(self, folder, threads, on, command),
     )
     frame = study(Spec(FakeRun, name="a")).run(tmp_path, local(1, 1)).frame()
-    assert frame[["status", "error"]].values.tolist() == [["failed", UNTOLD]]
+    assert frame[["status", "error"]].values.tolist() == [["failed", NO_RESULT]]
 
 
 def test_an_executor_that_forgets_a_run_leaves_none_open(tmp_path):
@@ -149,7 +149,7 @@ def test_an_executor_that_forgets_a_run_leaves_none_open(tmp_path):
     specs = [Spec(FakeRun, name=name) for name in "ab"]
     runs = study(*specs).run(tmp_path, Forgetful())
     assert runs.frame()["status"].tolist() == ["failed", "failed"]
-    assert runs.frame()["error"].tolist() == ["KeyError: 'curve'", UNENDED["error"]]
+    assert runs.frame()["error"].tolist() == ["KeyError: 'curve'", NO_EVENT["error"]]
     assert runs.state()["waiting"] == 0
 
 
@@ -157,7 +157,7 @@ def test_a_message_that_never_ends_ends_the_worker(tmp_path, monkeypatch):
     monkeypatch.setattr("allometry.study.execute.processes.LARGEST", 1 << 16)
     endless = 'import sys\nprint(\'{"event": "ready"}\', flush=True)\n'
     endless += "while True: sys.stdout.write('x' * 65536)\n"
-    command = (al.study.pool.sys.executable, "-c", endless)
+    command = (sys.executable, "-c", endless)
     made = WorkerProcesses.__init__
     monkeypatch.setattr(
         WorkerProcesses,
@@ -172,7 +172,7 @@ JOB = """
 from allometry import Spec
 from allometry.study import Study
 from allometry.targets import Text
-from tests.study.odd import OddRun
+from tests.study.odd_results import OddRun
 
 def odd():
     text = Text.from_string("she sells sea shells by the sea shore. " * 120)

@@ -25,12 +25,11 @@ from allometry.study import (
     ray,
     recipes,
 )
-from allometry.study.execute import (
-    ray_cluster,
-)
-from allometry.study.execute.executor_names import executor
-from tests.study.fakes import Told, _starts
-from tests.study.kin import LOOPBACK, alive, kin, listening
+from allometry.study.execute import ray_cluster
+from allometry.study.execute.executors import executor_by_name
+from allometry.study.execute.ray_cluster import RayExecutor
+from tests.study.fakes import ProcessRun, _starts
+from tests.study.processes import LOOPBACK, alive, descendants, listening
 from tests.study.test_deterministic import ON, asked, digits, same
 from tests.study.test_executors import ends, tasks
 
@@ -62,10 +61,10 @@ KILLED = """
 import sys
 import allometry as al
 from allometry import Spec
-from tests.study.fakes import Told
+from tests.study.fakes import ProcessRun
 
 def recipe(target, ladder, *, tokens, seeds):
-    return [Spec(Told, name="r0", seconds=100.0)]
+    return [Spec(ProcessRun, name="r0", seconds=100.0)]
 
 text = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
 study = al.study.Study(text, [recipe], [1000], tokens=100)
@@ -93,7 +92,7 @@ def test_a_killed_driver_leaves_no_process_and_no_folder_behind(tmp_path, room):
     assert driver.stdout is not None
     while driver.stdout.readline() != "progress\n":
         assert driver.poll() is None
-    started = kin(driver.pid)
+    started = descendants(driver.pid)
     assert [path.name[:10] for path in room.iterdir()] == ["allometry-"]
     assert any("raylet" in line for line in started.values())
     assert any("Agent" in line for line in started.values())
@@ -118,7 +117,9 @@ def test_a_cluster_that_the_user_runs_is_not_reaped(monkeypatch):
         is_initialized=lambda: False, init=told.update, shutdown=lambda: told.update(left=True)
     )
     monkeypatch.setattr(ray_cluster, "require_extra", lambda *_: fake)
-    monkeypatch.setattr(ray_cluster, "reaped", lambda: pytest.fail("it is not ours to end"))
+    monkeypatch.setattr(
+        ray_cluster, "private_ray_folder", lambda: pytest.fail("it is not ours to end")
+    )
     with ray_cluster.connected("10.0.0.1:6379", 2):
         assert told["address"] == "10.0.0.1:6379"
         assert "_temp_dir" not in told
@@ -165,7 +166,7 @@ def test_the_same_study_gives_the_same_journal_as_on_this_machine(tmp_path):
 
 def test_a_worker_killed_in_the_middle_of_a_run_is_replaced_and_the_study_completes(tmp_path):
     def recipe(target, ladder, *, tokens, seeds):
-        return [Spec(Told, name=f"r{i}", seconds=1.5) for i in range(3)]
+        return [Spec(ProcessRun, name=f"r{i}", seconds=1.5) for i in range(3)]
 
     killed, progress = [], []
 
@@ -228,11 +229,11 @@ def test_weights_come_back_where_the_folder_is_not_shared(tmp_path, monkeypatch)
 def test_bad_names_and_numbers_are_refused():
     for words in ("slurm", "ray:", "local:3", ""):
         with pytest.raises(InputError, match="executor must be one of local"):
-            executor(words)
+            executor_by_name(words)
     with pytest.raises(InputError, match="be at least 1"):
         ray(workers=0)
-    assert isinstance(executor("ray", workers=2), ray)
-    assert executor("ray:auto", workers=2).address == "auto"
+    assert isinstance(executor_by_name("ray", workers=2), RayExecutor)
+    assert executor_by_name("ray:auto", workers=2).address == "auto"
 
 
 def test_an_address_where_nobody_is_is_told_in_a_sentence(monkeypatch, capsys, tmp_path):

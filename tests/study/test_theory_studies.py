@@ -12,13 +12,14 @@ from allometry._core.errors import InputError
 from allometry.cli.study_json import plain
 from allometry.report import questions
 from allometry.report.questions import degrees
-from allometry.study import RunContext, Study, jobs, local
+from allometry.study import Study, jobs, local
 from allometry.study.recipes.chebyshev import chebyshevs, solve_chebyshev
 from allometry.study.recipes.polynomial_learning import TEACHERS, learners, teacher_epsilon_rank
 from allometry.study.recipes.polynomial_stacks import SMALL, STACKS
 from allometry.study.recipes.rank_runs import mixers, ranks, stacks
 from allometry.study.theory_studies import QUESTIONS
 from allometry.targets import high_rank_functions
+from tests.study.fakes import carry_out
 
 
 def small(name, specs):
@@ -91,11 +92,7 @@ def test_a_second_call_has_nothing_left_to_do(degree):
 
 def rows(specs, folder):
     """What these runs leave in a journal, carried out in this process."""
-    made = [
-        spec()(RunContext(spec.key, folder, lambda progress: None, lambda: False))
-        for spec in specs
-    ]
-    return pd.DataFrame([outcome.columns for outcome in made])
+    return pd.DataFrame([carry_out(spec, folder, spec.key).columns for spec in specs])
 
 
 def drawn(answer):

@@ -10,8 +10,8 @@ import torch
 import allometry as al
 from allometry import InputError
 from allometry.study import Study, local, recipes, torchrun
-from allometry.study.execute.executor_names import executor
-from tests.study.kin import LOOPBACK, kin, listening
+from allometry.study.execute.executors import executor_by_name
+from tests.study.processes import LOOPBACK, descendants, listening
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)
 
@@ -33,7 +33,7 @@ def undisturbed(tmp_path_factory):
 def ranks():
     """Processes of a group, by rank."""
     found = {}
-    for pid, line in kin().items():
+    for pid, line in descendants().items():
         if (
             "allometry.study.execute.torchrun_worker" in line
             and "allometry.study.execute.torchrun_launcher" not in line
@@ -93,7 +93,7 @@ def test_two_copies_reach_the_loss_of_one_process_though_one_is_killed(undisturb
 
 @pytest.mark.slow
 def test_two_shares_reach_it_too_though_they_are_told_to_leave(undisturbed, tmp_path):
-    """Told to leave, the group writes one checkpoint of whole tensors and the next goes on."""
+    """After SIGTERM the group writes one checkpoint of whole tensors, and the next continues."""
     events = []
     runs = study().run(
         tmp_path, torchrun(2, shard=True, threads=1), watch=disturbed(signal.SIGTERM, 1, events)
@@ -111,8 +111,8 @@ def test_bad_numbers_are_refused():
     with pytest.raises(InputError, match="be at least 1"):
         torchrun(0)
     with pytest.raises(InputError, match="executor must be one of"):
-        executor("torchrun:twice")
-    assert executor("torchrun:shard", workers=3).processes == 3
-    assert executor("torchrun").shard is False
+        executor_by_name("torchrun:twice")
+    assert executor_by_name("torchrun:shard", workers=3).processes == 3
+    assert executor_by_name("torchrun").shard is False
     with pytest.raises(InputError, match="processes must be at least 1; got 0"):
-        executor("torchrun", workers=0)
+        executor_by_name("torchrun", workers=0)

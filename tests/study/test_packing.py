@@ -17,18 +17,9 @@ from hypothesis import strategies as st
 
 import allometry as al
 from allometry import InputError, Spec
-from allometry.study import (
-    Bundle,
-    ExecutionOptions,
-    Runs,
-    Schedule,
-    Study,
-    Task,
-    local,
-    recipes,
-)
-from allometry.study.schedule import cost_model, job_timing, packing, timing_worker
-from allometry.study.schedule import timing as probing
+from allometry.study import Runs, Schedule, Study, local, recipes
+from allometry.study.request import default_dtype
+from allometry.study.schedule import cost_model, job_timing, packing, timing, timing_worker
 from allometry.study.schedule.budget import flops, seconds_of, within
 from allometry.study.schedule.packing import bundles, choose, one_step, span, stepping
 from allometry.study.schedule.timing import (
@@ -36,8 +27,9 @@ from allometry.study.schedule.timing import (
     JobTime,
     StepTime,
     TimingOptions,
-    probe,
+    profile,
 )
+from allometry.study.tasks import Bundle, ExecutionOptions, Task
 from allometry.train import DeviceSettings, branch_step, next_token
 from allometry.train.loop import Progress, Stopped
 from allometry.train.lr_schedule import log_spaced
@@ -90,7 +82,7 @@ def test_the_end_lies_between_its_bounds(works, workers):
 
 
 def choices(monkeypatch, price, workers=2, **changes):
-    monkeypatch.setattr(packing, "probe", lambda shapes, *_: [price] * len(shapes))
+    monkeypatch.setattr(packing, "profile", lambda shapes, *_: [price] * len(shapes))
     specs = study(**changes).specs()
     return choose([Task(s, s().work()) for s in specs], workers=workers, threads=1), specs
 
@@ -115,7 +107,9 @@ def test_no_worker_is_left_without_work(monkeypatch):
 
 def test_long_bundles_are_compiled_where_trying_says_so(monkeypatch):
     answers = iter([CompiledStepTime(1.0, 0.7, 10.0), CompiledStepTime(1.0, 0.7, 1e4)])
-    monkeypatch.setattr(packing, "probe_compiled", lambda packs, *_: [next(answers)] * len(packs))
+    monkeypatch.setattr(
+        packing, "profile_compiled", lambda packs, *_: [next(answers)] * len(packs)
+    )
     price = StepTime(200.0, {}, 0.0, 0.0)
     first, _ = choices(monkeypatch, price)
     second, _ = choices(monkeypatch, price)
@@ -131,7 +125,7 @@ def test_one_training_takes_all_threads_unless_other_runs_would_wait_for_them(
     """Twice as quick on two threads, which then nobody else has."""
     prices = {1: StepTime(0.02, {}, 0.0, 0.0), 2: StepTime(0.01, {}, 0.0, 0.0)}
     monkeypatch.setattr(
-        packing, "probe", lambda shapes, ways, *_: [prices[ways.threads]] * len(shapes)
+        packing, "profile", lambda shapes, ways, *_: [prices[ways.threads]] * len(shapes)
     )
     families = [recipes.transformer, recipes.ngram] if counted else [recipes.transformer]
     specs = Study(TEXT, families, ladder=[900], seeds=1, tokens=[1.6e4]).specs()
@@ -181,17 +175,17 @@ def test_the_seconds_of_a_run_are_known_from_a_part_of_it(monkeypatch, asked):
     truth = make + run.steps * step + len(log_spaced(run.steps, 12)) * measurement + finish
     started = now[0]
     # The few steps of the short run leave out one or two of the measurements.
-    assert job_timing.whole(run) == pytest.approx(truth, rel=0.05)
+    assert job_timing.job_seconds(run) == pytest.approx(truth, rel=0.05)
     assert now[0] - started < min(truth + 1e-9, 4.0)
 
 
 def test_what_tells_nothing_is_given_up_and_the_others_are_tried(monkeypatch):
     """The process is ended from outside, and another one goes on with what is left."""
-    monkeypatch.setattr(probing, "PATIENCE", 4.0)
-    monkeypatch.setattr(probing, "WORTH", 0.0)
+    monkeypatch.setattr(timing, "SHAPE_TIMEOUT", 4.0)
+    monkeypatch.setattr(timing, "RESTART", 0.0)
     names = ("quick", "long", "late")
     shapes = [[Spec(Deaf, name=n, seconds=300.0 * (n == "long"))] for n in names]
-    quick, long, late = probe(shapes, TimingOptions(workers=1, threads=1), seconds=100.0)
+    quick, long, late = profile(shapes, TimingOptions(workers=1, threads=1), seconds=100.0)
     assert isinstance(quick, JobTime)
     assert long is None
     assert isinstance(late, JobTime)
@@ -199,7 +193,9 @@ def test_what_tells_nothing_is_given_up_and_the_others_are_tried(monkeypatch):
 
 def test_trying_ends_when_its_time_is_up():
     started = time.monotonic()
-    (found,) = probe([[Spec(Deaf, name="long", seconds=300.0)]], TimingOptions(2, 1), seconds=1.0)
+    (found,) = profile(
+        [[Spec(Deaf, name="long", seconds=300.0)]], TimingOptions(2, 1), seconds=1.0
+    )
     assert found is None
     assert time.monotonic() - started < 20.0
 
@@ -217,7 +213,7 @@ def test_runs_that_are_no_trainings_are_priced_by_trying_two(monkeypatch):
     tasks = [Task(Spec(Stepping, name=f"{work}"), work) for work in (10.0, 40.0, 160.0)]
     off = {"10.0": 30.0, "160.0": 1920.0}
     monkeypatch.setattr(
-        packing, "probe", lambda shapes, *_: [JobTime(off[spec().name]) for (spec,) in shapes]
+        packing, "profile", lambda shapes, *_: [JobTime(off[spec().name]) for (spec,) in shapes]
     )
     made = choose(tasks, workers=1, threads=1)
     assert {b.tasks[0].key: b.work for b in made} == pytest.approx(
@@ -238,16 +234,16 @@ def test_of_many_families_the_middle_ones_of_the_dearest_are_tried():
         asked.extend(shapes)
         return [None] * len(shapes)
 
-    assert cost_model.find({}, tasks, requests, ask) == ({}, {})
+    assert cost_model.estimate({}, tasks, requests, ask) == ({}, {})
     assert [spec().family for (spec,) in asked] == [f"f{i}" for i in range(9, 1, -1)]
     assert {spec().name for (spec,) in asked} == {"2"}
 
 
 def test_a_probe_says_how_long_things_take(monkeypatch):
-    monkeypatch.setattr(probing, "PATIENCE", 60.0)
+    monkeypatch.setattr(timing, "SHAPE_TIMEOUT", 60.0)
     specs = study().specs()
     count = Study(TEXT, [recipes.ngram], ladder=[1], seeds=1).specs()[2]
-    price, counted = probe([specs, [count]], TimingOptions(workers=1, threads=1), seconds=100.0)
+    price, counted = profile([specs, [count]], TimingOptions(workers=1, threads=1), seconds=100.0)
     assert isinstance(price, StepTime)
     assert isinstance(counted, JobTime)
     assert 0.0 < counted.seconds < 30.0
@@ -268,7 +264,8 @@ def test_a_probe_computes_in_the_precision_of_the_runs(monkeypatch, precision):
         seen.append(torch.is_autocast_enabled("cpu"))
         return next_token(model, *batch)
 
-    made = study().specs()[0]().training()
+    with default_dtype(torch.float32):
+        made = study().specs()[0]().training()
     made = dataclasses.replace(made, objective=noted)
     on = timing_worker._on(made, precision)
     timing_worker._update(made, 0, on)
@@ -296,7 +293,7 @@ def test_a_schedule_tries_the_precision_it_is_asked_for(monkeypatch):
         seen.append(ways.precision)
         return [StepTime(0.01, {}, 0.0, 0.0)] * len(shapes)
 
-    monkeypatch.setattr(packing, "probe", probe)
+    monkeypatch.setattr(packing, "profile", probe)
     study().schedule("/nonexistent", workers=2, threads=1, precision="auto")
     assert set(seen) == {"auto"}
 
@@ -366,7 +363,7 @@ def test_budgets_of_data_from_one_trunk_are_what_they_are_alone(tmp_path):
         tokens=[4e3, 8e3, 1.6e4],
     )
     specs = asked.specs()
-    assert len({spec().trunk for spec in specs}) == 1
+    assert len({spec().stable_phase for spec in specs}) == 1
     plain = losses(asked.run(tmp_path / "plain", local(workers=1, threads=1)).folder)
     together = packed(asked.tasks("none"), size=1)
     shared = losses(
@@ -384,10 +381,10 @@ def test_a_trunk_is_one_unit_of_a_schedule(monkeypatch):
         TEXT, [recipes.cooled(recipes.transformer)], [900], seeds=2, tokens=[4e3, 8e3, 1.6e4]
     )
     price = StepTime(1.0, {2: 2.0, 4: 4.0}, 0.0, 0.0)
-    monkeypatch.setattr(packing, "probe", lambda shapes, *_: [price] * len(shapes))
+    monkeypatch.setattr(packing, "profile", lambda shapes, *_: [price] * len(shapes))
     made = choose([Task(s, 1.0) for s in asked.specs()], workers=2, threads=1)
     assert [len(bundle.tasks) for bundle in made] == [3, 3]
-    assert [len({t.spec().trunk for t in bundle.tasks}) for bundle in made] == [1, 1]
+    assert [len({t.spec().stable_phase for t in bundle.tasks}) for bundle in made] == [1, 1]
     assert sum(bundle.work for bundle in made) == pytest.approx(2 * (25 + 2 + 3 + 6))
 
 

@@ -12,19 +12,13 @@ from hypothesis import strategies as st
 
 from allometry import InputError, Spec
 from allometry.cli.study_run import left_out
-from allometry.study import (
-    Study,
-    Task,
-    local,
-    recipes,
-    time_budget,
-)
+from allometry.study import Study, local, recipes, time_budget
 from allometry.study.execute.driver import Event
 from allometry.study.execute.time_limited_queue import TimeLimitedQueue, ending
 from allometry.study.schedule import budget, measured_costs
+from allometry.study.schedule.fixed_bundles import rule_bundles
 from allometry.study.schedule.measured_costs import MeasuredCosts
-from allometry.study.schedule.untimed import together
-from allometry.study.tasks import Bundle, alone
+from allometry.study.tasks import Bundle, Task, single
 from allometry.targets import Text
 from tests.study.fakes import Deaf, FakeRun
 
@@ -58,7 +52,7 @@ def cache(monkeypatch, tmp_path_factory):
 
 def bundle(name, work, **about):
     spec = Spec(Priced, name=name, seconds=work, **about)
-    return alone(Task(spec, work))
+    return single(Task(spec, work))
 
 
 def carry_out(queue, truth, clock, workers=2):
@@ -71,7 +65,7 @@ def carry_out(queue, truth, clock, workers=2):
             taken = queue.popleft()
             at[worker] = taken
             heapq.heappush(ends, (clock[0] + truth(taken), worker))
-            queue.told(Event("started", taken.tasks[0], worker))
+            queue.update(Event("started", taken.tasks[0], worker))
         if not ends:
             return last
         limit = queue.end + 0.05 * queue.seconds
@@ -81,7 +75,7 @@ def carry_out(queue, truth, clock, workers=2):
             return clock[0]
         clock[0], worker = heapq.heappop(ends)
         last = clock[0]
-        queue.told(Event("done", at.pop(worker).tasks[0], worker))
+        queue.update(Event("done", at.pop(worker).tasks[0], worker))
         idle = [*idle, worker] if queue or not ends else idle
         idle = [w for w in range(workers) if w not in at]
 
@@ -141,9 +135,9 @@ def test_runs_that_take_longer_than_expected_push_others_out_and_back():
     queue = TimeLimitedQueue(made, 24.0, 1, MeasuredCosts(), clock=lambda: clock[0])
     assert len(queue) == 10
     for i in range(2):  # a worker's first run tells nothing
-        queue.told(Event("started", queue.popleft().tasks[0], 0))
+        queue.update(Event("started", queue.popleft().tasks[0], 0))
         clock[0] += 4.8
-        queue.told(Event("done", made[i].tasks[0], 0))
+        queue.update(Event("done", made[i].tasks[0], 0))
     assert len(queue) in (2, 3)
     assert len(queue.dropped) == 18 - len(queue)
 
@@ -153,11 +147,11 @@ def test_what_a_dead_worker_left_behind_is_not_forgotten():
     made = [bundle(f"{i}", 2.0) for i in range(6)]
     queue = TimeLimitedQueue(made, 100.0, 2, MeasuredCosts(), clock=lambda: clock[0])
     first, second = queue.popleft(), queue.popleft()
-    queue.told(Event("started", first.tasks[0], 0))
-    queue.told(Event("started", second.tasks[0], 1))
+    queue.update(Event("started", first.tasks[0], 0))
+    queue.update(Event("started", second.tasks[0], 1))
     back = Bundle(first.name, first.tasks, first.how)
     queue.appendleft(back)  # as the driver does
-    queue.told(Event("done", second.tasks[0], 1))
+    queue.update(Event("done", second.tasks[0], 1))
     assert queue[0] is back
     assert len(queue) == 5
 
@@ -172,7 +166,7 @@ def test_time_is_up_when_the_last_run_is_late_by_a_twentieth():
 
 
 def test_the_driver_stops_a_run_that_says_nothing_when_the_time_is_up(tmp_path):
-    made = [alone(Task(Spec(Deaf, name="long", seconds=60.0), 0.1))]
+    made = [single(Task(Spec(Deaf, name="long", seconds=60.0), 0.1))]
     queue = TimeLimitedQueue(made, 4.0, 1, MeasuredCosts())
     started = time.monotonic()
     events = [event.kind for event in local(workers=1, threads=1)(queue, tmp_path)]
@@ -309,10 +303,10 @@ def test_a_folders_budget_that_is_damaged_is_chosen_anew(tmp_path):
 
 def test_further_runs_are_the_next_size_and_another_seed_and_none_twice():
     asked = Study(TEXT, [recipes.transformer], [900, 2000, 5000], seeds=1, tokens=[8e3])
-    have = {time_budget._what(spec) for spec in asked.specs()}
+    have = {time_budget._run_identity(spec) for spec in asked.specs()}
     taller, other = (
-        [time_budget._what(t.spec) for b in more for t in b.tasks]
-        for more, _ in zip(time_budget.further(asked), range(2), strict=False)
+        [time_budget._run_identity(t.spec) for b in more for t in b.tasks]
+        for more, _ in zip(time_budget.further_runs(asked), range(2), strict=False)
     )
     assert min(what[3] for what in taller) > max(what[3] for what in have)
     assert {what[2] for what in other} == {1}
@@ -322,10 +316,10 @@ def test_further_runs_are_the_next_size_and_another_seed_and_none_twice():
 
 def test_small_trainings_of_a_shape_go_together_by_rule():
     tasks = [Task(spec, spec().work()) for spec in study().specs()]
-    made = together(tasks)
+    made = rule_bundles(tasks)
     assert sorted(t.key for b in made for t in b.tasks) == sorted(t.key for t in tasks)
     assert {len(b.tasks) for b in made if b.how.size > 1} == {4}
-    assert together(tasks) == made
+    assert rule_bundles(tasks) == made
 
 
 def test_a_budgeted_study_keeps_to_its_time_and_lists_what_it_did(tmp_path):
@@ -342,11 +336,11 @@ def test_a_budgeted_study_keeps_to_its_time_and_lists_what_it_did(tmp_path):
     def watch(event):
         begun.extend([time.monotonic()] if not begun else [])  # when workers are there
 
-    def allot(chosen):
+    def make_queue(chosen):
         queues.append(TimeLimitedQueue(chosen, 4.0, 2, MeasuredCosts(), clock=clock))
         return queues[0]
 
-    runs = asked.run(tmp_path, local(workers=2, threads=1), watch, allot=allot)
+    runs = asked.run(tmp_path, local(workers=2, threads=1), watch, make_queue=make_queue)
     done, out = len(runs.frame()), queues[0].dropped
     assert 0 < done < 40
     assert clock() < 30.0
@@ -357,7 +351,7 @@ def test_a_budgeted_study_keeps_to_its_time_and_lists_what_it_did(tmp_path):
 
 @given(st.floats(1.0, 1e6), st.integers(1, 40), st.integers(0, 60), st.integers(1, 300))
 def test_the_nearest_width_is_found_with_few_models(N, a, b, most):
-    from allometry.study.recipes.density import nearest_width
+    from allometry.study.recipes.base import nearest_width
 
     made = set()
 
