@@ -115,7 +115,7 @@ class PackedTraining:
     def stretch(self, steps):  # noqa: D102
         for _ in range(steps):
             if self.traced is not None:
-                self.optimiser.follow(self.traced(self._data())[1])
+                self.optimiser.apply(self.traced(self._data())[1])
             else:
                 losses = self.pack.map(negative_log_likelihood, self._data())
                 self.optimiser.descend(losses)

@@ -206,10 +206,10 @@ def test_torchs_compiler_has_a_private_temporary_folder_without_a_home(
 @needs_compiler
 def test_compiling_leaves_nothing_in_the_temporary_folder_of_all_users(tmp_path):
     code = (
-        "import torch; from torch import fx; from allometry.train import traced\n"
+        "import torch; from torch import fx; from allometry.train.packed import trace\n"
         "class Plus(torch.nn.Module):\n"
         "    def forward(self, x): return (x.sin() + 1,)\n"
-        "print(*traced.fused(fx.symbolic_trace(Plus()))(torch.zeros(2))[0].tolist())"
+        "print(*trace.compiled(fx.symbolic_trace(Plus()))(torch.zeros(2))[0].tolist())"
     )
     for name in ("home", "all"):
         (tmp_path / name).mkdir()

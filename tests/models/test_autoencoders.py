@@ -277,7 +277,7 @@ def test_codebooks_follow_means_and_revive():
     )
     for _ in range(150):
         x = centres.repeat(20, 1) + 0.1 * torch.randn(120, 2, generator=rng)
-        book.follow(x, book.find(x), rng)
+        book.update(x, book.find(x), rng)
     # Three began far from everything; all are among the data now, and in use.
     assert book.vectors.abs().max() < 20
     assert len(book.find(x).unique()) == 6

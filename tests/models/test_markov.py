@@ -154,7 +154,7 @@ def test_unseen_symbols_are_finite():
 def test_misuse_is_told():
     with pytest.raises(InputError, match="order must be at least 1; got 0"):
         KneserNey(0, 5)
-    with pytest.raises(InputError, match="fitted before"):
+    with pytest.raises(InputError, match="be fitted first"):
         KneserNey(2, 5).log_prob(torch.tensor([1]))
     with pytest.raises(InputError, match="lie between 0 and 4"):
         KneserNey(2, 5).fit(torch.tensor([1, 5]))

@@ -128,7 +128,7 @@ def test_regret_of_a_finite_memory_predictor_is_counted_from_hindsight():
 
 
 def test_misuse_is_told():
-    with pytest.raises(InputError, match="fitted before"):
+    with pytest.raises(InputError, match="be fitted first"):
         ContextTree(2, 3).log_prob(torch.tensor([0]))
     with pytest.raises(InputError, match="depth must be at least 0"):
         ContextTree(-1, 3)

@@ -152,7 +152,7 @@ def test_one_trunk_gives_what_separate_trainings_give(size):
         k: dataclasses.replace(t, batch=functools.partial(counted, batch=t.batch))
         for k, t in made.items()
     }
-    found = ends(BatchedTrainer(made, trunks=dict.fromkeys(asked, "t"), size=size))
+    found = ends(BatchedTrainer(made, stable_phases=dict.fromkeys(asked, "t"), size=size))
     for name, arguments in asked.items():
         same(found[name].trained.curve, training(**arguments).alone().curve)
     # A trunk of 32 steps and cool-downs of 2, 4 and 8 in place of 70 steps.
@@ -168,7 +168,7 @@ def test_stopped_anywhere_and_resumed_it_ends_in_the_same_digits(tmp_path, stop_
             n: training(steps=lengths[n], seed=seeds.get(n, 0), decay="wsd", warmup=3)
             for n in names
         }
-        return BatchedTrainer(made, trunks={n: "d" if n == "d" else "t" for n in names})
+        return BatchedTrainer(made, stable_phases={n: "d" if n == "d" else "t" for n in names})
 
     whole = ends(crowd("abcd"))
     path, told, done = tmp_path / "c.safetensors", [], {}

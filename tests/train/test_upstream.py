@@ -8,7 +8,7 @@ from torch import nn
 
 from allometry._core.errors import InputError
 from allometry.models import Transformer
-from allometry.train.objectives import cloze, next_passage
+from allometry.train.objectives import cloze, next_sentence
 from allometry.train.pretraining import hide, pair
 
 
@@ -83,7 +83,7 @@ def test_a_transformer_learns_to_tell_what_follows():
     for step in range(150):
         starts = torch.randint(16, (32, 1), generator=rng(step))
         given = pair(starts + torch.arange(6), 22, rng(step))
-        loss = next_passage(model, given)
+        loss = next_sentence(model, given)
         first = loss.item() if first is None else first
         optimiser.zero_grad()
         loss.backward()

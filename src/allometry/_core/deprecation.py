@@ -21,11 +21,11 @@ def moved(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
             is now defined elsewhere.
 
     Example:
-        >>> __getattr__ = moved("allometry.train", {"Crowd": "BatchedTrainer"})
+        >>> __getattr__ = moved("allometry.train", {"Judge": "EarlyStopping"})
         >>> import warnings
         >>> with warnings.catch_warnings(record=True):
-        ...     __getattr__("Crowd").__name__
-        'BatchedTrainer'
+        ...     __getattr__("Judge").__name__
+        'EarlyStopping'
     """
 
     def resolve(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Weights that are learnt: objectives, optimiser, schedule, budget, loop, checkpoint."""
+"""Training: objectives, optimiser, schedule, budget, loop, checkpoint."""
 
 from allometry._core.deprecation import moved
 from allometry.train.budget import (
@@ -57,13 +57,13 @@ __all__ = [
 
 __getattr__ = moved(
     __name__,
-    {
-        "Crowd": "BatchedTrainer",
-        "Ended": "TrainingResult",
-        "Judge": "EarlyStopping",
-        "On": "DeviceSettings",
-        "Packed": "StackedModels",
-        "Stepper": "StackedStep",
-        "Traced": "TracedStep",
-    },
+    dict(  # noqa: C408 - names, not strings
+        Crowd="BatchedTrainer",
+        Ended="TrainingResult",
+        Judge="EarlyStopping",
+        On="DeviceSettings",
+        Packed="StackedModels",
+        Stepper="StackedStep",
+        Traced="TracedStep",
+    ),
 )

@@ -1,7 +1,7 @@
-"""What autoencoders minimise. Letters: n examples, k size of the code.
+"""Objectives of autoencoders. Shapes: n examples, k size of the code.
 
-Noise comes in as an argument, so that a step is a function of its numbers: it can be repeated,
-resumed and packed.
+Noise is an argument, so that a step is a pure function: it can be repeated, resumed and vectorised
+over seeds.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def reconstruction(model: Autoencoder, x: Examples) -> Loss:
 
 
 def denoising(model: Autoencoder, x: Examples, noise: Examples) -> Loss:
-    r"""$|x - D(E(x + \text{noise}))|^2$: what was there before the noise.
+    r"""$|x - D(E(x + \text{noise}))|^2$: reconstruction of the clean example.
 
     References: `vincent2008`.
     """
@@ -44,7 +44,7 @@ def sparse(model: Autoencoder, x: Examples, weight: float) -> Loss:
 def contractive(model: Autoencoder, x: Examples, weight: float) -> Loss:
     r"""$|x - D(E(x))|^2 + \lambda \|\partial E / \partial x\|_F^2$, the norm exact.
 
-    The Jacobian is torch's own at every example, a row of the code at a time.
+    The Jacobian is computed exactly for every example, one row of the code at a time.
 
     References: `rifai2011` Eq. (1).
     """
@@ -67,7 +67,7 @@ def negative_elbo(
 def negative_iwae(
     model: VAE, x: Shaped[Tensor, "n *event"], noise: Float[Tensor, "s n k"]
 ) -> Loss:
-    """The importance-weighted bound with a draw of z for each leading row of the noise.
+    """The importance-weighted bound with one draw of z for each leading row of the noise.
 
     References: `burda2016`.
     """
@@ -84,8 +84,8 @@ def info_vae(
     divergence: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Loss:
     r"""$-\mathbb E \log p(x|z) + (1 - \alpha)\,\mathrm{KL}(q(z|x) \| p) + (\alpha + \lambda - 1)\,
-    D(q(z) \| p(z))$ with D the squared MMD between the batch's codes and draws of the prior, or
-    another divergence that can tell from samples.
+    D(q(z) \| p(z))$ with D the squared MMD between the codes of the batch and draws of the prior,
+    or another divergence estimated from samples.
 
     $\alpha = 0, \lambda = 1$ is the VAE; $\lambda = 1 - \alpha = \beta$ the beta-VAE; $\alpha = 1$
     the MMD-VAE, which is a Wasserstein autoencoder.
@@ -93,12 +93,12 @@ def info_vae(
     Args:
         model: The VAE.
         x: Examples.
-        noise: Of the reparameterisation.
-        prior: Standard normal draws, as many as examples.
+        noise: Noise of the reparameterisation.
+        prior: Standard normal draws, one for each example.
         alpha: As above.
         lambda_: As above.
-        divergence: From codes and draws of the prior to D; `mmd` if not given, `adversarial` with
-            a critic for the other form in the paper.
+        divergence: D from codes and draws of the prior; default: `mmd`. `adversarial` with a
+            critic is the other form in the paper.
 
     References: `zhao2019` Eq. (6); `tolstikhin2018`.
     """  # noqa: D205
@@ -111,12 +111,12 @@ def info_vae(
 
 
 def adversarial(critic: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
-    r"""$D(q(z) \| p(z))$ by a critic's log ratio: $\mathbb E_{q(z)} T(z)$.
+    r"""$D(q(z) \| p(z))$ from the log ratio of a critic: $\mathbb E_{q(z)} T(z)$.
 
     At the optimum of `critic_loss` $T = \log q(z) / p(z)$, and D is the KL divergence.
 
     Args:
-        critic: From codes (n, k) to one number each.
+        critic: Maps codes (n, k) to one number each.
 
     References: `zhao2019`; `makhzani2016`.
     """
@@ -124,11 +124,11 @@ def adversarial(critic: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def critic_loss(critic: nn.Module, z: Float[Tensor, "n k"], prior: Float[Tensor, "m k"]) -> Loss:
-    """What the critic of `adversarial` minimises: telling codes from draws of the prior.
+    """Objective of the critic of `adversarial`: classify codes against draws of the prior.
 
     Args:
-        critic: From codes to one number each.
-        z: Codes; no gradient goes to them.
+        critic: Maps codes to one number each.
+        z: Codes, without gradient.
         prior: Draws of the prior.
     """
     codes, drawn = critic(z.detach()), critic(prior)
@@ -141,7 +141,7 @@ def mmd(z: Float[Tensor, "n k"], prior: Float[Tensor, "m k"]) -> Loss:
     References: `gretton2012` Eq. (3); `tolstikhin2018` for the kernel.
     """
     n, m = len(z), len(prior)
-    require(min(n, m) >= 2, "mmd", "be given at least 2 of each", (n, m))
+    require(min(n, m) >= 2, "mmd", "have at least 2 of each", (n, m))
     c = 2.0 * z.shape[1]
     both = torch.cat([z, prior])
     norms = both.square().sum(1)
@@ -159,8 +159,8 @@ def mmd(z: Float[Tensor, "n k"], prior: Float[Tensor, "m k"]) -> Loss:
 def vector_quantised(model: VQVAE, x: Examples, commitment: float = 0.25) -> Loss:
     r"""$|x - D(e)|^2 + |\mathrm{sg}[E(x)] - e|^2 + \beta |E(x) - \mathrm{sg}[e]|^2$.
 
-    Each square is summed over an example's entries. Where the codebook follows running means, the
-    middle term is left out: it has nothing to move.
+    Each square is summed over the entries of an example. With a codebook of moving averages the
+    middle term is omitted.
 
     References: `vandenoord2017` Eq. (3).
     """
@@ -184,18 +184,17 @@ def quantised_bound(
 ) -> Loss:
     r"""$-\log p(x | D(e)) + \beta |E(x) - \mathrm{sg}[e]|^2 - \log p(\mathrm{sg}[k])$ in nats.
 
-    The autoencoder's loss and the prior's in one: codes pass no gradient from the prior, so each
-    learns as it would alone, the prior on codes that move less and less. With a codebook of
-    running means the call also moves the vectors, once. A blurred example must still be told
-    from its code, and shows the prior codes that its sharp one never has.
+    The sum of the losses of the autoencoder and the prior. Codes have no gradient, so each part
+    learns as it would alone. With a codebook of moving averages the call also updates the vectors
+    once. Noise on the encoder input regularises the code and shows the prior further codes.
 
     Args:
         model: The autoencoder with its prior.
         x: Examples.
-        noise: Standard normal, in their shape.
-        rng: Which outputs dead codes are put at.
+        noise: Standard normal noise in the shape of x.
+        rng: Generator of the reset of unused codes.
         commitment: $\beta$.
-        blur: How much of the noise is added to what the encoder sees, in the examples' unit.
+        blur: Standard deviation of the noise on the encoder input, in units of x.
 
     References: `vandenoord2017` Eq. (3), with the decoder's log likelihood for the first term.
     """
@@ -208,5 +207,5 @@ def quantised_bound(
     if book.decay is None:
         loss = loss + F.mse_loss(e, z.detach(), reduction="sum") / len(x)
     elif model.training:
-        book.follow(z.detach().permute(0, 2, 3, 1).flatten(0, 2), code.flatten(), rng)
+        book.update(z.detach().permute(0, 2, 3, 1).flatten(0, 2), code.flatten(), rng)
     return loss

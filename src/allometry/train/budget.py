@@ -1,4 +1,4 @@
-"""What a run costs: parameters N, data D, compute C."""
+"""Size and cost of a run: parameters N, data D, compute C."""
 
 import contextlib
 from collections.abc import Callable
@@ -14,9 +14,10 @@ from torch.utils.flop_counter import flop_registry
 from allometry.train.objectives import next_token
 
 SMALL = 3e6
-"""Parameters up to which operations are counted on numbers, and beyond which on shapes alone.
+"""Number of parameters above which FLOPs are counted on the meta device.
 
-Shapes take no memory, but some of their operations import torch's compiler, which takes seconds.
+Meta tensors take no memory, but some operations on them import torch's compiler, which takes
+seconds.
 """
 
 
@@ -26,11 +27,11 @@ class Budget:
     """The size of one run.
 
     Args:
-        N: Parameters that are free to move, embeddings apart. Weights that a mask holds at 0
-            don't count, though the operations on them do in C.
+        N: Trainable parameters without embeddings. Masked weights do not count, although their
+            operations count in C.
         N_embedding: Parameters of token table, position table and readout.
-        D: Tokens (or examples) seen in training, repeats included.
-        C: Floating-point operations of training, counted.
+        D: Tokens (or examples) of the training, repeats included.
+        C: Floating-point operations of the training, counted.
     """
 
     N: int
@@ -50,9 +51,9 @@ class Budget:
 def count_parameters(model: nn.Module) -> tuple[int, int]:
     """Trainable parameters as `(N, N_embedding)`; each shared tensor counts once.
 
-    A model names its tables and readout by a method `embedding_parameters()`; one without such a
-    method has no embeddings. Weights that a module holds at 0 by a mask (its attribute `masked`
-    says how many) are none.
+    A model lists its tables and readout by a method `embedding_parameters()`; one without such a
+    method has no embeddings. Masked weights (number in the attribute `masked` of a module) do not
+    count.
     """
     everything = {id(p): p.numel() for p in model.parameters()}
     naming = getattr(model, "embedding_parameters", None)
@@ -64,7 +65,7 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
 
 @final
 class Flops(TorchDispatchMode):
-    """Floating-point operations of all that is computed inside, operator by operator.
+    """Counts floating-point operations inside the context, operator by operator.
 
     A multiply and an add are two. The formulas are torch's own (`torch.utils.flop_counter`); its
     counter gives the same numbers, but imports torch's compiler at the first operator.
@@ -80,16 +81,16 @@ class Flops(TorchDispatchMode):
         super().__init__()
         self.total = 0.0
         self.whole: set[Any] = {torch.ops.prim.device.default}
-        """Operators that stand for no others."""
+        """Operators that do not decompose into others."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # torch would import its compiler in order to keep it away from here
+        return False  # otherwise torch would import its compiler
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Carry an operator out, or the operators that it stands for, and count."""
+        """Run an operator or its decomposition, and count."""
         kwargs = kwargs or {}
         formula = flop_registry.get(func._overloadpacket)
         if formula is None and func not in self.whole:
@@ -111,23 +112,23 @@ def count_cost(
 ) -> tuple[int, int, float]:
     """N, N_embedding and the FLOPs of `loss(model)` with its gradient, for `make()`.
 
-    Both are called where tensors are made by default, which is nowhere for large models. Attention
-    is counted in its plain form, whose count the fused kernels' dispatch would hide.
+    Both are called under a default device, the meta device for large models. Attention is counted
+    in its unfused form, because fused kernels hide the count.
 
     Args:
-        make: Makes the model.
-        loss: Its loss on a batch made there and then.
-        about: How many parameters it has, roughly; counted on shapes if not given.
+        make: Builds the model.
+        loss: Its loss on a batch created inside the call.
+        about: Approximate number of parameters; default: count on the meta device.
     """
     if about is None:
         with torch.device("meta"):
             about = sum(p.numel() for p in make().parameters())
     threads = torch.get_num_threads()
-    # What is drawn here must not change what a run draws later.
+    # Random draws here must not change those of a run later.
     with torch.random.fork_rng(devices=[]):
         where = contextlib.nullcontext() if about <= SMALL else torch.device("meta")
         try:
-            torch.set_num_threads(1)  # a batch of one: several would wait for one another
+            torch.set_num_threads(1)  # more threads do not help with a batch of one
             with where, sdpa_kernel(SDPBackend.MATH):
                 model = make()
                 with Flops() as counter:
@@ -141,7 +142,7 @@ def count_flops(model: nn.Module, tokens: Tensor) -> float:
     """FLOPs of one forward and backward pass of the next-token loss on `tokens` (b, n+1).
 
     Counted by torch's formulas operator by operator (a multiply and an add are two). Attention is
-    traced in its plain form, whose count the fused kernels' dispatch would hide.
+    traced in its unfused form, because fused kernels hide the count.
     """
     with Flops() as counter, sdpa_kernel(SDPBackend.MATH):
         next_token(model, tokens).backward()
@@ -164,14 +165,14 @@ def count_next_token(
     """N, N_embedding and training FLOPs per token of a model that predicts the next one.
 
     Args:
-        make: Makes the model.
-        vocabulary: Of tokens.
-        context: Tokens it sees.
+        make: Builds the model.
+        vocabulary: Number of token ids.
+        context: Tokens in a window.
         about: As for `count_cost`.
     """
 
     def loss(model: nn.Module) -> Tensor:
-        # Made as every other tensor is: on the device that is the default.
+        # On the default device, like every other tensor.
         window = torch.randint(vocabulary, (1, context + 1))
         return next_token(model, window)
 

@@ -1,4 +1,4 @@
-"""A training frozen between two steps, in one safetensors file that is whole or absent."""
+"""Checkpoints: the state of a training in one safetensors file, written atomically."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ from allometry._core.user_files import shorten
 from allometry.train.distributed import like, whole
 
 WEIGHTS_SUM = "weights_sha256"
-"""The name under which a file of weights has its checksum."""
+"""Metadata key of the checksum of a weights file."""
 
 
 def save(
@@ -36,8 +36,8 @@ def save(
 ) -> None:
     """Write weights, optimiser state and `progress` (plain JSON) to `path`; see `write`.
 
-    Of a model that lies in shares among processes, all of them must call this, and the first one
-    writes: the file holds whole tensors, so that one process or any number can go on from it.
+    If the model is sharded over processes, all of them must call this, and the first one writes.
+    The file contains whole tensors, so any number of processes can resume from it.
     """
     shares = {f"model.{k}": v for k, v in model.state_dict().items()}
     for index, state in optimiser.state_dict()["state"].items():
@@ -45,7 +45,7 @@ def save(
             shares[f"optimiser.{index}.{name}"] = torch.as_tensor(value)
     tensors = {}
     for name, share in shares.items():
-        gathered = whole(share)  # one by one: helpers keep none of them
+        gathered = whole(share)  # one by one, so that helpers keep none of them
         if first:
             tensors[name] = gathered
     if first:
@@ -53,9 +53,9 @@ def save(
 
 
 def load(path: Path, model: nn.Module, optimiser: optim.Optimizer) -> dict[str, Any] | None:
-    """Put the newest whole state of `path` into `model` and `optimiser`; give back its `progress`.
+    """Load the newest intact checkpoint into `model` and `optimiser`; returns its `progress`.
 
-    `None` where there is none yet; see `newest`.
+    `None` if there is none; see `newest`.
     """
     found = newest(path)
     if found is None:
@@ -82,23 +82,23 @@ def write(path: Path, tensors: dict[str, Tensor], progress: dict[str, Any]) -> N
     data = safetensors.torch.save(tensors, {"progress": words, "sha256": checksum(tensors, words)})
     with atomic_write(path, "wb") as file:
         file.write(data)
-        # The older copy makes room only once the new one has reached the disk: between the two
-        # renames a reader finds the older one, and a full disk costs neither its place.
+        # The older copy is replaced only after the new one is on disk. Between the two renames a
+        # reader finds the older one, and a full disk loses neither.
         sync(file)
         if path_exists(path):
             rename(path, previous(path))
 
 
 def previous(path: Path) -> Path:
-    """Where the checkpoint before the one at `path` is."""
+    """Path of the checkpoint before the one at `path`."""
     return path.with_name(path.name + ".previous")
 
 
 def newest(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Tensors and progress of the newest whole checkpoint at `path`; `None` where there is none.
+    """Tensors and progress of the newest intact checkpoint at `path`; `None` if there is none.
 
     Raises:
-        StorageError: There are some, and none of them is whole.
+        StorageError: Checkpoints exist, but none is intact.
     """
     there = [each for each in (path, previous(path)) if path_exists(each)]
     for each in there:
@@ -136,10 +136,10 @@ def save_weights(path: Path, model: nn.Module, metadata: dict[str, str]) -> None
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata that `save_weights` wrote, checked against their checksum.
 
-    A file without one, written by an older version or by others, is taken as it is.
+    A file without a checksum, from an older version or another program, is not checked.
 
     Raises:
-        StorageError: It is torn, or its content is not what was written.
+        StorageError: The file is truncated, or its checksum does not match.
     """
     tensors, metadata = read(path)
     told = metadata.pop(WEIGHTS_SUM, None)
@@ -152,13 +152,13 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a safetensors file; a torn or foreign file is refused in words."""
+    """Tensors and metadata of a safetensors file; raises `StorageError` for any other file."""
     check_regular(path, link=True)
     with storage_errors("read", path):
         try:
             with safetensors.safe_open(path, framework="pt") as file:
                 return {k: file.get_tensor(k) for k in file.keys()}, file.metadata() or {}  # noqa: SIM118
-        # Also what torch raises on a shape that no tensor can have.
+        # Includes the errors of torch for impossible shapes.
         except (safetensors.SafetensorError, RuntimeError, ValueError, OverflowError) as error:
             raise StorageError(
                 f"Can't read {path}: it is not a whole safetensors file ({shorten(error, 120)})."

@@ -1,4 +1,4 @@
-"""Where a training runs, in which precision, and whether twice means the same twice."""
+"""Device, precision and determinism of trainings."""
 
 import contextlib
 import dataclasses
@@ -20,21 +20,20 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 Agreed = Callable[[float], float]
 
 GAIN = 0.75
-"""Reduced precision is worth its noise where a step takes this share of the time or less."""
+"""Reduced precision is used if a step takes at most this fraction of the time."""
 
 
 @final
 @dataclass(frozen=True)
 class DeviceSettings:
-    """Where and how trainings run.
+    """Device, precision and determinism of trainings.
 
     Args:
-        device: `"auto"` (CUDA, else MPS, else the CPU) or torch's name of one.
-        precision: `"float32"`; `"bfloat16"` or `"float16"` for products and sums inside the model,
-            weights staying as they are; or `"auto"`: reduced where a training is found to be
-            quicker that way.
-        deterministic: Only kernels that give the same digits every time, and every run begun from
-            its own seed, whatever ran before it in the same process.
+        device: `"auto"` (CUDA, else MPS, else the CPU) or a torch device name.
+        precision: `"float32"`; `"bfloat16"` or `"float16"` for the arithmetic inside the model,
+            with weights unchanged; or `"auto"`: reduced if a training measures faster that way.
+        deterministic: Use deterministic kernels only, and seed every run itself, independent of
+            earlier runs in the same process.
     """
 
     device: str = "auto"
@@ -49,13 +48,13 @@ class DeviceSettings:
         require(kind in devices, "device", f"be one of {', '.join(devices)}", self.device)
 
     def resolved(self, index: int = 0) -> "DeviceSettings":
-        """With the device that this machine has; `index` tells processes apart.
+        """Settings with a concrete device; `index` spreads processes over several GPUs.
 
-        Whether to reduce precision is for each training to find out (see `best_precision`), but
-        for deterministic ones, which don't.
+        Each training chooses its own precision (see `best_precision`), except deterministic ones,
+        which use float32.
         """
         device = _existing(best_device(index) if self.device == "auto" else self.device)
-        # Trying takes its time from others' work and differs from day to day: not for these.
+        # Timings vary from day to day, so deterministic trainings do not use them.
         fixed = self.deterministic and self.precision == "auto"
         return DeviceSettings(
             str(device), "float32" if fixed else self.precision, self.deterministic
@@ -63,7 +62,7 @@ class DeviceSettings:
 
     @property
     def packed(self) -> str:
-        """The precision of packs: these scale no gradients, as float16 would need."""
+        """The precision of stacked models, which do not scale gradients as float16 needs."""
         fixed = self.precision == "float16" or (self.deterministic and self.precision == "auto")
         return "float32" if fixed else self.precision
 
@@ -75,13 +74,13 @@ class DeviceSettings:
         return torch.autocast(kind, dtype=getattr(torch, self.precision))
 
     def scaler(self) -> torch.amp.GradScaler:
-        """Keeps small gradients from vanishing in float16; passes others through."""
+        """The gradient scaler of float16; disabled in other precisions."""
         kind = torch.device(self.device).type
         return torch.amp.GradScaler(kind, enabled=self.precision == "float16")
 
     @contextlib.contextmanager
     def repeatable(self, seed: int) -> Iterator[None]:
-        """A context for one run: nothing is changed unless `deterministic`."""
+        """A context for one run: changes nothing unless `deterministic`."""
         if not self.deterministic:
             yield
             return
@@ -98,22 +97,22 @@ class DeviceSettings:
 
 
 def best_device(index: int = 0) -> str:
-    """CUDA where there is any (cards are shared out by `index`), else MPS, else the CPU."""
+    """CUDA if available (GPUs are assigned by `index`), else MPS, else the CPU."""
     if torch.cuda.is_available():
         return f"cuda:{index % torch.cuda.device_count()}"
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def best_precision(step: Callable[[], Tensor], on: DeviceSettings, agreed: Agreed = float) -> str:
-    """Reduced where this very training's passes, tried, are quicker by a margin.
+    """Reduced precision if the passes of this training measure faster by a margin.
 
-    Small products gain nothing from shorter numbers and pay for every conversion, so what pays for
-    one model does not for another on the same device.
+    Small products gain nothing from reduced precision and pay for every conversion, so the choice
+    depends on the model, not only on the device.
 
     Args:
-        step: Gives a loss; called a few times and differentiated.
-        on: Where.
-        agreed: Makes one number of all processes' numbers, where several train one model.
+        step: Returns a loss; called a few times and differentiated.
+        on: Device settings.
+        agreed: Reduces the numbers of all processes to one, if several train one model.
     """
     plain = _seconds(step, dataclasses.replace(on, precision="float32"))
     choices = ("bfloat16", "float16") if torch.device(on.device).type == "cuda" else ("bfloat16",)
@@ -125,9 +124,9 @@ def best_precision(step: Callable[[], Tensor], on: DeviceSettings, agreed: Agree
 
 
 def _seconds(step: Callable[[], Tensor], on: DeviceSettings, repeats: int = 3) -> float:
-    """Of a forward and a backward pass: the least, after one that pays for what is made once.
+    """Runtime of a forward and a backward pass: the minimum, after one warm-up pass.
 
-    Whatever else the machine does only ever adds to it.
+    Other load on the machine only adds to it.
     """
     taken = []
     for _ in range(repeats + 1):
@@ -141,7 +140,7 @@ def _seconds(step: Callable[[], Tensor], on: DeviceSettings, repeats: int = 3) -
 
 
 def _existing(name: str) -> torch.device:
-    """The device of that name, refused where this machine has none."""
+    """The device of that name; refused if this machine does not have it."""
     kinds = {"cpu": True, "cuda": torch.cuda.is_available()}
     kinds |= {"mps": torch.backends.mps.is_available()}
     there = [kind for kind, is_there in kinds.items() if is_there]
@@ -150,6 +149,6 @@ def _existing(name: str) -> torch.device:
     if known and kind == "cuda" and index:
         known = int(index) < torch.cuda.device_count()
     elif known and index:
-        known = int(index) == 0  # there is one of the others
+        known = int(index) == 0  # there is only one of the other kinds
     require(known, "device", f"be auto or one of {', '.join(there)}", name)
     return torch.device(name)

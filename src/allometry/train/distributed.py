@@ -1,8 +1,8 @@
-"""Several processes that train one model: each takes its share of every batch.
+"""Data-parallel training: several processes train one model, each on a part of every batch.
 
-With `shard=False` every process holds the whole model and gradients are averaged (DDP); with
-`shard=True` weights, gradients and optimiser lie in shares too (FSDP2). The loop is the same as
-for one process, and so is the checkpoint: whole tensors, written by the first process.
+With `shard=False` the model is replicated and gradients are averaged (DDP); with `shard=True`
+weights, gradients and optimiser state are sharded (FSDP2). The loop and the checkpoint are those
+of one process: whole tensors, written by the first process.
 
 References: `zhao2023`.
 """
@@ -20,23 +20,23 @@ from torch import Tensor, distributed, nn, optim
 from allometry._core.errors import require
 
 MEETING = "ALLOMETRY_MEETING"
-"""Names the file in which processes of one machine find one another; else torch's own server."""
+"""Environment variable with the rendezvous file of one machine; default: torch's TCP server."""
 
 
 @final
 class HelperFinished(Exception):  # noqa: N818 - not an error: its part is done
-    """This process was one of the helpers, and the training is over."""
+    """The training is finished, and this process is not the first of its group."""
 
 
 @final
 @dataclass(frozen=True)
 class Group:
-    """This process's place among those that train one model together.
+    """A group of processes that train one model, as seen by this process.
 
     Args:
-        rank: From 0; the first one measures, writes and tells.
-        size: How many there are.
-        shard: Whether each holds a share of the model, instead of all of it.
+        rank: From 0; the first process measures, writes and reports.
+        size: Number of processes.
+        shard: Whether the model is sharded instead of replicated.
     """
 
     rank: int
@@ -44,7 +44,7 @@ class Group:
     shard: bool = False
 
     def share(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """This process's rows of a batch; what has no rows is everybody's."""
+        """This process's rows of a batch; scalars are shared."""
         made = []
         for part in batch:
             if part.ndim == 0:
@@ -60,13 +60,13 @@ class Group:
         return tuple(made)
 
     def mean(self, value: float) -> float:
-        """Of all processes' values."""
+        """The mean over all processes."""
         total = torch.tensor(value, dtype=torch.float64)
         distributed.all_reduce(total)
         return float(total) / self.size
 
     def agree(self, stopping: bool, saving: bool) -> tuple[bool, bool]:
-        """Whether anyone wants to stop, and whether the first one wants to save."""
+        """Whether any process wants to stop, and whether the first one wants to save."""
         flags = torch.tensor([float(stopping), float(saving and self.rank == 0)])
         distributed.all_reduce(flags)
         return bool(flags[0] > 0), bool(flags[1] > 0)
@@ -74,10 +74,10 @@ class Group:
     def spread(
         self, model: nn.Module, optimiser: optim.Optimizer, objective: Callable[..., Tensor]
     ) -> tuple[nn.Module, optim.Optimizer, Callable[..., Tensor]]:
-        """What the loop is to step in this process in place of `model` and its optimiser.
+        """The replicated or sharded model that the loop trains in this process.
 
         Returns:
-            The model, its optimiser, and the loss of this process's share of a batch.
+            The model, its optimiser, and the loss of this process's part of a batch.
         """
         if not self.shard:
             together = nn.parallel.DistributedDataParallel(WithObjective(model, objective))
@@ -100,7 +100,7 @@ class WithObjective(nn.Module):
 
 
 def sharded(model: nn.Module, size: int) -> nn.Module:
-    """A copy of `model` of which every process holds a share; blocks are gathered one by one."""
+    """A sharded copy of `model`; blocks are gathered one by one."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
@@ -118,7 +118,7 @@ def sharded(model: nn.Module, size: int) -> nn.Module:
 
 
 def rebuilt(optimiser: optim.Optimizer, model: nn.Module, twin: nn.Module) -> optim.Optimizer:
-    """The same optimiser over the parameters that `twin` has in place of `model`'s."""
+    """The same optimiser over the corresponding parameters of `twin`."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     own = dict(twin.named_parameters())
     groups = [
@@ -129,13 +129,13 @@ def rebuilt(optimiser: optim.Optimizer, model: nn.Module, twin: nn.Module) -> op
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The tensor of which this process may hold a share; all of them must ask."""
+    """The whole tensor of a shard; all processes must call this."""
     gather = getattr(tensor, "full_tensor", None)
     return tensor if gather is None else gather()
 
 
 def like(tensor: Tensor, other: Any) -> Tensor:
-    """A whole tensor laid out among the processes as `other` is."""
+    """A whole tensor sharded like `other`."""
     if not hasattr(other, "placements") or tensor.shape != other.shape:
         return tensor
     from torch.distributed.tensor import distribute_tensor
@@ -145,7 +145,7 @@ def like(tensor: Tensor, other: Any) -> Tensor:
 
 @contextmanager
 def joined(*, shard: bool) -> Iterator[Group]:
-    """The group that torchrun has started this process in, for as long as the context lasts."""
+    """The torchrun process group of this process, inside the context."""
     from datetime import timedelta
 
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
@@ -154,7 +154,7 @@ def joined(*, shard: bool) -> Iterator[Group]:
         rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
         store = distributed.FileStore(os.environ[MEETING], size)  # pyright: ignore[reportPrivateImportUsage]
         met = {"store": store, "rank": rank, "world_size": size}
-    # Helpers wait while the first process measures, and for the next run.
+    # Helpers wait while the first process measures, and between runs.
     distributed.init_process_group(backend, timeout=timedelta(days=1), **met)
     try:
         yield Group(distributed.get_rank(), distributed.get_world_size(), shard)
@@ -163,7 +163,7 @@ def joined(*, shard: bool) -> Iterator[Group]:
 
 
 def lost_another(error: BaseException) -> bool:
-    """Whether an error says that another process of the group is gone."""
+    """Whether an error means that another process of the group has ended."""
     if isinstance(error, distributed.DistError):
         return True
     signs = ("gloo", "nccl", "connection", "peer")
@@ -171,7 +171,7 @@ def lost_another(error: BaseException) -> bool:
 
 
 def announce(words: str, group: Group) -> str:
-    """What the first process says, in all of them."""
+    """The first process's value, in all processes."""
     data = torch.tensor(list(words.encode()), dtype=torch.uint8)
     length = torch.tensor([len(data)])
     distributed.broadcast(length, 0)

@@ -1,4 +1,4 @@
-"""Who need not train on: members whose extrapolated end lies above that of the best."""
+"""Early stopping: end runs whose extrapolated final loss is above that of the best."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -12,27 +12,26 @@ from allometry._core.estimate import Estimate
 from allometry.train.loop import Curve, Progress
 
 POINTS = 8
-"""Means of the training loss that a curve is fitted to."""
+"""Number of averaged training losses that a curve is fitted to."""
 
 
 @final
 class EarlyStopping:
-    r"""Sends members of a `Crowd` away whose final loss would be worse than the best one's.
+    r"""Ends runs of a `BatchedTrainer` whose final loss is predicted to be worse than the best.
 
-    Of each member the losses of its own steps after the warm-up are averaged in stretches of equal
-    length in the logarithm, the law $L(t) = E + A t^{-\alpha}$ is fitted to the means, and the end
-    is extrapolated with its interval. Whoever's interval lies wholly above the interval of the
-    lowest is hopeless. Members that see the same data make the same chance errors, so what decides
-    is nearly all rate. As under successive halving, judgement falls several times on the way, with
-    narrower intervals each time.
+    The training losses of each run after warm-up are averaged over logarithmically spaced bins.
+    $L(t) = E + A t^{-\alpha}$ is fitted to the means and extrapolated to the end. A run is ended
+    if its whole interval lies above the interval of the best run. Runs with the same data have the
+    same noise, so differences are mostly due to the learning rate. As in successive halving, the
+    test is repeated during training, with narrower intervals each time.
 
-    A rate that is high looks worse before the rate falls than it will at the end: `slack` is what
-    a cool-down may still win for it.
+    A high learning rate looks worse before its decay than at the end: `slack` allows for the gain
+    of the cool-down.
 
     Args:
-        begin: Share of the training before which nobody is sent away.
-        slack: Nats that an interval may lie above the best one's and yet be kept.
-        warmup: Share of the training whose losses are left out.
+        begin: Fraction of the training before which no run is ended.
+        slack: Distance in nats above the best interval at which a run is still kept.
+        warmup: Fraction of the training whose losses are ignored.
 
     Example:
         >>> import numpy as np
@@ -54,21 +53,21 @@ class EarlyStopping:
         self.losses: dict[str, list[float]] = {}
         self.steps: dict[str, int] = {}
         self.ends: dict[str, Estimate] = {}
-        """The last extrapolation of each member."""
+        """The last extrapolation of each run."""
 
     def watch(self, name: str, progress: Progress) -> None:
-        """Take in one step of one member; pass it to the crowd as `watch`."""
+        """Record one step of one run; the `watch` argument of the trainer."""
         self.losses.setdefault(name, []).append(progress.loss)
         self.steps[name] = progress.steps
 
     def __call__(self, step: int, curves: Mapping[str, Curve | None]) -> Sequence[str]:
-        """Who shall leave, of those who are there; pass it to the crowd as `judge`."""
-        there = [n for n in curves if n in self.steps and step >= self.begin * self.steps[n]]
-        for name in there:
+        """Names of the runs to end; the `judge` argument of the trainer."""
+        eligible = [n for n in curves if n in self.steps and step >= self.begin * self.steps[n]]
+        for name in eligible:
             end = self._end(name)
             if end is not None:
                 self.ends[name] = end
-        ends = {name: self.ends[name] for name in there if name in self.ends}
+        ends = {name: self.ends[name] for name in eligible if name in self.ends}
         if len(ends) < 2:
             return []
         best = min(ends.values(), key=lambda end: end.value)
@@ -88,4 +87,4 @@ class EarlyStopping:
         try:
             return laws.extrapolate(x, y, [steps], form="floor", bootstrap=100)[0]
         except AllometryError:
-            return None  # what can't be fitted is not judged
+            return None  # a run without a fit is kept

@@ -1,4 +1,4 @@
-"""The loss on a whole split, never on a sample of it."""
+"""The loss on a whole split."""
 
 from typing import Protocol, runtime_checkable
 
@@ -13,12 +13,12 @@ from allometry.measure.likelihood import block_mean
 
 @runtime_checkable
 class Split(Protocol):
-    """What evaluation asks of a target: its split, cut into windows that cover it once."""
+    """The interface that evaluation needs of a target: windows that cover a split once."""
 
     def blocks(
         self, split: str, context: int
     ) -> tuple[Int[Tensor, "b n"], Int[Tensor, "b n"], Bool[Tensor, "b n"]]:
-        """Inputs, the tokens that follow them, and which of these count."""
+        """Inputs, the next tokens, and a mask of those that count."""
         ...
 
 
@@ -44,5 +44,5 @@ def token_losses(
 
 
 def evaluate(model: nn.Module, target: Split, split: str, *, context: int) -> Estimate:
-    """Mean loss of `model` over the whole of `split` in nats per token, its error from blocks."""
+    """Mean loss of `model` over the whole `split` in nats per token, with a block-based error."""
     return block_mean(token_losses(model, target, split, context=context).double().numpy())

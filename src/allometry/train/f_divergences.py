@@ -1,7 +1,7 @@
-r"""f-divergences and their variational bounds, from which adversarial costs follow.
+r"""f-divergences and their variational bounds, the basis of f-GAN costs.
 
 $D_f(P\|Q) = \int q\,f(p/q)\,dx = \sup_T E_P[T] - E_Q[f^*(T)]$, with f convex, $f(1) = 0$ and
-$f^*(t) = \sup_u ut - f(u)$. Letters: u the ratio p/q, t the critic's value, v its raw output.
+$f^*(t) = \sup_u ut - f(u)$. Notation: u the ratio p/q, t the critic's value, v its raw output.
 """
 
 import math
@@ -26,12 +26,12 @@ class Divergence:
     r"""A convex f with its conjugate.
 
     Args:
-        name: In a word or two.
+        name: Short name.
         f: The function of the ratio, $f(1) = 0$.
         conjugate: $f^*$.
-        activation: From all real numbers into the domain of $f^*$, increasing.
-        ratio: $(f^*)'$, which takes the optimal critic's value back to $p/q$; `None` where f has a
-            kink, so that the critic does not tell the ratio.
+        activation: Increasing map from the real numbers to the domain of $f^*$.
+        ratio: $(f^*)'$, which maps the optimal critic's value to $p/q$; `None` if f has a kink, so
+            that the critic does not determine the ratio.
 
     References: `nowozin2016` Tables 2 and 6.
     """
@@ -43,7 +43,7 @@ class Divergence:
     ratio: Scalar | None = None
 
     def critic(self, raw: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-        """t, from a network's raw output."""
+        """The critic's value t of raw outputs."""
         return self.activation(raw)
 
     def bound(self, real: Float[Tensor, " n"], fake: Float[Tensor, " m"]) -> Float[Tensor, ""]:
@@ -51,7 +51,7 @@ class Divergence:
         return self.critic(real).mean() - self.conjugate(self.critic(fake)).mean()
 
     def density_ratio(self, raw: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-        """p/q as the critic sees it."""
+        """The density ratio p/q estimated by the critic."""
         if self.ratio is None:
             raise InputError(f"{self.name} has no density ratio: its optimal critic is a sign.")
         return self.ratio(self.critic(raw))
@@ -75,7 +75,7 @@ REVERSE_KL = Divergence(
 
 JENSEN_SHANNON = Divergence(
     "Jensen-Shannon",
-    # Twice the divergence of the textbooks, as in the paper.
+    # Twice the usual definition, as in the paper.
     f=lambda u: torch.xlogy(u, u) - (u + 1) * ((u + 1) / 2).log(),
     conjugate=lambda t: -(2 - t.exp()).log(),
     activation=lambda v: math.log(2) - functional.softplus(-v),
@@ -120,20 +120,20 @@ def variational_estimate(
     lr: float = 1e-2,
     seed: int = 0,
 ) -> Estimate:
-    r"""$D_f(P\|Q)$ from draws alone: a critic is trained on one half and judged on the other.
+    r"""$D_f(P\|Q)$ from samples: a critic is trained on one half and evaluated on the other.
 
-    The critic is trained in place. On the held-out half the expectation is a true lower bound of
-    the divergence, met when the critic is optimal; the interval is about the held-out rows.
+    The critic is trained in place. The expectation on the held-out half is a lower bound of the
+    divergence, tight for the optimal critic; the interval is over held-out rows.
 
     Args:
-        divergence: Which.
+        divergence: The f-divergence.
         critic: A module from points (n, d) to raw outputs (n,) or (n, 1).
         real: Draws of P.
         samples: Draws of Q.
-        steps: Of Adam, its rate falling to nothing.
-        batch: Rows of each in a step.
-        lr: First rate.
-        seed: Of halves and batches.
+        steps: Steps of Adam, with a rate that decays to zero.
+        batch: Rows of each sample in a step.
+        lr: Initial rate.
+        seed: Seed of halves and batches.
 
     References: `nowozin2016` Eq. (4).
     """

@@ -1,7 +1,7 @@
-r"""What the two players of a generative adversarial game minimise.
+r"""Costs of the generator and the discriminator of a GAN.
 
-Shapes: D the probability of being data, $a = \sigma^{-1}(D)$ its logit, P the data's law, Q the
-generator's. Each cost is of logits: `real` on data and `fake` on what the generator made.
+Notation: D the probability of real data, $a = \sigma^{-1}(D)$ its logit, P the distribution of the
+data, Q that of the generator. Costs are functions of logits: `real` on data, `fake` on samples.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ class Costs:
     """A pair of costs.
 
     Args:
-        name: In a word or two.
-        discriminator: Of logits on data and on samples.
-        generator: Of logits on samples.
-        zero_sum: Whether it is what the discriminator's cost has of samples, with the other sign:
-            what one wins, the other loses. A generator that looks ahead then counts the
-            discriminator's cost on data too, which its steps have changed.
+        name: Short name.
+        discriminator: Cost from logits on data and on samples.
+        generator: Cost from logits on samples.
+        zero_sum: Whether the generator's cost is minus the discriminator's cost on samples. An
+            unrolled generator then includes the discriminator's cost on data, which depends on the
+            unrolled steps.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Costs:
 
 
 def cross_entropy(real: Logits, fake: Logits) -> Float[Tensor, ""]:
-    r"""$-\frac12 E_P \log D - \frac12 E_Q \log(1 - D)$: least at $D = p/(p + q)$.
+    r"""$-\frac12 E_P \log D - \frac12 E_Q \log(1 - D)$: minimal at $D = p/(p + q)$.
 
     References: `goodfellow2014` Eq. (1).
     """
@@ -50,12 +50,12 @@ def cross_entropy(real: Logits, fake: Logits) -> Float[Tensor, ""]:
 MINIMAX = Costs(
     "minimax", cross_entropy, lambda fake: -functional.softplus(fake).mean() / 2, zero_sum=True
 )
-r"""The generator's cost is the discriminator's reversed: at the optimal D, $JS(P\|Q) - \log 2$."""
+r"""Zero-sum: at the optimal D the generator's cost is $JS(P\|Q) - \log 2$."""
 
 NON_SATURATING = Costs(
     "non-saturating", cross_entropy, lambda fake: functional.softplus(-fake).mean() / 2
 )
-r"""$-\frac12 E_Q \log D$: same fixed points, no vanishing gradient where D is sure."""
+r"""$-\frac12 E_Q \log D$: same fixed points, no vanishing gradient where D is confident."""
 
 MAXIMUM_LIKELIHOOD = Costs(
     "maximum likelihood", cross_entropy, lambda fake: -fake.exp().mean() / 2
@@ -81,11 +81,11 @@ WASSERSTEIN = Costs(
     lambda fake: -fake.mean(),
     zero_sum=True,
 )
-"""The critic must be kept 1-Lipschitz: by clipping, by `gradient_penalty` or by its own norms."""
+"""The critic must be 1-Lipschitz: by clipping, `gradient_penalty` or spectral normalisation."""
 
 
 def f_gan(divergence: Divergence) -> Costs:
-    r"""The costs of the game whose value is the bound on $D_f(P\|Q)$.
+    r"""The costs of the f-GAN, whose value is the variational bound on $D_f(P\|Q)$.
 
     References: `nowozin2016` Eq. (6).
     """
@@ -107,7 +107,7 @@ def gradient_penalty(
     share = torch.rand(len(real), 1, dtype=real.dtype, device=real.device)
     between = share * real + (1 - share) * fake
     slope = grad(lambda x: critic(x).sum())(between)
-    # A pack's slope is that of all its points together.
+    # The gradient of a pack (PacGAN) is with respect to all its points.
     pack = getattr(critic, "pack", 1)
     norm = (slope.reshape(-1, pack * slope.shape[1]).square().sum(1) + 1e-12).sqrt()
     return (norm - 1).square().mean()
@@ -124,5 +124,5 @@ def optimal_discriminator(
 
 
 def density_ratio(logits: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-    r"""$p/q = D/(1 - D) = e^a$, as a discriminator trained by `cross_entropy` sees it."""
+    r"""$p/q = D/(1 - D) = e^a$, as estimated by a discriminator trained with `cross_entropy`."""
     return logits.exp()

@@ -1,11 +1,11 @@
-"""The training loop: from a model, a target and a budget to a curve and a loss."""
+"""The training loop: trains a model and returns its loss curve and final loss."""
 
 import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol, final, runtime_checkable
+from typing import Any, Protocol, final, runtime_checkable
 
 from jaxtyping import Int
 from torch import Tensor, nn, optim
@@ -20,12 +20,12 @@ from allometry.train.lr_schedule import log_spaced, warmup_decay
 from allometry.train.objectives import next_token
 
 HERE = DeviceSettings("cpu")
-"""The processor, in the precision of the weights."""
+"""The CPU, in the precision of the weights."""
 
 
 @runtime_checkable
 class TextTarget(Split, Protocol):
-    """What the loop asks of a target of tokens."""
+    """The interface that the loop needs of a target of tokens."""
 
     def batch(self, step: int, *, size: int, context: int, seed: int) -> Int[Tensor, "b n"]:
         """The batch of `step`: a pure function of its arguments, so that resuming is exact."""
@@ -33,14 +33,14 @@ class TextTarget(Split, Protocol):
 
 
 @final
-class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
-    """The training was asked to leave and did, its checkpoint written."""
+class Stopped(Exception):  # noqa: N818 - not an error: the caller asked for it
+    """The training stopped on request, after writing its checkpoint."""
 
 
 @final
 @dataclass(frozen=True)
 class Progress:
-    """Where a training stands, for whoever watches."""
+    """Progress of a training, for callbacks."""
 
     step: int
     steps: int
@@ -60,19 +60,21 @@ class Curve:
 @final
 @dataclass(frozen=True)
 class Trained:
-    """What a training leaves besides the weights in the model.
+    """Result of a training, besides the weights in the model.
 
     Args:
-        curve: Measurements along the way.
+        curve: Measurements along the training.
         loss: The last of them.
-        seconds: It took.
-        precision: In which its steps were computed.
+        seconds: Runtime.
+        precision: Precision of its steps.
+        snapshots: Results of `Training.snapshot`, one for each measurement since the last resume.
     """
 
     curve: Curve
     loss: Estimate
     seconds: float
     precision: str = "float32"
+    snapshots: list[Any] = field(default_factory=list)
 
 
 def train(
@@ -95,30 +97,30 @@ def train(
 ) -> Trained:
     """Train `model` in place for `steps` steps and measure it on the whole validation split.
 
-    The batch of each step is a pure function of `(seed, step)` and the checkpoint holds weights,
-    optimiser and curve, so a training that was killed and resumed ends in the same numbers as one
-    that was not.
+    The batch of each step is a pure function of `(seed, step)` and the checkpoint contains
+    weights, optimiser and curve, so a training that is killed and resumed gives the same result as
+    one that is not.
 
     Args:
         model: Maps tokens (b, n) to logits (b, n, v).
-        optimiser: Its groups carry the peak rate as `peak_lr` (see `train.optimiser.adamw`).
-        target: Where batches and the validation split come from.
+        optimiser: Its groups have the peak rate as `peak_lr` (see `train.optimiser.adamw`).
+        target: Source of the batches and the validation split.
         steps: Number of updates.
         batch: Sequences in a batch.
         context: Tokens in a sequence.
-        seed: Of the order of the data.
-        warmup: Steps of linear warm-up; a twentieth of the training if not given.
+        seed: Seed of the data order.
+        warmup: Steps of linear warm-up; default: 5 % of the training.
         decay: `"cosine"` or `"linear"`, to zero.
         clip: Largest norm of the gradient.
-        curve_points: Evaluations along the way, evenly spread in the logarithm of the step.
-        save_to: File of the checkpoint; resumes from it where it is there.
+        curve_points: Number of evaluations, evenly spaced in the logarithm of the step.
+        save_to: Checkpoint file; resumes from it if it exists.
         save_every: Seconds between checkpoints.
-        watch: Told the progress after every step.
-        stop: Asked after every step; true means checkpoint and leave.
+        watch: Called with the progress after every step.
+        stop: Called after every step; if true, write a checkpoint and raise `Stopped`.
 
     Raises:
-        DivergedError: The loss was not finite; the message says at which step.
-        Stopped: `stop` said so.
+        DivergedError: The loss is not finite; the message gives the step.
+        Stopped: `stop` returned true.
     """
     return descend(
         model,
@@ -157,30 +159,30 @@ def descend(
     group: Group | None = None,
     on: DeviceSettings = HERE,
 ) -> Trained:
-    """Lower any objective of `model` in place: the loop behind `train`, for other jobs than text.
+    """Minimise any objective of `model` in place: the loop behind `train`, for other jobs too.
 
     Args:
-        model: Whose weights the optimiser holds.
-        optimiser: Its groups carry the peak rate as `peak_lr`.
+        model: The model whose parameters the optimiser has.
+        optimiser: Its groups have the peak rate as `peak_lr`.
         objective: The loss of a step; a pure function of the step, so that resuming is exact.
-        measure: What the curve and the result record, from data apart from the training's.
+        measure: The loss of curve and result, on held-out data.
         steps: Number of updates.
-        seen: Data in a step, for the curve.
-        warmup: Steps of linear warm-up; a twentieth of the training if not given.
+        seen: Tokens or examples per step, for the curve.
+        warmup: Steps of linear warm-up; default: 5 % of the training.
         decay: `"cosine"` or `"linear"`, to zero.
         clip: Largest norm of the gradient.
-        curve_points: Measurements along the way, evenly spread in the logarithm of the step.
-        save_to: File of the checkpoint; resumes from it where it is there.
+        curve_points: Number of measurements, evenly spaced in the logarithm of the step.
+        save_to: Checkpoint file; resumes from it if it exists.
         save_every: Seconds between checkpoints.
-        watch: Told the progress after every step.
-        stop: Asked after every step; true means checkpoint and leave.
-        group: The processes that do this together, each with its share of the batch in
-            `objective`; the first one writes and is told.
-        on: Where the model is, and in which precision it computes.
+        watch: Called with the progress after every step.
+        stop: Called after every step; if true, write a checkpoint and raise `Stopped`.
+        group: Processes that train together, each with its part of the batch in `objective`; the
+            first one writes checkpoints and calls `watch`.
+        on: Device and precision of the model.
 
     Raises:
-        DivergedError: The loss was not finite; the message says at which step.
-        Stopped: `stop` said so.
+        DivergedError: The loss is not finite; the message gives the step.
+        Stopped: `stop` returned true.
     """
     require(steps >= 1, "train.steps", "be at least 1", steps)
     warmup = max(1, steps // 20) if warmup is None else warmup
@@ -206,7 +208,7 @@ def descend(
         scaler.unscale_(optimiser)
         norm = whole(nn.utils.clip_grad_norm_(model.parameters(), clip))
         nats = loss.item() if group is None else group.mean(loss.item())
-        # In float16 a gradient that overflows is no divergence: the scaler skips the step.
+        # In float16 an overflowing gradient is not a divergence: the scaler skips the step.
         if not (math.isfinite(nats) and (math.isfinite(norm) or scaler.is_enabled())):
             raise diverged(nats, norm.item(), step, steps)
         scaler.step(optimiser)
@@ -226,7 +228,7 @@ def descend(
         if group is not None:
             stopping, saving = group.agree(stopping, saving)
         if save_to is not None and (stopping or saving):
-            # The seconds of the run so far ride along: a resumed run counts all of its work.
+            # The runtime so far is saved too, so that a resumed run reports its total.
             state = {"step": step + 1, "seconds": spent + now - start, "curve": asdict(curve)}
             state |= {"precision": on.precision}
             state |= {"scaler": scaler.state_dict()} if scaler.is_enabled() else {}
@@ -238,7 +240,7 @@ def descend(
 
 
 def diverged(loss: float, norm: float, step: int, steps: int) -> DivergedError:
-    """The error of a training that left the finite numbers at `step`, counted from 0."""
+    """The error of a training whose loss or gradient is not finite at `step`, counted from 0."""
     return DivergedError(
         f"the loss became {loss} (gradient norm {norm:g}) at step {step + 1} "
         f"of {steps}; a smaller learning rate may help."
@@ -246,7 +248,7 @@ def diverged(loss: float, norm: float, step: int, steps: int) -> DivergedError:
 
 
 def unmeasurable(loss: float, step: int, steps: int) -> DivergedError:
-    """The error of a training whose loss on other data is not finite after `step` steps."""
+    """The error of a training whose measured loss is not finite after `step` steps."""
     return DivergedError(
         f"the measured loss became {loss} at step {step} of {steps}; "
         "a smaller learning rate may help."

@@ -1,4 +1,4 @@
-"""How the learning rate goes up and down."""
+"""Learning rate schedules."""
 
 import math
 
@@ -7,7 +7,7 @@ from allometry._core.errors import require
 SHAPES = ("cosine", "linear", "wsd")
 
 COOL_DOWN = 0.2
-"""Share of a warm-up-stable-decay training that cools down."""
+"""Fraction of a warmup-stable-decay training that is cool-down."""
 
 
 def warmup_decay(step: int, *, steps: int, warmup: int, shape: str = "cosine") -> float:
@@ -27,7 +27,7 @@ def warmup_decay(step: int, *, steps: int, warmup: int, shape: str = "cosine") -
     """
     require(shape in SHAPES, "schedule.shape", "be 'cosine' or 'linear' or 'wsd'", shape)
     if shape == "wsd" and step >= (branch := branch_step(steps)):
-        # A trunk too short for its warm-up cools down from where it has got to.
+        # A stable phase shorter than the warm-up cools down from the rate it has reached.
         top = min(1.0, (branch + 1) / warmup)
         return top * (1 - math.sqrt((step - branch) / max(1, steps - branch)))
     if step < warmup:
@@ -39,7 +39,7 @@ def warmup_decay(step: int, *, steps: int, warmup: int, shape: str = "cosine") -
 
 
 def branch_step(steps: int) -> int:
-    """Where the cool-down of a warm-up-stable-decay training begins: a fifth before its end."""
+    """The step at which the cool-down of a warmup-stable-decay training begins: after 80 %."""
     return steps - max(1, round(COOL_DOWN * steps))
 
 

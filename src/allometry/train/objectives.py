@@ -1,4 +1,4 @@
-"""What training minimises. Shapes: b batch, n positions, v vocabulary."""
+"""Training objectives. Shapes: b batch, n positions, v vocabulary."""
 
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from allometry.train.autoencoder_objectives import (
     sparse,
     vector_quantised,
 )
-from allometry.train.pretraining import cloze, next_passage
+from allometry.train.pretraining import cloze, next_sentence
 
 __all__ = [
     "adversarial",
@@ -29,7 +29,7 @@ __all__ = [
     "negative_elbo",
     "negative_iwae",
     "negative_log_likelihood",
-    "next_passage",
+    "next_sentence",
     "next_token",
     "quantised_bound",
     "reconstruction",
@@ -56,7 +56,7 @@ def negative_log_likelihood(
     Args:
         model: A density, or a bound on one.
         x: Points or images.
-        given: What else its `log_prob` takes: a context, or the noise of a dequantisation.
+        given: Further arguments of its `log_prob`: a context, or dequantisation noise.
     """
     return -model.log_prob(x, *given).mean()  # pyright: ignore[reportCallIssue]
 

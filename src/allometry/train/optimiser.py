@@ -1,4 +1,4 @@
-"""AdamW whose best rate does not move with width."""
+"""AdamW whose optimal learning rate does not depend on the width (muP)."""
 
 from typing import Any
 
@@ -11,10 +11,10 @@ def parameter_groups(
     r"""Groups for AdamW under the maximal-update parametrisation.
 
     Matrices between hidden layers have a fan-in that grows with width, so Adam's step there is
-    scaled by `base_width / width`; tables, biases and gains keep the rate as it is. Together with
-    the readout's scale (`Transformer(readout_scale=base_width / width)`) the rate that is best at
-    one width is best at the next. Weight decay is applied to hidden matrices only, at a strength
-    that does not shrink with their rate.
+    scaled by `base_width / width`; tables, biases and gains keep the rate. Together with the scale
+    of the readout (`Transformer(readout_scale=base_width / width)`) the optimal rate transfers
+    across widths. Weight decay is applied to hidden matrices only, with a strength that does not
+    shrink with their rate.
 
     References: `yang2022` Table 8; `loshchilov2019` Algorithm 2.
     """
@@ -51,15 +51,15 @@ def adamw(
 def proportional(
     model: nn.Module, *, lr: float, betas: tuple[float, float] = (0.9, 0.95)
 ) -> optim.AdamW:
-    """AdamW whose rate for each tensor is a share `lr` of its root mean square.
+    """AdamW whose rate for each tensor is `lr` times its root mean square.
 
-    For weights whose sizes differ by orders of magnitude, as those of constructions do: a step
-    then changes each tensor by the same fraction of itself. Tensors that are all zero stay so.
+    For weights whose sizes differ by orders of magnitude, such as those of constructions: a step
+    changes each tensor by the same fraction. Tensors that are all zero stay zero.
 
     Args:
-        model: Whose parameters are trained, those that ask for no gradient left out.
+        model: The model; parameters without gradient are skipped.
         lr: The fraction.
-        betas: Of the running means.
+        betas: Decay rates of the moments.
 
     References: `you2020` for rates in proportion to the weights.
     """

@@ -1,10 +1,9 @@
-"""Many small models of one shape fitted to one function at once, on points that never run out.
+"""Regression vectorised over seeds and rates (see `packed`), on fresh points in every step.
 
-Seeds and rates are members of a pack (see `packed`); each member has its own weights and its own
-stream of points. What a rate is worth is judged on points kept for that, and what a model is worth
-on points that neither training nor that choice has seen.
+Each model has its own weights and its own stream of points. The rate is chosen on a validation
+set, and models are tested on points used neither for training nor for that choice.
 
-Shapes: M members, b points of a batch, i inputs, n points of a judgement.
+Shapes: M models, b points of a batch, i inputs, n points of an evaluation.
 """
 
 import math
@@ -23,24 +22,24 @@ from allometry.train.packed.stack import StackedModels
 Teacher = Callable[[Tensor], Tensor]
 """Points (n, i) to values (n,)."""
 Make = Callable[[torch.Generator], nn.Module]
-"""An untrained model from the source of its weights; it gives (b, 1) for (b, i)."""
+"""Builds an untrained model from the generator of its weights; it maps (b, i) to (b, 1)."""
 RATES = (3e-3, 1e-2, 3e-2, 1e-1)
 
 
 @final
 class RegressionResult(NamedTuple):
-    """What the members reached."""
+    """Result of `learn`."""
 
     rate: float
-    """That was chosen."""
+    """The chosen rate."""
     validation: dict[float, float]
-    """Median relative squared error by rate, on the points that chose it."""
+    """Median relative squared error by rate, on the validation points."""
     test: list[float]
     """Relative squared error of each seed at that rate, on fresh points."""
 
 
 def uniform_points(n: int, inputs: int, rng: torch.Generator) -> Float[Tensor, "n i"]:
-    """Points of the cube, evenly, with mean 0 and variance 1 in every input."""
+    """Uniform points of a cube, with mean 0 and variance 1 in every input."""
     return math.sqrt(3) * (2 * torch.rand(n, inputs, generator=rng) - 1)
 
 
@@ -58,26 +57,26 @@ def learn_function(
     watch: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> RegressionResult:
-    """Choose a rate for Adam on a few seeds, then train many others at it, all members at once.
+    """Choose a rate for Adam on a few seeds, then train other seeds at it, vectorised.
 
-    The teacher is centred and scaled to variance 1 on points of its own, so that errors are
-    relative to guessing its mean. A member that diverged counts as having an infinite error.
+    The teacher is standardised on separate points, so that errors are relative to predicting its
+    mean. A diverged model has an infinite error.
 
     Args:
-        make: The model.
+        make: Builds the model.
         teacher: The function.
         inputs: i.
-        seeds: Trained at the chosen rate; none of them took part in the choice.
-        rates: Peak rates to choose from; they warm up and fall to zero as a cosine.
-        trials: Seeds at each rate to choose by.
-        steps: Updates of every member.
+        seeds: Number of seeds at the chosen rate; none of them is used for the choice.
+        rates: Peak rates to choose from, with warm-up and cosine decay to zero.
+        trials: Seeds per rate for the choice.
+        steps: Updates of every model.
         batch: b, fresh in every step.
         judged: n.
-        watch: Told the progress.
-        stop: Asked after every step; true means leave.
+        watch: Called with the progress.
+        stop: Called after every step; if true, raise `Stopped`.
 
     Raises:
-        Stopped: `stop` said so.
+        Stopped: `stop` returned true.
     """
     require(seeds >= 1, "learn_function.seeds", "be at least 1", seeds)
     require(len(rates) >= 1, "learn_function.rates", "name at least one", rates)
@@ -88,7 +87,7 @@ def learn_function(
     def standard(x: Tensor) -> Tensor:
         return (teacher(x) - centre) / scale
 
-    def tell(done: int, losses: Tensor) -> None:
+    def report(done: int, losses: Tensor) -> None:
         if watch is not None and done % 20 == 0:
             watch(Progress(done, 2 * steps, float(losses.median().nan_to_num(1.0))))
         if stop is not None and stop():
@@ -97,7 +96,7 @@ def learn_function(
     tried = _trained(
         *(make, standard, inputs, [r for r in rates for _ in range(trials)], steps, batch),
         first_seed=10_000,
-        tell=tell,
+        report=report,
     )
     errors = _errors(tried, standard, inputs, judged, seed=2).view(len(rates), trials)
     median = errors.median(1).values
@@ -105,7 +104,7 @@ def learn_function(
     trained = _trained(
         *(make, standard, inputs, [chosen] * seeds, steps, batch),
         first_seed=0,
-        tell=lambda k, losses: tell(steps + k, losses),
+        report=lambda k, losses: report(steps + k, losses),
     )
     test = _errors(trained, standard, inputs, judged, seed=3)
     by_rate = dict(zip(map(float, rates), median.tolist(), strict=True))
@@ -121,12 +120,12 @@ def _trained(
     batch: int,
     *,
     first_seed: int,
-    tell: Callable[[int, Tensor], None],
+    report: Callable[[int, Tensor], None],
 ) -> StackedModels:
-    """A member for each rate, trained on its own stream of points."""
+    """One model for each rate, trained on its own stream of points."""
     M = len(rates)
-    pack = StackedModels([make(torch.Generator().manual_seed(first_seed + m)) for m in range(M)])
-    stepper = pack.optimiser(optim.Adam, lr=rates, betas=(0.9, 0.99))
+    models = StackedModels([make(torch.Generator().manual_seed(first_seed + m)) for m in range(M)])
+    stepper = models.optimiser(optim.Adam, lr=rates, betas=(0.9, 0.99))
     rng = torch.Generator().manual_seed(1_000_003 + first_seed)
     for k in range(steps):
         factor = warmup_decay(k, steps=steps, warmup=max(1, steps // 20))
@@ -134,20 +133,20 @@ def _trained(
             group["lr"] = group["peak_lr"] * factor
         x = uniform_points(M * batch, inputs, rng)
         y = teacher(x).view(M, batch)
-        losses = (pack(x.view(M, batch, inputs)).squeeze(-1) - y).square().mean(1)
+        losses = (models(x.view(M, batch, inputs)).squeeze(-1) - y).square().mean(1)
         stepper.descend(losses, clip=1.0)
-        tell(k + 1, losses.detach())
-    return pack
+        report(k + 1, losses.detach())
+    return models
 
 
 @torch.no_grad()
 def _errors(
-    pack: StackedModels, teacher: Teacher, inputs: int, n: int, *, seed: int
+    models: StackedModels, teacher: Teacher, inputs: int, n: int, *, seed: int
 ) -> Float[Tensor, " M"]:
-    """Mean squared error of each member at n points; the teacher has variance 1."""
+    """Mean squared error of each model at n points; the teacher has variance 1."""
     x = uniform_points(n, inputs, torch.Generator().manual_seed(seed))
-    y, total = teacher(x), torch.zeros(len(pack))
+    y, total = teacher(x), torch.zeros(len(models))
     for a, b in zip(x.split(2048), y.split(2048), strict=True):
-        found = pack(a.expand(len(pack), -1, -1)).squeeze(-1)
+        found = models(a.expand(len(models), -1, -1)).squeeze(-1)
         total += (found - b).square().sum(1)
     return (total / n).nan_to_num(nan=math.inf, posinf=math.inf)

@@ -1,4 +1,4 @@
-r"""Tasks that a transformer may be trained on before it is used: what each minimises.
+r"""Pretraining tasks of transformers and their objectives.
 
 Shapes: b sequences, n positions.
 """
@@ -10,22 +10,23 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from allometry._core.deprecation import moved
 from allometry._core.errors import require
 
 CHOSEN, MASKED, CHANGED = 0.15, 0.8, 0.1
-"""Share of the symbols to be guessed, and of these the shares masked and changed."""
+"""Fraction of tokens to predict, and of these the fractions masked and replaced."""
 
 
 @final
 class Cloze(NamedTuple):
-    """A text with some symbols to be guessed."""
+    """A batch of masked language modelling."""
 
     seen: Int[Tensor, "b n"]
-    """What the model sees."""
+    """Input tokens, some of them masked or replaced."""
     truth: Int[Tensor, "b n"]
-    """What was there."""
+    """Original tokens."""
     chosen: Bool[Tensor, "b n"]
-    """Where it must guess."""
+    """True at the tokens to predict."""
 
 
 def hide(
@@ -36,16 +37,16 @@ def hide(
     share: float = CHOSEN,
     vocabulary: int | None = None,
 ) -> Cloze:
-    """The cloze of BERT: of the chosen symbols 80 % masked, 10 % changed, 10 % left as they are.
+    """Masking of BERT: of the selected tokens 80 % are masked, 10 % replaced, 10 % unchanged.
 
-    Each symbol is chosen by itself; where chance chose none in the whole batch, the first is.
+    Tokens are selected independently; if none is selected in the whole batch, the first one is.
 
     Args:
         tokens: The text.
-        mask: Id of the mask symbol, which is also the number of ids to change into.
-        rng: Of the choices.
-        share: How many are chosen.
-        vocabulary: Number of ids to change into, where it is not `mask`.
+        mask: Id of the mask token, which is also the number of replacement ids.
+        rng: Generator of the selection.
+        share: Fraction of selected tokens.
+        vocabulary: Number of replacement ids, if it is not `mask`.
 
     References: `devlin2019` section 3.1 and Appendix A.1.
     """
@@ -61,10 +62,10 @@ def hide(
 
 
 def cloze(model: nn.Module, given: Cloze) -> Float[Tensor, ""]:
-    r"""Mean negative log-likelihood of the chosen symbols, in nats.
+    r"""Mean negative log-likelihood of the selected tokens, in nats.
 
-    $-\frac{1}{|S|}\sum_{t \in S} \log p(x_t \mid \tilde x)$ with S the chosen places and
-    $\tilde x$ what is seen.
+    $-\frac{1}{|S|}\sum_{t \in S} \log p(x_t \mid \tilde x)$ with S the selected positions and
+    $\tilde x$ the input.
 
     References: `devlin2019` section 3.1.
     """
@@ -72,31 +73,31 @@ def cloze(model: nn.Module, given: Cloze) -> Float[Tensor, ""]:
 
 
 def cloze_losses(model: nn.Module, given: Cloze) -> Float[Tensor, " chosen"]:
-    """The same for each chosen symbol, in the order of the text."""
+    """The same for each selected token, in the order of the text."""
     logits = model(given.seen)[given.chosen]
     return functional.cross_entropy(logits, given.truth[given.chosen], reduction="none")
 
 
 @final
 class Pairs(NamedTuple):
-    """Pairs of passages, some of which follow one another in the text."""
+    """A batch of next-sentence prediction."""
 
     tokens: Int[Tensor, "b n"]
-    """Classification symbol, first passage, separator, second passage."""
+    """Classification token, first passage, separator, second passage."""
     follows: Int[Tensor, " b"]
-    """1 where the second does follow the first, 0 where it comes from elsewhere."""
+    """1 if the second passage follows the first, 0 if not."""
 
 
 def pair(windows: Int[Tensor, "b n"], first: int, rng: torch.Generator) -> Pairs:
-    """Halves of windows, joined as they were or, for half of them, with another window's half.
+    """Pairs of window halves: half of the windows intact, half with swapped second halves.
 
-    A window that lost its half gets the one of the next window that did too, so that every half is
-    met as often with its own as with another and nothing but the fit of the two can tell.
+    Second halves are swapped among the selected windows. Each half thus occurs equally often in
+    both classes, and only the relation of the two halves is informative.
 
     Args:
-        windows: Text, an even number of symbols; from different places.
-        first: Id of the classification symbol; the separator's is one more.
-        rng: Of the choice.
+        windows: Windows of text of even length, from different positions.
+        first: Id of the classification token; that of the separator is one more.
+        rng: Generator of the selection.
 
     References: `devlin2019` section 3.1, with passages of equal length.
     """
@@ -114,10 +115,9 @@ def pair(windows: Int[Tensor, "b n"], first: int, rng: torch.Generator) -> Pairs
 
 
 def _half(b: int, rng: torch.Generator) -> int:
-    """How many of b are parted: half of them, where that is no integer so in the mean.
+    """Number of windows of b with swapped halves: half of them, in expectation if b is odd.
 
-    One alone that is to be parted would have nobody to change with, so of two or three it is two
-    or none.
+    A single window has no partner to swap with, so of two or three it is two or none.
     """
     if b >= 4 and b % 2 == 0:
         return b // 2
@@ -125,14 +125,17 @@ def _half(b: int, rng: torch.Generator) -> int:
     return 2 * (drawn < b / 4) if b < 4 else b // 2 + (drawn < 0.5)
 
 
-def next_passage(model: nn.Module, given: Pairs) -> Float[Tensor, ""]:
-    """Mean nats of telling whether the second passage follows: two logits at the first place.
+def next_sentence(model: nn.Module, given: Pairs) -> Float[Tensor, ""]:
+    """Mean cross-entropy of next-sentence prediction, from two logits at the first position.
 
     References: `devlin2019` section 3.1.
     """
-    return next_passage_losses(model, given).mean()
+    return next_sentence_losses(model, given).mean()
 
 
-def next_passage_losses(model: nn.Module, given: Pairs) -> Float[Tensor, " b"]:
+def next_sentence_losses(model: nn.Module, given: Pairs) -> Float[Tensor, " b"]:
     """The same for each pair."""
     return functional.cross_entropy(model(given.tokens)[:, 0, :2], given.follows, reduction="none")
+
+
+__getattr__ = moved(__name__, {"next_passage": "next_sentence"})

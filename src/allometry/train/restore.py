@@ -1,7 +1,7 @@
-"""A model made again from the file of its weights.
+"""Rebuild a model from its weights file.
 
-A weights file is data from outside. It names its model by a registered name, and it can't ask for
-a model larger than the tensors it holds: making one is stopped as soon as it goes beyond them.
+A weights file is untrusted input. It names its model by a registered name, and it cannot request a
+model larger than its tensors: construction stops as soon as the model exceeds them.
 """
 
 import json
@@ -19,7 +19,7 @@ from allometry._core.errors import AllometryError, InputError
 from allometry._core.spec import Spec
 
 SPARE_NUMBERS = 10_000_000
-"""Numbers that a model may make beyond four times those in its file, such as masks."""
+"""Numbers that a model may allocate beyond four times those in its file, such as masks."""
 
 SPARE_PARTS = 1_000
 """Parts (modules, parameters, buffers) beyond sixteen for each tensor in its file."""
@@ -29,9 +29,9 @@ def restore(about: str, tensors: Mapping[str, Tensor], path: Path | str) -> nn.M
     """The model that a weights file describes, with its weights, ready to be evaluated.
 
     Args:
-        about: The model's `Spec` as JSON, from the file's metadata.
+        about: `Spec` of the model as JSON, from the metadata of the file.
         tensors: Its weights.
-        path: Named in errors.
+        path: File name for error messages.
 
     Raises:
         InputError: The description is damaged, names no registered model, or does not fit the
@@ -46,10 +46,10 @@ def restore(about: str, tensors: Mapping[str, Tensor], path: Path | str) -> nn.M
         raise InputError(
             f"{path} does not describe a model this package can read: {error}"
         ) from error
-    except Exception as error:  # a constructor given nonsense may fail in any way
+    except Exception as error:  # a constructor with invalid arguments may fail in any way
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise InputError(
-            f"{path} must hold the weights of the model that it describes; got others "
+            f"{path} must contain the weights of the model that it describes; got others "
             f"({reason.strip().rstrip('.:')}). Use the file as the study wrote it."
         ) from error
     dtype = next((t.dtype for t in tensors.values() if t.is_floating_point()), None)
@@ -75,7 +75,7 @@ def _parsed(about: str) -> Any:
 
 @contextmanager
 def _bounded(tensors: Mapping[str, Tensor]) -> Iterator[None]:
-    """Stop the making of a model that outgrows `tensors`."""
+    """Stop the construction of a model that exceeds `tensors`."""
     most = 16 * len(tensors) + SPARE_PARTS
     parts = 0
 
@@ -100,7 +100,7 @@ def _bounded(tensors: Mapping[str, Tensor]) -> Iterator[None]:
 
 @final
 class _Limit(TorchDispatchMode):
-    """Refuses any operation that would make a tensor of more than `most` numbers."""
+    """Refuses any operation that would allocate a tensor of more than `most` numbers."""
 
     def __init__(self, most: int) -> None:
         super().__init__()

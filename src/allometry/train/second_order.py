@@ -1,7 +1,7 @@
-r"""Levenberg-Marquardt from many starts at once, for models of a few hundred parameters.
+r"""Levenberg-Marquardt vectorised over starts, for models of a few hundred parameters.
 
-First-order training of small polynomial networks rarely finds what they can represent; a
-second-order fit from several starts says what they can learn rather than what Adam can.
+First-order training of small polynomial networks rarely finds the functions they can represent; a
+second-order fit from several starts is closer to the capacity of the model.
 
 Shapes: s starts, p parameters, n residuals.
 """
@@ -18,7 +18,7 @@ from allometry._core.errors import require
 
 @final
 class LevenbergMarquardtResult(NamedTuple):
-    """Where each start ended."""
+    """Final parameters of each start."""
 
     parameters: Float[Tensor, "s p"]
     loss: Float[Tensor, " s"]
@@ -29,7 +29,7 @@ class LevenbergMarquardtResult(NamedTuple):
 def residuals_of(
     model: nn.Module, x: Float[Tensor, "n i"], y: Float[Tensor, " n"]
 ) -> Callable[[Tensor], Tensor]:
-    """Prediction minus y as a function of the model's parameters laid end to end."""
+    """Prediction minus y as a function of the flattened parameters of the model."""
     shapes = {name: p.shape for name, p in model.named_parameters()}
     sizes = [shape.numel() for shape in shapes.values()]
 
@@ -52,15 +52,15 @@ def levenberg_marquardt(
 ) -> LevenbergMarquardtResult:
     r"""Minimise $\|r(\theta)\|^2$ from every start: $(J^T J + \lambda D)\,\delta = -J^T r$.
 
-    D is the diagonal of $J^T J$. A step that lowers the loss is taken and $\lambda$ divided by 3,
-    another is refused and $\lambda$ doubled, in each start for itself.
+    D is the diagonal of $J^T J$. A step that lowers the loss is accepted and $\lambda$ divided by
+    3; otherwise it is rejected and $\lambda$ doubled, independently for each start.
 
     Args:
         residuals: Parameters (p,) to residuals (n,).
         starts: (s, p).
-        steps: At most.
-        damping: $\lambda$ to begin with.
-        enough: A mean squared residual at which a start is left alone.
+        steps: Largest number of steps.
+        damping: Initial $\lambda$.
+        enough: Mean squared residual at which a start has converged.
 
     References: `more1978`.
     """
@@ -102,19 +102,19 @@ def fit_with_kicks(
     enough: float = 1e-12,
     rng: torch.Generator | None = None,
 ) -> LevenbergMarquardtResult:
-    """Levenberg-Marquardt, and where a start is stuck, again from near where it is best.
+    """Levenberg-Marquardt with restarts near the best point (basin hopping at temperature zero).
 
-    A kick multiplies each parameter by a normal number about 1 and adds one about 0; what it leads
-    to is kept where it is better (basin hopping at temperature zero).
+    A kick multiplies each parameter by a normal number with mean 1 and adds one with mean 0; the
+    result is kept if it is better.
 
     Args:
-        residuals: As for `levenberg_marquardt`; likewise the others.
+        residuals: As for `levenberg_marquardt`.
         starts: (s, p).
-        kicks: At most, in each start.
-        size: Standard deviation of both numbers.
-        steps: Of each fit.
-        enough: A mean squared residual at which a start is left alone.
-        rng: Of the kicks; seed 0 unless given.
+        kicks: Largest number of kicks per start.
+        size: Standard deviation of both normal numbers.
+        steps: Largest number of steps of each fit.
+        enough: Mean squared residual at which a start has converged.
+        rng: Generator of the kicks; default: seed 0.
 
     References: `wales1997`.
     """

@@ -1,9 +1,9 @@
-"""A training laid open, so that it can be carried out alone, packed with others or branched."""
+"""The description of one training, to be run alone, vectorised with others, or branched."""
 
 import dataclasses
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -21,22 +21,22 @@ from allometry.train.lr_schedule import warmup_decay
 @final
 @dataclass(frozen=True)
 class Training:
-    """Everything that decides where one training ends.
+    """Everything that determines the result of one training.
 
     Args:
-        model: Untrained.
-        optimiser: AdamW over its parameters; the groups carry the peak rate as `peak_lr`.
+        model: The untrained model.
+        optimiser: AdamW over its parameters; its groups have the peak rate as `peak_lr`.
         objective: `objective(model, *batch)` is the loss.
-        batch: The tensors of a step: a pure function of its number, so that resuming is exact.
-        measure: What the curve and the result record, from data apart from the training's.
+        batch: The tensors of a step: a pure function of the step, so that resuming is exact.
+        measure: The loss of curve and result, on held-out data.
         steps: Number of updates.
-        seen: Data in a step, for the curve.
-        warmup: Steps of linear warm-up; a twentieth of the training if not given.
+        seen: Tokens or examples per step, for the curve.
+        warmup: Steps of linear warm-up; default: 5 % of the training.
         decay: As for `warmup_decay`.
         clip: Largest norm of the gradient.
-        curve_points: Measurements along the way, evenly spread in the logarithm of the step.
-        kept: Whatever `measure` keeps besides, for whoever finishes the run.
-        moves: Whether `objective` and `measure` follow the model to another device.
+        curve_points: Number of measurements, evenly spaced in the logarithm of the step.
+        snapshot: Called before each measurement; the results are in `Trained.snapshots`.
+        moves: Whether `objective` and `measure` support other devices than the CPU.
     """
 
     model: nn.Module
@@ -50,11 +50,16 @@ class Training:
     decay: str = "cosine"
     clip: float = 1.0
     curve_points: int = 12
-    kept: list[Any] = field(default_factory=list)
+    snapshot: Callable[[nn.Module], Any] | None = None
     moves: bool = False
 
+    def evaluate(self, model: nn.Module) -> tuple[Estimate, list[Any]]:
+        """The measured loss of `model`, and its snapshot if there is one."""
+        snapshots = [] if self.snapshot is None else [self.snapshot(model)]
+        return self.measure(model), snapshots
+
     def factor(self, step: int) -> float:
-        """On the peak rate at `step`."""
+        """The factor on the peak rate at `step`."""
         warmup = max(1, self.steps // 20) if self.warmup is None else self.warmup
         return warmup_decay(step, steps=self.steps, warmup=warmup, shape=self.decay)
 
@@ -68,13 +73,13 @@ class Training:
         group: Group | None = None,
         on: DeviceSettings = HERE,
     ) -> Trained:
-        """Carry it out by itself, in the plain loop; the arguments are those of `descend`.
+        """Run it alone in the plain loop; the arguments are those of `descend`.
 
-        With a `group` of processes the loss must be a mean over rows of the batch. A training that
-        does not move stays on the processor, whatever `on` says; one that does comes back.
+        With a `group` of processes the loss must be a mean over rows of the batch. Without `moves`
+        the training stays on the CPU for every `on`; with it, the model returns to the CPU.
 
         Raises:
-            Helped: It is done, and this process is not the first of its group.
+            HelperFinished: It is finished, and this process is not the first of its group.
         """
         on = on if self.moves else dataclasses.replace(on, device="cpu")
         device = torch.device(on.device)
@@ -82,6 +87,13 @@ class Training:
         loss = functools.partial(self.objective, model)
         if group is not None:
             model, optimiser, loss = group.spread(model, optimiser, self.objective)
+
+        snapshots: list[Any] = []
+
+        def measure() -> Estimate:
+            loss, new = self.evaluate(model)
+            snapshots.extend(new)
+            return loss
 
         def objective(step: int) -> Tensor:
             batch = self.batch(step) if group is None else group.share(self.batch(step))
@@ -94,7 +106,7 @@ class Training:
             model,
             optimiser,
             objective,
-            lambda: self.measure(model),
+            measure,
             steps=self.steps,
             seen=self.seen,
             warmup=self.warmup,
@@ -113,7 +125,7 @@ class Training:
         if group is not None and group.rank > 0:
             raise HelperFinished
         self.model.to("cpu")
-        return trained
+        return dataclasses.replace(trained, snapshots=snapshots)
 
     @staticmethod
     def _precision(
@@ -122,8 +134,8 @@ class Training:
         save_to: Path | None,
         agreed: Agreed,
     ) -> str:
-        """What it was begun in, or what is found to be quickest."""
-        found = None if save_to is None else newest(save_to)
-        if found is not None:
-            return found[1]["precision"]
+        """The precision of the checkpoint, or else the fastest one."""
+        saved = None if save_to is None else newest(save_to)
+        if saved is not None:
+            return saved[1]["precision"]
         return best_precision(lambda: objective(0), on, agreed)

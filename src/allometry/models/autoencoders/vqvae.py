@@ -67,7 +67,7 @@ class Codebook(nn.Module):
         self.sums.copy_(rows * self.used[:, None])
 
     @torch.no_grad()
-    def follow(
+    def update(
         self, x: Float[Tensor, "m d"], code: Int[Tensor, " m"], rng: torch.Generator
     ) -> None:
         """Update after a batch: moving averages, and reset of unused vectors."""

@@ -17,6 +17,7 @@ from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.measure import block_mean, linear_probe
 from allometry.models import Transformer
+from allometry.study.job_table import PRETRAINING_TASKS
 from allometry.study.recipes.base import grid, require_unchanged
 from allometry.study.recipes.run_outcome import outcome
 from allometry.study.recipes.text_run import BASE_WIDTH, TokenRun
@@ -37,7 +38,7 @@ from allometry.train.pretraining import (
     pair,
 )
 
-TASKS = ("next symbol", "cloze", "next passage")
+TASKS = PRETRAINING_TASKS
 
 MARKS = 3
 """Special symbols: mask, classification, separator."""

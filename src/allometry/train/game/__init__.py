@@ -1,4 +1,4 @@
-"""Games: tables of payoffs, players with parameters, generators against discriminators."""
+"""Games: normal form, differentiable games, GAN training."""
 
 from allometry.train.game.differentiable import (
     Game,

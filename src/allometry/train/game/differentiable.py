@@ -1,6 +1,6 @@
-r"""Differentiable games: players own parameters and costs, and each goes down its own.
+r"""Differentiable games: each player minimises its own cost over its own parameters.
 
-Shapes: $\theta_i$ the parameters of player i, $c_i(\theta_1..\theta_n)$ its cost, $\xi$ the
+Notation: $\theta_i$ the parameters of player i, $c_i(\theta_1..\theta_n)$ its cost, $\xi$ the
 game's field, $\xi_i = \partial c_i/\partial\theta_i$, $J = \partial\xi/\partial\theta$ the game's
 Jacobian, $\eta$ the rate.
 """
@@ -23,19 +23,19 @@ Update = Callable[["Game", Players, Players | None], tuple[Players, Players | No
 @final
 @dataclass(frozen=True)
 class Game:
-    """Costs of all players, each a function of everybody's parameters.
+    """Costs of all players, each a function of all parameters.
 
-    Costs may be vectors over games that are played at once (parameters with a leading axis): the
-    games don't touch one another, so the sum's gradient is all of theirs.
+    Costs may be vectors over independent games (parameters with a leading axis): the gradient of
+    their sum contains all their gradients.
 
     Args:
-        costs: One for each player.
+        costs: One cost function for each player.
     """
 
     costs: tuple[Cost, ...]
 
     def field(self, players: Players, *, differentiable: bool = False) -> Players:
-        r"""$\xi$: the slope of each player's own cost along its own parameters."""
+        r"""$\xi$: the gradient of each player's cost in its own parameters."""
         return tuple(
             self.slope(i, players, differentiable=differentiable) for i in range(len(self.costs))
         )
@@ -61,7 +61,7 @@ def simultaneous(lr: float) -> Update:
 
 
 def alternating(lr: float) -> Update:
-    """Each in turn, seeing where those before it have gone."""
+    """Players update one after another, each with the new parameters of those before it."""
 
     def update(
         game: Game, players: Players, memory: Players | None
@@ -107,7 +107,7 @@ def optimistic(lr: float) -> Update:
 
 
 def unrolled(lr: float, k: int, *, leader: int = 0) -> Update:
-    """The leader differentiates through `k` steps of the others; they see only the present.
+    """The leader differentiates through `k` steps of the others; they use simultaneous gradients.
 
     References: `metz2017` Eq. (6) to (9).
     """
@@ -137,7 +137,7 @@ def unrolled(lr: float, k: int, *, leader: int = 0) -> Update:
 def play(
     game: Game, players: Sequence[Tensor], update: Update, steps: int
 ) -> tuple[Players, list[Players]]:
-    """Where `steps` updates lead, and the way there (with the start)."""
+    """Parameters after `steps` updates, and the trajectory including the start."""
     require(steps >= 0, "play.steps", "be at least 0", steps)
     here: Players = tuple(p.detach() for p in players)
     path, memory = [here], None
@@ -148,7 +148,7 @@ def play(
 
 
 def jacobian(game: Game, players: Sequence[Tensor]) -> Float[Tensor, "P P"]:
-    r"""$J = \partial\xi/\partial\theta$ over all parameters of all players in a row."""
+    r"""$J = \partial\xi/\partial\theta$ over the concatenated parameters of all players."""
     sizes, shapes = [p.numel() for p in players], [p.shape for p in players]
 
     def field(flat: Tensor) -> Tensor:
@@ -165,16 +165,16 @@ def jacobian(game: Game, players: Sequence[Tensor]) -> Float[Tensor, "P P"]:
 @final
 @dataclass(frozen=True)
 class LocalNash:
-    """What the field and its Jacobian say of a point.
+    """Properties of a point from the field and its Jacobian.
 
     Attributes:
-        stationary: Nobody's own slope is above the tolerance, in units of the curvature around.
-        nash: Stationary, and nobody's own curvature is negative: no small change helps anyone.
+        stationary: Every player's gradient is within the tolerance, relative to the curvature.
+        nash: Stationary, and no player's own curvature is negative: a local Nash equilibrium.
         strict: Nash, with every own curvature positive.
-        attracting: Small steps of simultaneous descent lead here: every eigenvalue of J has a
-            positive real part.
-        eigenvalues: Of J.
-        curvatures: Least eigenvalue of each player's own block of J.
+        attracting: Simultaneous descent with small steps converges to it: every eigenvalue of J
+            has a positive real part.
+        eigenvalues: Eigenvalues of J.
+        curvatures: Smallest eigenvalue of each player's diagonal block of J.
     """
 
     stationary: bool
@@ -186,14 +186,14 @@ class LocalNash:
 
 
 def local_nash(game: Game, players: Sequence[Tensor], tolerance: float = 1e-6) -> LocalNash:
-    """Whether a point is a local Nash equilibrium, and whether descent finds it.
+    """Whether a point is a local Nash equilibrium, and whether descent converges to it.
 
     Args:
         game: The costs.
-        players: Where everybody is.
-        tolerance: In units of the parameters for slopes (a slope over the largest entry of the
-            player's rows of J is about how far the point of rest is), and relative to those
-            entries for curvatures; so the unit of a cost does not matter.
+        players: Parameters of each player.
+        tolerance: For gradients, divided by the largest entry of the player's rows of J (about the
+            distance to the stationary point); for curvatures, relative to those entries. The unit
+            of a cost does not matter.
 
     References: `mescheder2017` section 3; `balduzzi2018`.
     """

@@ -1,7 +1,7 @@
-r"""The smallest adversarial game: a generator that is one point against a linear discriminator.
+r"""The Dirac-GAN: a generator of a single point against a linear discriminator.
 
-Shapes: $\theta$ where the generator puts its only point, the data's being 0; $\psi$ the slope of
-the discriminator, whose logit at x is $\psi x$.
+Notation: $\theta$ the point of the generator, with data at 0; $\psi$ the slope of the
+discriminator, whose logit at x is $\psi x$.
 """
 
 from collections.abc import Callable
@@ -14,14 +14,15 @@ from allometry.train.gan_costs import Costs
 
 
 def dirac(costs: Costs, penalty: float = 0.0) -> Game:
-    r"""The game of $\theta$ and $\psi$ under some costs; at rest at (0, 0), if it comes to rest.
+    r"""The game of $\theta$ and $\psi$, with its equilibrium at (0, 0).
 
-    Its Jacobian there has imaginary eigenvalues for the usual costs: steps circle the equilibrium,
-    as generators circle among modes. A penalty on the discriminator's slope draws them in.
+    Its Jacobian there has imaginary eigenvalues for the usual costs: gradient steps circle the
+    equilibrium, as generators cycle among modes. A penalty on the slope of the discriminator makes
+    them converge.
 
     Args:
-        costs: What the players minimise.
-        penalty: $\gamma$, adds $\gamma\psi^2/2$ to the discriminator's cost.
+        costs: Costs of generator and discriminator.
+        penalty: $\gamma$; adds $\gamma\psi^2/2$ to the discriminator's cost.
 
     References: `mescheder2018` section 2.
     """
@@ -39,5 +40,5 @@ def dirac(costs: Costs, penalty: float = 0.0) -> Game:
 
 
 def _each(cost: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
-    """Costs are means over a batch; each of the games played at once is a batch of one."""
+    """Adds a batch axis: costs are means over a batch, and each game is a batch of one."""
     return torch.stack([cost(logit.reshape(1)) for logit in logits.flatten()])

@@ -1,6 +1,6 @@
-"""The adversarial game of generators and discriminators, many pairs at once.
+"""GAN training, vectorised over pairs of generator and discriminator.
 
-Shapes: M members, b batch, d size of a point, P parameters.
+Shapes: M pairs, b batch, d size of a point, P parameters.
 """
 
 import functools
@@ -14,33 +14,33 @@ from torch import Tensor, nn, optim
 
 from allometry._core.errors import DivergedError, require
 from allometry.train.budget import Flops
-from allometry.train.game.traced_turn import listed
 from allometry.train.gan_costs import NON_SATURATING, Costs, gradient_penalty
 from allometry.train.packed.stack import StackedModels, StackedStep, together
+from allometry.train.packed.trace import traced_function
 
 CHUNK = 100
-"""Steps whose random numbers are drawn at once."""
+"""Number of steps whose random numbers are drawn in one call."""
 
 
 @final
 @dataclass(frozen=True)
 class GANSettings:
-    """How a game is played.
+    """Settings of GAN training.
 
     Args:
-        costs: What the players minimise.
-        batch: Points from each side in a step; a multiple of the discriminator's pack.
-        lr: The generator's rate.
-        lr_discriminator: The discriminator's; the same if not given.
-        betas: Adam's.
-        turns: Steps of the discriminator for each of the generator.
-        unroll: Steps of the discriminator that the generator looks ahead and differentiates
-            through. Its paper plays the zero-sum game (`MINIMAX`), whose value unrolling makes
-            fairer; with the non-saturating cost it sharpens samples and loses modes.
+        costs: Costs of generator and discriminator.
+        batch: Real and generated points in a step; a multiple of the discriminator's pack.
+        lr: Learning rate of the generator.
+        lr_discriminator: Learning rate of the discriminator; default: `lr`.
+        betas: Decay rates of Adam.
+        turns: Steps of the discriminator per step of the generator.
+        unroll: Discriminator steps that the generator differentiates through (unrolled GAN). Its
+            paper uses the zero-sum game (`MINIMAX`). With the non-saturating cost, unrolling
+            sharpens samples and loses modes.
         penalty: Weight of the gradient penalty.
-        clip: Largest absolute value of the discriminator's parameters, for Wasserstein's critic.
-        decay: Steps over which both rates fall linearly to a hundredth; held if not given.
-        hold: Share of those steps before they begin to fall.
+        clip: Largest absolute value of the discriminator's parameters, for Wasserstein critics.
+        decay: Steps over which both rates decay linearly to 1 %; default: constant rates.
+        hold: Fraction of those steps before the decay begins.
 
     References: `metz2017` section 2.2 for unrolling; `arjovsky2017` for clipping;
         `gulrajani2017` for the penalty.
@@ -59,26 +59,26 @@ class GANSettings:
     hold: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what could not be played, before anything is built."""
+        """Check the settings before anything is built."""
         for name, least in (("batch", 1), ("turns", 1), ("unroll", 0), ("penalty", 0)):
             value = getattr(self, name)
-            require(value >= least, f"Rules.{name}", f"be at least {least}", value)
+            require(value >= least, f"GANSettings.{name}", f"be at least {least}", value)
         for name in ("lr", "lr_discriminator", "clip", "decay"):
             value = getattr(self, name)
-            require(value is None or value > 0, f"Rules.{name}", "be above 0", value)
+            require(value is None or value > 0, f"GANSettings.{name}", "be above 0", value)
         require(0 <= self.hold < 1, "GANSettings.hold", "be at least 0 and below 1", self.hold)
 
 
 @final
 @dataclass
 class History:
-    """A game along its way: equal-length lists, one entry for each mark.
+    """Records of GAN training: equal-length lists, one entry for each recorded step.
 
     Attributes:
-        step: Of the generator.
+        step: Step of the generator.
         samples: (M, n, d) from every generator.
-        generator: Its cost, (M,).
-        discriminator: Its cost, (M,).
+        generator: Cost of the generators, (M,).
+        discriminator: Cost of the discriminators, (M,).
     """
 
     step: list[int] = field(default_factory=list)
@@ -89,15 +89,15 @@ class History:
 
 @final
 class GANBatches:
-    """Batches of data and noise, for each member from a stream of its own.
+    """Batches of data and noise, with a separate random stream for each pair.
 
-    A member gets the same numbers alone as in company, whatever the others are.
+    The numbers of a pair do not depend on the other pairs.
 
     Args:
-        data: (n, d), or (M, n, d) where members have data of their own.
+        data: (n, d), or (M, n, d) if pairs have separate data.
         latent: Size of the noise.
         batch: b.
-        seeds: Of the members.
+        seeds: Seeds of the pairs.
     """
 
     def __init__(self, data: Tensor, latent: int, batch: int, seeds: Sequence[int]) -> None:
@@ -128,16 +128,16 @@ class GANBatches:
 
 @final
 class GANTraining:
-    """M generators against M discriminators, stepped together.
+    """M pairs of generator and discriminator, vectorised.
 
     Args:
-        generators: One for each member.
-        discriminators: Likewise.
-        data: What to imitate, (n, d), or (M, n, d) for data of each member's own.
-        rules: How it is played.
-        seeds: Of each member's data and noise.
-        traced: Trace both turns once and run them as lists of kernels; `"fused"` compiles them
-            too. Not for norms that keep running statistics.
+        generators: M stacked generators.
+        discriminators: M stacked discriminators.
+        data: Training data, (n, d), or (M, n, d) for separate data of each pair.
+        rules: Settings.
+        seeds: Seed of data and noise of each pair.
+        traced: Trace the steps of both players once and run them as lists of kernels; `"fused"`
+            compiles them too. Not for norms with running statistics.
     """
 
     def __init__(
@@ -164,34 +164,34 @@ class GANTraining:
         self.draws = GANBatches(data, latent, rules.batch, seeds)
         self.taken = 0
         self.cost_G = self.cost_D = torch.full((M,), torch.nan)
-        self._judge, self._make = self._judged, self._made
+        self._discriminator, self._generator = self._discriminator_step, self._generator_step
         if traced:
             self._trace(fuse=traced == "fused")
 
     @functools.cached_property
     def step_G(self) -> StackedStep:
-        """The generators' optimiser."""
+        """Optimiser of the generators."""
         return self.G.optimiser(optim.Adam, lr=self.rules.lr, betas=self.rules.betas)
 
     @functools.cached_property
     def step_D(self) -> StackedStep:
-        """The discriminators'."""
+        """Optimiser of the discriminators."""
         rules = self.rules
         rate = rules.lr if rules.lr_discriminator is None else rules.lr_discriminator
         return self.D.optimiser(optim.Adam, lr=rate, betas=rules.betas)
 
     def flops(self) -> tuple[float, float]:
-        """Operations of one turn of the discriminators, and of the generators'."""
+        """FLOPs of one step of the discriminators, and of the generators."""
         x, z = self.draws.real(), self.draws.latents()
         G, D = self.G.flat.detach(), self.D.flat.detach()
-        with Flops() as judging:
-            self._judged(D, G, x, z)
-        with Flops() as making:
-            self._made(G, D, z)
-        return judging.total, making.total
+        with Flops() as discriminator:
+            self._discriminator_step(D, G, x, z)
+        with Flops() as generator:
+            self._generator_step(G, D, z)
+        return discriminator.total, generator.total
 
     def step(self) -> None:
-        """The discriminators' turns, then the generators'."""
+        """Steps of the discriminators, then one step of the generators."""
         if self.rules.decay is not None:
             left = (1 - self.taken / self.rules.decay) / (1 - self.rules.hold)
             factor = min(1.0, max(0.01, left))
@@ -200,118 +200,123 @@ class GANTraining:
         for _ in range(self.rules.turns):
             self.step_judge()
         z, flats = self.draws.latents(), (self.G.flat.detach(), self.D.flat.detach())
-        more = self._foresight() if self.rules.unroll else ()
-        self.cost_G, slope = self._make(*flats, z, *more)
-        self.step_G.follow(slope)
+        more = self._unroll_arguments() if self.rules.unroll else ()
+        self.cost_G, gradient = self._generator(*flats, z, *more)
+        self.step_G.apply(gradient)
         self.taken += 1
 
     def step_judge(self) -> None:
-        """One turn of the discriminators."""
+        """One step of the discriminators."""
         x, z = self.draws.real(), self.draws.latents()
-        self.cost_D, slope = self._judge(self.D.flat.detach(), self.G.flat.detach(), x, z)
-        self.step_D.follow(slope)
+        flats = self.D.flat.detach(), self.G.flat.detach()
+        self.cost_D, gradient = self._discriminator(*flats, x, z)
+        self.step_D.apply(gradient)
         if self.rules.clip is not None:
             with torch.no_grad():
                 self.D.flat.clamp_(-self.rules.clip, self.rules.clip)
 
-    def _judged(self, D: Tensor, G: Tensor, x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Costs of discriminators with parameters D, and their slopes."""
+    def _discriminator_step(
+        self, D: Tensor, G: Tensor, x: Tensor, z: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Costs of discriminators with parameters D, and their gradients."""
         with torch.no_grad():
-            made = together(lambda model, noise: model(noise), [(self.G, G)], z)
+            fake = together(lambda model, noise: model(noise), [(self.G, G)], z)
         leaf = D.detach().requires_grad_(True)
-        costs = together(self._discriminator_cost, [(self.D, leaf)], x, made)
+        costs = together(self._discriminator_cost, [(self.D, leaf)], x, fake)
         return costs.detach(), torch.autograd.grad(costs.sum(), leaf)[0]
 
-    def _made(self, G: Tensor, D: Tensor, z: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:
-        """Costs of generators with parameters G, and their slopes."""
+    def _generator_step(
+        self, G: Tensor, D: Tensor, z: Tensor, *more: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Costs of generators with parameters G, and their gradients."""
         leaf = G.detach().requires_grad_(True)
-        made = together(lambda model, noise: model(noise), [(self.G, leaf)], z)
+        fake = together(lambda model, noise: model(noise), [(self.G, leaf)], z)
         if self.rules.unroll:
-            costs = together(
-                self._foreseen, [(self.D, self._ahead(made, D, *more))], more[0], made
-            )
+            ahead = self._unrolled(fake, D, *more)
+            costs = together(self._unrolled_cost, [(self.D, ahead)], more[0], fake)
         else:
-            costs = together(self._generator_cost, [(self.D, D)], made)
+            costs = together(self._generator_cost, [(self.D, D)], fake)
         return costs.detach(), torch.autograd.grad(costs.sum(), leaf)[0]
 
     def _trace(self, *, fuse: bool) -> None:
-        kept = [name for pack in (self.G, self.D) for name in pack.buffers]
+        buffers = [name for models in (self.G, self.D) for name in models.buffers]
         fix = "Use Generator(running=False)."
-        require(not kept, "traced players", "keep no running statistics", kept, fix)
+        require(not buffers, "traced players", "keep no running statistics", buffers, fix)
         G, D = self.G.flat.detach(), self.D.flat.detach()
         x = torch.zeros(len(G), self.rules.batch, self.draws.data.shape[-1]).to(G)
         z = torch.zeros(len(G), self.rules.batch, self.draws.latent).to(G)
         one = torch.ones(()).to(G)
         more = (x, one, torch.zeros_like(D), torch.zeros_like(D), one)
-        self._judge = listed(self._judged, (D, G, x, z), fuse=fuse)
-        self._make = listed(self._made, (G, D, z, *(more if self.rules.unroll else ())), fuse=fuse)
+        self._discriminator = traced_function(self._discriminator_step, (D, G, x, z), fuse=fuse)
+        examples = (G, D, z, *(more if self.rules.unroll else ()))
+        self._generator = traced_function(self._generator_step, examples, fuse=fuse)
 
-    def _discriminator_cost(self, D: Any, x: Tensor, made: Tensor) -> Tensor:
-        cost = self.rules.costs.discriminator(*self._logits(D, x, made))
+    def _discriminator_cost(self, D: Any, x: Tensor, fake: Tensor) -> Tensor:
+        cost = self.rules.costs.discriminator(*self._logits(D, x, fake))
         if self.rules.penalty:
-            cost = cost + self.rules.penalty * gradient_penalty(D, x, made)
+            cost = cost + self.rules.penalty * gradient_penalty(D, x, fake)
         return cost
 
-    def _generator_cost(self, D: nn.Module, made: Tensor) -> Tensor:
-        return self.rules.costs.generator(D(made))
+    def _generator_cost(self, D: nn.Module, fake: Tensor) -> Tensor:
+        return self.rules.costs.generator(D(fake))
 
-    def _foreseen(self, D: nn.Module, x: Tensor, made: Tensor) -> Tensor:
-        """The generator's cost against a discriminator that has moved because of it.
+    def _unrolled_cost(self, D: nn.Module, x: Tensor, fake: Tensor) -> Tensor:
+        """The generator's cost against the unrolled discriminator.
 
-        In a zero-sum game what that costs on data depends on the generator as well, and is part of
-        the value that both play for.
+        In a zero-sum game the discriminator's cost on data depends on the generator as well, and
+        is part of the value.
         """
         if not self.rules.costs.zero_sum:
-            return self._generator_cost(D, made)
-        return -self.rules.costs.discriminator(*self._logits(D, x, made))
+            return self._generator_cost(D, fake)
+        return -self.rules.costs.discriminator(*self._logits(D, x, fake))
 
-    def _logits(self, D: Any, x: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
+    def _logits(self, D: Any, x: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
         if getattr(D, "minibatch", None) is None:
-            real, fake = D(torch.cat([x, made])).chunk(2)
+            on_real, on_fake = D(torch.cat([x, fake])).chunk(2)
         else:
-            # Rows of a batch look at one another, so data and samples come apart.
-            real, fake = D(x), D(made)
-        return real, fake
+            # Minibatch discrimination compares rows, so data and samples are separate batches.
+            on_real, on_fake = D(x), D(fake)
+        return on_real, on_fake
 
-    def _foresight(self) -> tuple[Tensor, ...]:
-        """For steps ahead: data, the discriminators' present rate, moments and clock."""
+    def _unroll_arguments(self) -> tuple[Tensor, ...]:
+        """For unrolled steps: data, and the discriminators' rate, moments and step count."""
         flat = self.D.flat.detach()
         rate = torch.tensor(self.step_D.param_groups[0]["lr"]).to(flat)
         return self.draws.real(), rate, *moments_of(self.step_D, flat)
 
-    def _ahead(
-        self, made: Tensor, D: Tensor, x: Tensor, rate: Tensor, *moments: Tensor
+    def _unrolled(
+        self, fake: Tensor, D: Tensor, x: Tensor, rate: Tensor, *moments: Tensor
     ) -> Float[Tensor, "M P"]:
-        """Where the discriminators will be after `unroll` of their steps, as a function of `made`.
+        """Parameters of the discriminators after `unroll` steps, as a function of `fake`.
 
-        All steps are on one batch, so the generator's way is gone only once, there and back.
+        All steps use one batch, so the generator is evaluated and differentiated only once.
         """
         theta, state = D.detach().requires_grad_(True), cast("Moments", moments)
         for _ in range(self.rules.unroll):
-            loss = together(self._discriminator_cost, [(self.D, theta)], x, made)
-            (slope,) = torch.autograd.grad(loss.sum(), theta, create_graph=True)
-            theta, state = adam_ahead(theta, slope, state, rate, self.rules.betas)
+            loss = together(self._discriminator_cost, [(self.D, theta)], x, fake)
+            (gradient,) = torch.autograd.grad(loss.sum(), theta, create_graph=True)
+            theta, state = adam_ahead(theta, gradient, state, rate, self.rules.betas)
         return theta
 
     @torch.no_grad()
     def samples(self, n: int, seed: int = 0) -> Float[Tensor, "M n d"]:
-        """`n` points of every generator, with the norms' running statistics if they keep any."""
+        """`n` points of every generator, with running statistics if its norms keep any."""
         skeleton = self.G.skeleton
         streams = [torch.Generator().manual_seed(1_000_003 * (seed + 1) + i) for i in
                    range(len(self.G))]  # fmt: skip
         size, kind = self.draws.latent, self.G.flat.dtype
         z = torch.stack([torch.randn(n, size, generator=g, dtype=kind) for g in streams])
         skeleton.eval()
-        made = self.G(z)
+        points = self.G(z)
         skeleton.train()
-        return made
+        return points
 
 
 Moments = tuple[Tensor, Tensor, Tensor]
 
 
 def moments_of(stepper: StackedStep, like: Tensor) -> Moments:
-    """Adam's two moments and its clock, as they stand."""
+    """The two moments and the step count of Adam."""
     states = [stepper.inner.state[row] for row in stepper.rows]
     if not states[0]:
         return torch.zeros_like(like), torch.zeros_like(like), torch.zeros(()).to(like)
@@ -328,7 +333,7 @@ def adam_ahead(
     betas: tuple[float, float],
     eps: float = 1e-8,
 ) -> tuple[Float[Tensor, "M P"], Moments]:
-    """One step of Adam that can be differentiated through.
+    """One differentiable step of Adam.
 
     References: `kingma2015` Algorithm 1.
     """
@@ -336,7 +341,7 @@ def adam_ahead(
     first = betas[0] * first + (1 - betas[0]) * slope
     second = betas[1] * second + (1 - betas[1]) * slope.square()
     t = t + 1
-    # The root has no slope at 0; parameters that were never moved stay.
+    # The root has no derivative at 0; eps keeps it finite.
     scale = (second / (1 - betas[1] ** t) + eps**2).sqrt()
     return theta - lr * first / (1 - betas[0] ** t) / scale, (first, second, t)
 
@@ -349,17 +354,17 @@ def play(
     shown: int = 512,
     watch: Callable[[int, Tensor, Tensor], None] | None = None,
 ) -> History:
-    """Play `steps` rounds; look at every generator's samples at `marks`.
+    """Train for `steps` steps; record samples and costs at `marks`.
 
     Args:
-        contest: The players; changed in place, and may be played on.
-        steps: Of the generators.
-        marks: Steps after which to keep samples and costs.
-        shown: Samples kept at each mark.
-        watch: Told the step and both players' costs after every round.
+        contest: The training; changed in place, and may be continued.
+        steps: Steps of the generators.
+        marks: Steps after which to record samples and costs.
+        shown: Number of samples to record.
+        watch: Called with the step and both costs after every step.
 
     Raises:
-        DivergedError: A cost of some member was not finite at a mark or at the end.
+        DivergedError: A cost of some pair is not finite at a mark or at the end.
     """
     history, wanted = History(), set(marks)
     for step in range(1, steps + 1):
@@ -369,8 +374,8 @@ def play(
         if step in wanted or step == steps:
             both = torch.stack([contest.cost_G, contest.cost_D])
             if not bool(both.isfinite().all()):
-                members = (~both.isfinite().all(0)).nonzero()[:, 0].tolist()
-                raise DivergedError(f"the costs of members {members} broke down by step {step}.")
+                pairs = (~both.isfinite().all(0)).nonzero()[:, 0].tolist()
+                raise DivergedError(f"the costs of pairs {pairs} are not finite at step {step}.")
             if step in wanted:
                 history.step.append(contest.taken)
                 history.samples.append(contest.samples(shown))

@@ -1,6 +1,6 @@
-"""Games in normal form: tables of payoffs and their equilibria.
+"""Games in normal form: payoff tables and their equilibria.
 
-Shapes: N players, player i with $m_i$ actions; A and B the payoffs of two players, rows the
+Notation: N players, player i with $m_i$ actions; A and B the payoffs of two players, rows the
 first's actions and columns the second's; x and y their mixed strategies.
 """
 
@@ -18,7 +18,7 @@ from allometry._core.errors import InputError, require
 from allometry.train.game.rational_equilibria import PIVOTS, exact_mixture, exact_pivots, whole
 
 ROUNDING = 4 * float(np.finfo(float).eps)
-"""Rounding of one product in a sum of payoffs, relative to its size."""
+"""Relative rounding error of one product in a sum of payoffs."""
 
 Strategy = Float[ndarray, " _"]
 
@@ -46,7 +46,7 @@ class NormalForm:
         require(
             shapes == {tables[0].shape} and tables[0].ndim == len(tables),
             "payoffs",
-            "be one table for each player, with one axis for each",
+            "be one table per player, with one axis per player",
             sorted(shapes),
         )
         require(min(tables[0].shape) >= 1, "payoffs", "give every player an action", shapes)
@@ -61,7 +61,7 @@ class NormalForm:
 
     @staticmethod
     def zero_sum(A: Float[ndarray, "m n"]) -> "NormalForm":
-        """Two players, one's gain the other's loss."""
+        """A zero-sum game of two players."""
         A = np.asarray(A, dtype=np.float64)
         return NormalForm((A, -A))
 
@@ -72,7 +72,7 @@ class NormalForm:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Actions of each player."""
+        """Number of actions of each player."""
         return self.payoffs[0].shape
 
     def values(self, player: int, strategies: Sequence[Strategy]) -> Float[ndarray, " _"]:
@@ -80,20 +80,20 @@ class NormalForm:
         return _values(self.payoffs[player], player, strategies)
 
     def expected(self, strategies: Sequence[Strategy]) -> Float[ndarray, " _"]:
-        """Everyone's expected payoff."""
+        """Expected payoff of each player."""
         each = [self.values(i, strategies) @ s for i, s in enumerate(strategies)]
         return np.array(each)
 
     def gains(self, strategies: Sequence[Strategy]) -> Float[ndarray, " _"]:
-        """What each could gain by changing alone; all 0 at a Nash equilibrium."""
+        """Gain of each player by a unilateral deviation; all 0 at a Nash equilibrium."""
         best = [self.values(i, strategies).max() for i in range(self.players)]
         return np.array(best) - self.expected(strategies)
 
     def is_equilibrium(self, strategies: Sequence[Strategy], tolerance: float = 1e-9) -> bool:
-        """Whether nobody gains by changing alone.
+        """Whether no player gains by a unilateral deviation.
 
-        A gain counts from `tolerance` times the player's `spread` on, and above what rounding
-        makes of the sums, so that neither the unit nor the origin of the payoffs matters.
+        A gain counts if it exceeds `tolerance` times the player's `spread` and the rounding error,
+        so that neither the unit nor the origin of the payoffs matters.
         """
         for i, table in enumerate(self.payoffs):
             centred, own = table - np.median(table), np.asarray(strategies[i])
@@ -105,10 +105,10 @@ class NormalForm:
         return True
 
     def spread(self, player: int) -> float:
-        """A player's typical difference of payoffs: median distance from their median.
+        """Scale of a player's payoffs: median absolute deviation from their median.
 
-        Payoffs at the median itself are left out. A few payoffs out of all proportion don't move
-        it, so that they can't hide what is gained among the others.
+        Payoffs equal to the median are excluded. The scale is robust, so a few extreme payoffs
+        cannot hide gains among the others.
         """
         table = self.payoffs[player]
         far = np.abs(table - np.median(table))
@@ -124,15 +124,15 @@ class NormalForm:
     def best_response_path(
         self, start: Sequence[int], rounds: int = 100
     ) -> tuple[list[tuple[int, ...]], bool]:
-        """Players change to a best reply in turn; the profiles passed, and whether they rest.
+        """Sequential best responses: the visited profiles, and whether they converge.
 
-        Where they don't within `rounds`, or come back to where they were, they cycle.
+        Players cycle if they return to an earlier profile or do not converge within `rounds`.
         """
         here = tuple(start)
         legal = len(here) == self.players and all(
             0 <= a < m for a, m in zip(here, self.shape, strict=False)
         )
-        require(legal, "start", f"be an action for each player within {self.shape}", start)
+        require(legal, "start", f"be one action per player within {self.shape}", start)
         path, seen = [here], {here}
         for _ in range(rounds):
             before = here
@@ -150,10 +150,10 @@ class NormalForm:
         return path, False
 
     def fictitious_play(self, rounds: int = 10_000) -> list[Strategy]:
-        """Everyone best-replies to how often the others have played what; the frequencies.
+        """Fictitious play: best responses to empirical frequencies; returns the frequencies.
 
-        They tend to an equilibrium in zero-sum games (Robinson), in 2 x n games and in potential
-        games, not in all. `gains` tells how far they are.
+        They converge to an equilibrium in zero-sum games (Robinson), in 2 x n games and in
+        potential games, not in all. `gains` measures the distance.
 
         References: `robinson1951`.
         """
@@ -169,7 +169,7 @@ class NormalForm:
 
 
 def _values(table: ndarray, player: int, strategies: Sequence[Strategy]) -> ndarray:
-    """Mean of a table over all players' strategies but one's."""
+    """Mean of a table over the strategies of all players but one."""
     table = np.moveaxis(table, player, 0)
     others = [np.asarray(s) for i, s in enumerate(strategies) if i != player]
     for s in reversed(others):
@@ -180,13 +180,13 @@ def _values(table: ndarray, player: int, strategies: Sequence[Strategy]) -> ndar
 def support_enumeration(
     game: NormalForm, tolerance: float = 1e-9
 ) -> list[tuple[Strategy, Strategy]]:
-    """All equilibria of a nondegenerate game of two, by trying every pair of supports.
+    """All equilibria of a nondegenerate two-player game, by enumeration of supports.
 
-    On supports of equal size each must make the other indifferent: two linear systems. Floating
-    point only rules out; what it does not is solved again in fractions.
+    On supports of equal size each player makes the other indifferent: two linear systems. Floating
+    point only rules candidates out; the others are solved again in exact arithmetic.
 
     Args:
-        game: Of two players.
+        game: A game of two players.
         tolerance: As for `NormalForm.is_equilibrium`.
 
     References: `nisan2007` Algorithm 3.4.
@@ -200,7 +200,7 @@ def support_enumeration(
         for I in itertools.combinations(range(m), size):  # noqa: E741 - the book's letter
             for J in itertools.combinations(range(n), size):
                 here, there = np.ix_(I, J), np.ix_(J, I)
-                if _hopeless(A[here]) or _hopeless(B[there]):
+                if _infeasible(A[here]) or _infeasible(B[there]):
                     continue
                 y, x = exact_mixture(exact[here]), exact_mixture(other[there])
                 if x is None or y is None:
@@ -213,11 +213,11 @@ def support_enumeration(
     return found
 
 
-def _hopeless(block: Float[ndarray, "k k"]) -> bool:
-    """Whether some share surely is negative in the mixture that makes the rows worth the same."""
+def _infeasible(block: Float[ndarray, "k k"]) -> bool:
+    """Whether the mixture that equalises the rows certainly has a negative probability."""
     k = len(block)
     system = np.vstack([block[1:] - block[:1], np.ones(k)])
-    # Rows of one size: one huge payoff must not drown the others' equations.
+    # Rows are scaled to one size, so that one huge payoff does not dominate.
     size = np.abs(system).max(1, keepdims=True)
     if not size.all():
         return False
@@ -239,15 +239,15 @@ def _spread_out(shares: Sequence[Any], support: Sequence[int], size: int) -> Str
 
 
 def _same(x: Strategy, y: Strategy) -> bool:
-    """Equal up to rounding, however small a share may be."""
+    """Equality up to rounding, also for tiny probabilities."""
     return bool(np.allclose(x, y, rtol=1e-9, atol=0.0))
 
 
 def lemke_howson(game: NormalForm, label: int = 0) -> tuple[Strategy, Strategy]:
-    """One equilibrium of a game of two by complementary pivoting, dropping `label` first.
+    """One equilibrium of a two-player game by complementary pivoting, dropping `label` first.
 
-    Ties are broken lexicographically, so degenerate games do not cycle. What floating point finds
-    is checked, and where it is no equilibrium the game is solved again in fractions.
+    Ties are broken lexicographically, so degenerate games do not cycle. The floating-point result
+    is checked; if it is not an equilibrium, the game is solved again in exact arithmetic.
 
     References: `lemke1964`; `nisan2007` section 3.4.
     """
@@ -269,7 +269,7 @@ def lemke_howson(game: NormalForm, label: int = 0) -> tuple[Strategy, Strategy]:
 def _pivoted(
     A: Float[ndarray, "m n"], B: Float[ndarray, "m n"], label: int
 ) -> tuple[Strategy, Strategy] | None:
-    """Where pivots in floating point end, right or wrong; `None` where they get stuck."""
+    """Result of floating-point pivots, unchecked; `None` if they fail."""
     m, n = A.shape
     # Payoffs above 0 keep the polytopes bounded; adding a constant changes no equilibrium.
     A, B = A + 1, B + 1
@@ -293,7 +293,7 @@ def _pivoted(
 
 
 def _pivot(table: ndarray, basis: list[int], entering: int) -> int | None:
-    """Bring `entering` into the basis; the label that leaves, if any can."""
+    """Bring `entering` into the basis; returns the label that leaves, if any."""
     column = table[:, entering]
     rows = np.flatnonzero(column > 1e-12)
     if not len(rows):
@@ -319,8 +319,8 @@ def _shares(weights: ndarray) -> Strategy:
 def minimax(A: Float[ndarray, "m n"]) -> tuple[float, Strategy, Strategy]:
     r"""Value and optimal strategies of the zero-sum game A: $\max_x \min_y x^T A y$.
 
-    Where what the linear programme secures for the two players differs, as it may when payoffs
-    are of very different size, `lemke_howson` finds both strategies.
+    If the linear programmes of the two players disagree, as they may for payoffs of very different
+    size, `lemke_howson` is used instead.
 
     References: `vonneumann1928`; solved as a linear programme.
     """
@@ -331,13 +331,13 @@ def minimax(A: Float[ndarray, "m n"]) -> tuple[float, Strategy, Strategy]:
     x, y = _secure(scaled), _secure(1 - scaled.T)
     if x is None or y is None or not game.is_equilibrium((x, y)):
         x, y = lemke_howson(game)
-    # About the middle payoff: a far origin would cost digits.
+    # Centred, because a far origin would lose precision.
     middle = float(np.median(A))
     return middle + float(x @ (A - middle) @ y), x, y
 
 
 def _secure(A: Float[ndarray, "m n"]) -> Strategy | None:
-    """How the row player is sure of the most; `None` where the solver does not know."""
+    """The maximin strategy of the row player; `None` if the solver fails."""
     m, n = A.shape
     cost = np.zeros(m + 1)
     cost[m] = -1.0
@@ -353,7 +353,7 @@ def _secure(A: Float[ndarray, "m n"]) -> Strategy | None:
 
 
 def _unit(A: Float[ndarray, "m n"]) -> Float[ndarray, "m n"]:
-    """The payoffs from 0 to about 1, by a power of two, which rounds nothing."""
+    """The payoffs scaled to 0 to about 1 by a power of two, which is exact."""
     with np.errstate(over="ignore"):
         low, wide = A.min(), A.max() - A.min()
         if not np.isfinite(wide):

@@ -1,7 +1,7 @@
-"""Equilibria of two players in exact arithmetic, for payoffs that floating point can't hold apart.
+"""Equilibria of two-player games in exact arithmetic, for payoffs beyond floating-point accuracy.
 
-A float is a fraction, so a table of payoffs is a table of integers times a power of two, and
-pivoting and elimination on integers make no rounding errors at all. Letters as in
+A float is a fraction, so a payoff table is a table of integers times a power of two, and pivoting
+and elimination on integers have no rounding errors. Notation as in
 `allometry.train.game.normal_form`.
 """
 
@@ -14,11 +14,11 @@ from jaxtyping import Float
 from numpy import ndarray
 
 PIVOTS = 100_000
-"""Steps before an exact path is given up; it can't come back to where it was, only be long."""
+"""Largest number of pivots; an exact path cannot cycle, but it can be long."""
 
 
 def whole(table: Float[ndarray, "m n"]) -> ndarray:
-    """The table times a power of two, as Python's integers of any length."""
+    """The table times a power of two, as Python integers."""
     parts = [Fraction(float(v)) for v in table.ravel()]
     unit = lcm(*(p.denominator for p in parts))
     out = np.empty(table.size, dtype=object)
@@ -29,13 +29,13 @@ def whole(table: Float[ndarray, "m n"]) -> ndarray:
 def exact_pivots(
     A: Float[ndarray, "m n"], B: Float[ndarray, "m n"], label: int
 ) -> tuple[list[Fraction], list[Fraction]] | None:
-    """One equilibrium by complementary pivoting on integers; `None` if the way is too long.
+    """One equilibrium by complementary pivoting on integers; `None` if the path is too long.
 
     References: `lemke1964`; `bareiss1968` for pivots whose divisions leave no remainder.
     """
     m, n = A.shape
     A, B = whole(A), whole(B)
-    # Above 0, so that the polytopes are bounded; adding a constant changes no equilibrium.
+    # Positive payoffs keep the polytopes bounded; adding a constant changes no equilibrium.
     A, B = A - A.min() + 1, B - B.min() + 1
     first = np.hstack([B.T, _unit(n), np.full((n, 1), 1, dtype=object)])
     second = np.hstack([_unit(m), A, np.full((m, 1), 1, dtype=object)])
@@ -54,12 +54,12 @@ def exact_pivots(
 
 
 def exact_mixture(block: ndarray) -> list[Fraction] | None:
-    """The shares under which all rows of a square block of integers are worth the same.
+    """The mixture under which all rows of a square block of integers have equal value.
 
-    `None` where no shares or more than one choice of them do, or where one would be negative.
+    `None` if there is none or more than one, or if a probability is negative.
     """
     k = len(block)
-    # Rows that differ by nothing from the first, and shares that sum to one.
+    # Every row equals the first one in value, and probabilities sum to one.
     rows = [[*(block[i] - block[0]), 0] for i in range(1, k)] + [[1] * k + [1]]
     system = np.empty((k, k + 1), dtype=object)
     for i, row in enumerate(rows):
@@ -82,7 +82,7 @@ def _unit(k: int) -> ndarray:
 
 
 def _pivot(table: ndarray, row: int, column: int, scale: int) -> int:
-    """Clear a column but for one row; the new common divisor of the table's entries."""
+    """Clear a column except in one row; returns the new common divisor of the table."""
     pivot = table[row, column]
     for i in range(len(table)):
         if i != row:
@@ -91,7 +91,7 @@ def _pivot(table: ndarray, row: int, column: int, scale: int) -> int:
 
 
 def _leaves(table: ndarray, entering: int) -> int:
-    """The row of the least ratio; ties go by the other columns, so that no game cycles."""
+    """The row with the smallest ratio; ties are broken lexicographically, so no game cycles."""
     rows = [i for i in range(len(table)) if table[i, entering] > 0]
     order = [table.shape[1] - 1, *range(table.shape[1] - 1)]
     for column in order:

@@ -1,10 +1,10 @@
-"""Trainings of one shape carried out together: packed, compiled, their common beginnings shared.
+"""The batched trainer: runs of one architecture vectorised along a leading axis.
 
-All members are at the same step. Members that do the same up to some step (one trunk, several
-cool-downs) are one row of the pack until then and fork there, so what they share is done once.
-Each ends where it would have ended alone, up to the order in which sums are taken.
+All runs are at the same step. Runs that share the stable phase of a warmup-stable-decay schedule
+are one model until their cool-downs begin, so the shared steps are computed once. Each run ends as
+it would alone, up to the order of floating-point sums.
 
-Shapes: M rows of a pack, P parameters of each.
+Shapes: M models of a stack, P parameters of each.
 """
 
 import math
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
@@ -28,16 +28,16 @@ from allometry.train.packed.stack import StackedModels
 from allometry.train.training import Training
 
 LONG = 1000
-"""Steps of a training from which on a pack of several rows is traced."""
+"""Number of steps from which on a stack of several models is traced."""
 
 UNSCALED = ("float32", "bfloat16", "auto")
-"""Precisions in which gradients need no scaling lest they vanish."""
+"""Precisions that need no gradient scaling."""
 
 
 @final
 @dataclass(frozen=True)
 class TrainingResult:
-    """One member's end: its name, its model, and what it reached or why it stopped short."""
+    """A finished run: its name and model, and its result or the error that ended it."""
 
     name: str
     model: nn.Module
@@ -47,8 +47,8 @@ class TrainingResult:
 
 @final
 @dataclass
-class _Row:
-    """One row: whose it is, its weights and Adam's two running means."""
+class _ModelState:
+    """One model with the names of its runs and Adam's two moments."""
 
     names: list[str]
     model: nn.Module
@@ -59,34 +59,35 @@ class _Row:
 @final
 @dataclass
 class _Log:
-    """What a member has to show so far."""
+    """Measurements of a run so far."""
 
     curve: Curve = field(default_factory=Curve)
     last: Estimate = field(default_factory=lambda: Estimate(math.nan))
     seconds: float = 0.0
+    snapshots: list[Any] = field(default_factory=list)
 
 
 @final
 class BatchedTrainer:
-    """Trainings of one shape that start together.
+    """Trainings of one architecture, vectorised over runs.
 
     Args:
-        trainings: By name. Those of the same trunk differ in nothing but their length.
-        trunks: Which trunk a training belongs to; a training of its own if not named.
-        size: Rows stepped as one; the rest come after, in packs of their own.
-        compiled: Whether torch compiles the losses and their gradients; where there is no
-            compiler they are carried out as they are.
-        traced: Whether they are traced to one list of kernels (see `Traced`), which takes a second
-            or so; if not given, packs of several rows are, in long trainings.
-        precision: `"float32"`, `"bfloat16"`, or `"auto"`: whichever the first training is found
-            to be quicker in. Weights stay as they are, and so do measurements.
+        trainings: Trainings by name. Those that share a stable phase differ only in length.
+        stable_phases: Label of the shared stable phase of each training; trainings without a label
+            share nothing.
+        size: Largest number of models in one stack; further models form further stacks.
+        compiled: Whether torch compiles losses and gradients; ignored without a compiler.
+        traced: Whether losses and gradients are traced to one list of kernels (see `TracedStep`),
+            which takes about a second. Default: stacks of several models in long trainings.
+        precision: `"float32"`, `"bfloat16"`, or `"auto"` for the faster one, measured on the first
+            training. Weights and measurements are unaffected.
     """
 
     def __init__(
         self,
         trainings: dict[str, Training],
         *,
-        trunks: dict[str, str] | None = None,
+        stable_phases: dict[str, str] | None = None,
         size: int = 8,
         compiled: bool = False,
         traced: bool | None = None,
@@ -99,17 +100,17 @@ class BatchedTrainer:
         known = f"be one of {', '.join(UNSCALED)}"
         require(precision in UNSCALED, "BatchedTrainer.precision", known, precision)
         self.trainings, self.size = trainings, size
-        # The longest is there until the end, so a resumed crowd decides as the first one did.
+        # The longest training is present until the end, so a resumed trainer decides the same.
         longest = max(training.steps for training in trainings.values())
         trace = longest >= LONG if traced is None else traced
         self.lists = TracedLists(fuse=compiled, trace=trace, precision=precision)
         self.logs = {name: _Log() for name in trainings}
         self.step = 0
-        rows: dict[str, list[str]] = {}
-        # The longest leads a trunk: its rate is the trunk's for as long as the trunk goes on.
+        groups: dict[str, list[str]] = {}
+        # The longest training comes first: its schedule is that of the shared stable phase.
         for name in sorted(trainings, key=lambda name: -trainings[name].steps):
-            rows.setdefault((trunks or {}).get(name, name), []).append(name)
-        self._regroup([_fresh(names, trainings[names[0]]) for names in rows.values()])
+            groups.setdefault((stable_phases or {}).get(name, name), []).append(name)
+        self._regroup([_initial_state(n, trainings[n[0]]) for n in groups.values()])
 
     def __call__(
         self,
@@ -120,156 +121,163 @@ class BatchedTrainer:
         stop: Callable[[], bool] | None = None,
         judge: Callable[[int, dict[str, Curve]], Sequence[str]] | None = None,
     ) -> Iterator[TrainingResult]:
-        """Train them all; give each back as it ends.
+        """Train all runs; yields each as it finishes.
 
         Args:
-            save_to: File of the checkpoint; resumes from it where it fits.
+            save_to: Checkpoint file; resumes from it if it fits.
             save_every: Seconds between checkpoints.
-            watch: Told who is where after every step.
-            stop: Asked after every step; true means checkpoint and leave.
-            judge: Told the step and the curves whenever these have grown; names who shall leave.
+            watch: Called with the name and progress of each run after every step.
+            stop: Called after every step; if true, write a checkpoint and raise `Stopped`.
+            judge: Called with the step and the curves after each measurement; returns the names of
+                runs to end early.
 
         Raises:
-            Stopped: `stop` said so.
+            Stopped: `stop` returned true.
         """
         if save_to is not None:
             self._resume(save_to)
         saved = time.monotonic()
         while True:
-            ending = [n for n in self._present() if self.trainings[n].steps == self.step]
-            if ending:
-                # On the disk before anyone is told: what was reported once is never done again.
+            finished = [n for n in self._active() if self.trainings[n].steps == self.step]
+            if finished:
+                # Saved before it is reported: reported work is never repeated.
                 if save_to is not None:
                     self.save(save_to)
-                for name in ending:
-                    yield self._ended(name)
-                self._without(ending)
-            if not self.packs:
+                for name in finished:
+                    yield self._result(name)
+                self._remove(finished)
+            if not self.stacks:
                 return
             if stop is not None and stop():
                 if save_to is not None:
                     self.save(save_to)
                 raise Stopped
-            self._fork()
+            self._branch()
             yield from self._advance(watch)
-            grown = self._measure()
-            if grown:
+            measured = self._measure()
+            if measured:
                 yield from self._unmeasurable()
-            if judge is not None and grown:
-                gone = judge(self.step, {n: self.logs[n].curve for n in self._present()})
-                yield from self._dismiss(gone)
+            if judge is not None and measured:
+                names = judge(self.step, {n: self.logs[n].curve for n in self._active()})
+                yield from self._end_early(names)
             if save_to is not None and time.monotonic() - saved > save_every:
                 self.save(save_to)
                 saved = time.monotonic()
 
-    def _present(self) -> list[str]:
-        return [name for pack in self.packs for row in pack.names for name in row]
+    def _active(self) -> list[str]:
+        return [name for stack in self.stacks for names in stack.names for name in names]
 
-    def _ended(self, name: str) -> TrainingResult:
+    def _result(self, name: str) -> TrainingResult:
         log = self.logs[name]
-        trained = Trained(log.curve, log.last, log.seconds, self.lists.precision)
+        trained = Trained(
+            log.curve, log.last, log.seconds, self.lists.precision, snapshots=log.snapshots
+        )
         return TrainingResult(name, self._model(name), trained)
 
     def _model(self, name: str) -> nn.Module:
-        pack, index = next(
-            (p, i) for p in self.packs for i, row in enumerate(p.names) if name in row
+        stack, index = next(
+            (s, i) for s in self.stacks for i, names in enumerate(s.names) if name in names
         )
-        return pack.pack.member(index)
+        return stack.models.member(index)
 
-    def _regroup(self, rows: list[_Row]) -> None:
-        chunks = [rows[i : i + self.size] for i in range(0, len(rows), self.size)]
-        self.packs = [_Pack(chunk, self.trainings, self.lists) for chunk in chunks]
+    def _regroup(self, states: list[_ModelState]) -> None:
+        chunks = [states[i : i + self.size] for i in range(0, len(states), self.size)]
+        self.stacks = [_Stack(chunk, self.trainings, self.lists) for chunk in chunks]
 
-    def _rows(self) -> list[_Row]:
-        return [row for pack in self.packs for row in pack.rows()]
+    def _states(self) -> list[_ModelState]:
+        return [state for stack in self.stacks for state in stack.states()]
 
-    def _without(self, names: Sequence[str]) -> None:
-        rows = self._rows()
-        for row in rows:
-            row.names = [name for name in row.names if name not in names]
-        self._regroup([row for row in rows if row.names])
+    def _remove(self, names: Sequence[str]) -> None:
+        states = self._states()
+        for state in states:
+            state.names = [name for name in state.names if name not in names]
+        self._regroup([state for state in states if state.names])
 
-    def _fork(self) -> None:
-        """Let those whose cool-down begins here leave their trunk."""
-        rows = self._rows() if any(len(r) > 1 for p in self.packs for r in p.names) else []
-        forked = []
-        for row in rows:
-            leaving = [n for n in row.names if branch_step(self.trainings[n].steps) <= self.step]
-            for name in leaving if len(row.names) > 1 else []:
-                if len(row.names) > 1:
-                    row.names.remove(name)
-                    forked.append(_Row([name], row.model, row.first, row.second))
-        if forked:
-            self._regroup(rows + forked)
+    def _branch(self) -> None:
+        """Give the runs whose cool-down begins here their own copy of the shared model."""
+        shared = any(len(names) > 1 for stack in self.stacks for names in stack.names)
+        states = self._states() if shared else []
+        branches = []
+        for state in states:
+            cooling = [n for n in state.names if branch_step(self.trainings[n].steps) <= self.step]
+            for name in cooling:
+                if len(state.names) > 1:
+                    state.names.remove(name)
+                    branches.append(_ModelState([name], state.model, state.first, state.second))
+        if branches:
+            self._regroup(states + branches)
 
     def _advance(self, watch: Callable[[str, Progress], None] | None) -> Iterator[TrainingResult]:
         lost: list[TrainingResult] = []
-        for pack in self.packs:
+        for stack in self.stacks:
             started = time.monotonic()
-            losses, norms = pack.step(self.step)
-            share = (time.monotonic() - started) / sum(map(len, pack.names))
+            losses, norms = stack.step(self.step)
+            share = (time.monotonic() - started) / sum(map(len, stack.names))
             for index, (names, loss, norm) in enumerate(
-                zip(pack.names, losses, norms, strict=True)
+                zip(stack.names, losses, norms, strict=True)
             ):
                 for name in names:
                     self.logs[name].seconds += share
                     steps = self.trainings[name].steps
                     if not (math.isfinite(loss) and math.isfinite(norm)):
                         error = diverged(loss, norm, self.step, steps)
-                        lost.append(TrainingResult(name, pack.pack.member(index), None, error))
+                        lost.append(TrainingResult(name, stack.models.member(index), None, error))
                     elif watch is not None:
                         watch(name, Progress(self.step + 1, steps, loss))
         self.step += 1
         yield from lost
         if lost:
-            self._without([ended.name for ended in lost])
+            self._remove([result.name for result in lost])
 
     def _measure(self) -> bool:
-        """Whether any curve has grown."""
-        grown = False
-        for pack in self.packs:
-            for index, names in enumerate(pack.names):
+        """Measure the runs that are due; whether there were any."""
+        measured = False
+        for stack in self.stacks:
+            for index, names in enumerate(stack.names):
                 for name in names:
                     training, log = self.trainings[name], self.logs[name]
-                    if self.step not in _marks(training):
+                    if self.step not in log_spaced(training.steps, training.curve_points):
                         continue
                     started = time.monotonic()
-                    log.last = training.measure(pack.pack.member(index))
+                    log.last, snapshots = training.evaluate(stack.models.member(index))
+                    log.snapshots += snapshots
                     log.curve.step.append(self.step)
                     log.curve.tokens.append(self.step * training.seen)
                     log.curve.loss.append(log.last.value)
                     log.seconds += time.monotonic() - started
-                    grown = True
-        return grown
+                    measured = True
+        return measured
 
     def _unmeasurable(self) -> Iterator[TrainingResult]:
-        """Let those leave whose measured loss is not finite."""
-        curves = {name: self.logs[name].curve.loss for name in self._present()}
+        """End the runs whose measured loss is not finite."""
+        curves = {name: self.logs[name].curve.loss for name in self._active()}
         lost = {n: c[-1] for n, c in curves.items() if c and not math.isfinite(c[-1])}
         for name, loss in lost.items():
             error = unmeasurable(loss, self.step, self.trainings[name].steps)
             yield TrainingResult(name, self._model(name), None, error)
         if lost:
-            self._without(list(lost))
+            self._remove(list(lost))
 
-    def _dismiss(self, names: Sequence[str]) -> Iterator[TrainingResult]:
+    def _end_early(self, names: Sequence[str]) -> Iterator[TrainingResult]:
         names = [name for name in names if self.trainings[name].steps > self.step]
         for name in names:
-            yield self._ended(name)
+            yield self._result(name)
         if names:
-            self._without(names)
+            self._remove(names)
 
     def save(self, path: Path) -> None:
-        """Everything needed to go on from here, in one file that is whole or absent."""
+        """Write a checkpoint atomically. Snapshots are not saved."""
         tensors: dict[str, Tensor] = {}
-        rows = self._rows()
-        for i, row in enumerate(rows):
-            tensors |= {f"{i}.model.{k}": v for k, v in row.model.state_dict().items()}
-            tensors |= {f"{i}.first": row.first, f"{i}.second": row.second}
-        logs = {name: asdict(self.logs[name]) for name in self._present()}
-        for log in logs.values():
-            log["last"] = None if math.isnan(log["last"]["value"]) else log["last"]
-        progress = {"step": self.step, "rows": [row.names for row in rows], "logs": logs}
+        states = self._states()
+        for i, state in enumerate(states):
+            tensors |= {f"{i}.model.{k}": v for k, v in state.model.state_dict().items()}
+            tensors |= {f"{i}.first": state.first, f"{i}.second": state.second}
+        logs: dict[str, dict[str, Any]] = {}
+        for name in self._active():
+            log = self.logs[name]
+            last = None if math.isnan(log.last.value) else asdict(log.last)
+            logs[name] = {"curve": asdict(log.curve), "last": last, "seconds": log.seconds}
+        progress = {"step": self.step, "rows": [state.names for state in states], "logs": logs}
         progress |= {"precision": self.lists.precision}
         checkpoint.write(path, tensors, progress)
 
@@ -277,38 +285,39 @@ class BatchedTrainer:
         try:
             found = checkpoint.newest(path)
         except StorageError:
-            return  # neither copy is whole: begin again
+            return  # no copy is intact: start again
         if found is None:
             return
         tensors, progress = found
-        there = {name for names in progress["rows"] for name in names}
-        if not set(self.trainings) <= there:
-            return  # somebody is missing from it: begin again, which ends in the same place
-        rows = []
+        saved = {name for names in progress["rows"] for name in names}
+        if not set(self.trainings) <= saved:
+            return  # a run is missing: start again, which gives the same result
+        states = []
         for i, names in enumerate(progress["rows"]):
             names = [name for name in names if name in self.trainings]
             if names:
                 model = _copy_of(self.trainings[names[0]].model, tensors, f"{i}.model.")
-                rows.append(_Row(names, model, tensors[f"{i}.first"], tensors[f"{i}.second"]))
+                moments = tensors[f"{i}.first"], tensors[f"{i}.second"]
+                states.append(_ModelState(names, model, *moments))
         self.step = progress["step"]
-        # Begun in one precision, ended in it.
+        # A training never changes its precision.
         self.lists.precision = progress.get("precision", self.lists.precision)
         for name in self.trainings:
             log = progress["logs"][name]
             last = Estimate(math.nan) if log["last"] is None else Estimate(**log["last"])
             self.logs[name] = _Log(Curve(**log["curve"]), last, log["seconds"])
-        self._regroup(rows)
-        for name in self._present():
-            training = self.trainings[name]
+        self._regroup(states)
+        for name in self._active():
+            training, log = self.trainings[name], self.logs[name]
             if training.steps == self.step:
-                # Whatever else its measure keeps was not saved: let it be kept again.
-                self.logs[name].last = training.measure(self._model(name))
+                # Snapshots are not saved: take the last one again.
+                log.last, log.snapshots = training.evaluate(self._model(name))
 
 
-def _fresh(names: list[str], training: Training) -> _Row:
+def _initial_state(names: list[str], training: Training) -> _ModelState:
     size = sum(p.numel() for p in training.model.parameters())
     dtype = next(training.model.parameters()).dtype
-    return _Row(names, training.model, *(torch.zeros(size, dtype=dtype) for _ in range(2)))
+    return _ModelState(names, training.model, *(torch.zeros(size, dtype=dtype) for _ in range(2)))
 
 
 def _copy_of(model: nn.Module, tensors: dict[str, Tensor], prefix: str) -> nn.Module:
@@ -318,43 +327,40 @@ def _copy_of(model: nn.Module, tensors: dict[str, Tensor], prefix: str) -> nn.Mo
     return copied
 
 
-def _marks(training: Training) -> list[int]:
-    return log_spaced(training.steps, training.curve_points)
-
-
 @final
-class _Pack:
-    """Rows stepped as one."""
+class _Stack:
+    """Models with one vectorised update."""
 
     def __init__(
-        self, rows: list[_Row], trainings: dict[str, Training], lists: TracedLists
+        self, states: list[_ModelState], trainings: dict[str, Training], lists: TracedLists
     ) -> None:
-        self.names = [row.names for row in rows]
-        self.pack = StackedModels([row.model for row in rows])
-        self.leaders = [trainings[names[0]] for names in self.names]
+        self.names = [state.names for state in states]
+        self.models = StackedModels([state.model for state in states])
+        # The first run of each model has the schedule of all its runs.
+        self.trainings = [trainings[names[0]] for names in self.names]
         self.adam = Adam(
-            self.pack,
-            self.leaders,
-            torch.stack([row.first for row in rows]),
-            torch.stack([row.second for row in rows]),
+            self.models,
+            self.trainings,
+            torch.stack([state.first for state in states]),
+            torch.stack([state.second for state in states]),
         )
         self.lists = lists
 
-    def rows(self) -> list[_Row]:
-        """Copies, one for each row."""
+    def states(self) -> list[_ModelState]:
+        """Copies of the models and their optimiser states."""
         first, second = self.adam.first, self.adam.second
         return [
-            _Row(list(names), self.pack.member(i), first[i].clone(), second[i].clone())
+            _ModelState(list(names), self.models.member(i), first[i].clone(), second[i].clone())
             for i, names in enumerate(self.names)
         ]
 
     def step(self, step: int) -> tuple[list[float], list[float]]:
-        """One update of every row: losses and gradient norms before it."""
-        batches = [leader.batch(step) for leader in self.leaders]
+        """One update of every model: losses and gradient norms before it."""
+        batches = [training.batch(step) for training in self.trainings]
         batch = [torch.stack(parts) for parts in zip(*batches, strict=True)]
-        losses, gradient = self.lists(self.pack, self.leaders[0].objective, batch)
+        losses, gradient = self.lists(self.models, self.trainings[0].objective, batch)
         norms = gradient.norm(dim=1).tolist()
-        clips = [leader.clip for leader in self.leaders]
-        factors = [leader.factor(step) for leader in self.leaders]
+        clips = [training.clip for training in self.trainings]
+        factors = [training.factor(step) for training in self.trainings]
         self.adam.step(gradient, norms, clips, factors, step)
         return losses.tolist(), norms

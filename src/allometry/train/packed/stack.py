@@ -1,9 +1,8 @@
-"""Many models of one shape stepped as one: parameters with a leading axis, batched kernels.
+"""Models of one architecture vectorised along a leading axis, with batched kernels.
 
-Shapes: M members, P parameters of each. Seeds, learning rates and orders of data are members;
-anything that is an `nn.Module` can be packed. Every member keeps its own weights, buffers,
-learning rate, gradient norm and optimiser state, so it ends where it would have ended alone, up to
-the order in which floating-point sums are taken.
+Shapes: M models, P parameters of each. Models may differ in seed, learning rate and data order;
+any `nn.Module` can be stacked. Every model has its own weights, buffers, learning rate, gradient
+norm and optimiser state, so it ends as it would alone, up to the order of floating-point sums.
 """
 
 import contextlib
@@ -25,27 +24,27 @@ Flat = Float[Tensor, "M P"]
 
 @final
 class StackedModels:
-    """Several modules of one architecture, held as one tensor of parameters (M, P).
+    """Several modules of one architecture, stored as one tensor of parameters (M, P).
 
     Args:
-        models: The members; they are copied and left alone.
+        models: The modules; they are copied, not changed.
 
     Example:
         >>> import torch
         >>> from torch import nn
-        >>> packed = StackedModels([nn.Linear(3, 1) for _ in range(4)])
-        >>> packed(torch.zeros(4, 5, 3)).shape
+        >>> models = StackedModels([nn.Linear(3, 1) for _ in range(4)])
+        >>> models(torch.zeros(4, 5, 3)).shape
         torch.Size([4, 5, 1])
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
-        require(len(models) >= 1, "StackedModels.models", "have at least one member", len(models))
+        require(len(models) >= 1, "StackedModels.models", "have at least one model", len(models))
         shapes = [{k: v.shape for k, v in m.state_dict().items()} for m in models]
         require(
             all(s == shapes[0] for s in shapes),
             "StackedModels.models",
-            "all have one shape",
-            "several",
+            "have the same parameter shapes",
+            "different shapes",
         )
         self.skeleton = copy.deepcopy(models[0])
         named = [dict(m.named_parameters()) for m in models]
@@ -54,24 +53,24 @@ class StackedModels:
         self.sizes = [s.numel() for s in self.shapes]
         rows = [torch.cat([p[k].detach().flatten() for k in self.names]) for p in named]
         self.flat: Flat = torch.stack(rows).requires_grad_(True)
-        """All parameters: one leaf, so a gradient is one tensor and a step one kernel a member."""
-        self._homes = _homes(self.skeleton)
-        held = [dict(m.named_buffers()) for m in models]
-        self.buffers = {k: torch.stack([b[k].detach() for b in held]).clone() for k in held[0]}
+        """All parameters as one leaf: a gradient is one tensor and a step one kernel per model."""
+        self._slots = _slots(self.skeleton)
+        named = [dict(m.named_buffers()) for m in models]
+        self.buffers = {k: torch.stack([b[k].detach() for b in named]).clone() for k in named[0]}
 
     def __len__(self) -> int:
         return len(self.flat)
 
     def __call__(self, *arguments: Any) -> Any:
-        """The members' own forward passes; every tensor has the members as its first axis."""
+        """The forward passes of all models; the first axis of every tensor is the model."""
         return self.map(lambda model, *a: model(*a), *arguments)
 
     def map(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """`function(model, *arguments)` for every member at once; see `together`."""
+        """`function(model, *arguments)` vectorised over the models; see `together`."""
         return together(function, [self], *arguments)
 
     def member(self, index: int) -> nn.Module:
-        """A copy of one member as the ordinary module it is."""
+        """A copy of one model as an ordinary module."""
         model = copy.deepcopy(self.skeleton)
         with torch.no_grad():
             parts = self.flat[index].split(self.sizes)
@@ -82,28 +81,26 @@ class StackedModels:
         return model
 
     @contextlib.contextmanager
-    def lend(self, flat: Float[Tensor, " P"], buffers: dict[str, Tensor]) -> Iterator[nn.Module]:
-        """The skeleton with one member's numbers, for as long as the context lasts.
+    def bind(self, flat: Float[Tensor, " P"], buffers: dict[str, Tensor]) -> Iterator[nn.Module]:
+        """The skeleton with the parameters and buffers of one model, inside the context.
 
-        As `torch.func.functional_call`, at a fraction of its price, and any method can be called.
+        Like `torch.func.functional_call` at a fraction of its cost, and any method can be called.
         """
         parts = flat.split(self.sizes)
-        # A bias is a row already: each view costs as much as a small kernel, there and back.
+        # A bias needs no view, and each view costs as much as a small kernel in both passes.
         own = {
             k: p if len(s) == 1 else p.view(s)
             for k, p, s in zip(self.names, parts, self.shapes, strict=True)
         } | buffers
-        kept = [
-            (place, key, place[key]) for places in self._homes.values() for place, key in places
-        ]
+        before = [(d, key, d[key]) for slots in self._slots.values() for d, key in slots]
         try:
             for name, value in own.items():
-                for place, key in self._homes[name]:
-                    place[key] = value
+                for d, key in self._slots[name]:
+                    d[key] = value
             yield self.skeleton
         finally:
-            for place, key, value in kept:
-                place[key] = value
+            for d, key, value in before:
+                d[key] = value
 
     def optimiser(
         self,
@@ -112,7 +109,7 @@ class StackedModels:
         lr: float | Sequence[float],
         **settings: Any,
     ) -> "StackedStep":
-        """An optimiser with its own state and, where `lr` is a sequence, its own rate a member."""
+        """An optimiser with a separate state and, if `lr` is a sequence, rate for each model."""
         rates = [float(lr)] * len(self) if isinstance(lr, int | float) else [*map(float, lr)]
         require(
             len(rates) == len(self), "lr", f"have one rate for each of the {len(self)}", len(rates)
@@ -122,82 +119,81 @@ class StackedModels:
 
 def together(
     function: Callable[..., Any],
-    packs: Sequence[StackedModels | tuple[StackedModels, Float[Tensor, "M _"]]],
+    stacks: Sequence[StackedModels | tuple[StackedModels, Float[Tensor, "M _"]]],
     *arguments: Any,
 ) -> Any:
-    """`function(*models, *arguments)` for the i-th member of every pack, all i at once.
+    """`function(*models, *arguments)` for the i-th model of every stack, vectorised over i.
 
-    Tensors among the arguments have the members as their first axis, and so has what comes back.
-    A pack may come with other parameters than its own, `(pack, flat)`: players that look ahead at
-    where a rival will go need that.
+    The first axis of tensor arguments and results is the model. A stack may be given with other
+    parameters than its own, `(stack, flat)`, as unrolled GANs need.
 
     Args:
-        function: Of plain modules and one member's arguments; may call any method of theirs.
-        packs: One pack for each module the function takes.
-        arguments: The rest.
+        function: Function of plain modules and the arguments of one model.
+        stacks: One stack for each module of the function.
+        arguments: Further arguments.
     """
-    pairs = [(p, p.flat) if isinstance(p, StackedModels) else p for p in packs]
+    pairs = [(s, s.flat) if isinstance(s, StackedModels) else s for s in stacks]
 
     def one(flats: list[Tensor], buffers: list[dict[str, Tensor]], *rest: Any) -> Any:
         with contextlib.ExitStack() as stack:
-            lent = zip(pairs, flats, buffers, strict=True)
-            models = [stack.enter_context(p.lend(f, b)) for (p, _), f, b in lent]
+            each = zip(pairs, flats, buffers, strict=True)
+            models = [stack.enter_context(s.bind(f, b)) for (s, _), f, b in each]
             return function(*models, *rest)
 
     flats, buffers = [f for _, f in pairs], [p.buffers for p, _ in pairs]
     if len(flats[0]) == 1:
-        # One member needs no batching rules: a plain call costs what a bare loop does.
+        # One model needs no batching rules: a plain call has no overhead.
         own = [{k: v[0] for k, v in b.items()} for b in buffers]
         rest = [a[0] if isinstance(a, Tensor) else a for a in arguments]
-        found = one([f[0] for f in flats], own, *rest)
-        if isinstance(found, Tensor):
-            return found.unsqueeze(0)
-        return tree_map(lambda t: t.unsqueeze(0), found)
+        out = one([f[0] for f in flats], own, *rest)
+        if isinstance(out, Tensor):
+            return out.unsqueeze(0)
+        return tree_map(lambda t: t.unsqueeze(0), out)
     axes = tuple(0 if isinstance(a, Tensor) else None for a in arguments)
-    # Fused attention has no batching rule on a CPU and would be looped over the members.
+    # Torch's fused attention has no batching rule on CPU and would loop over the models.
     with sdpa_kernel(SDPBackend.MATH):
         return vmap(one, in_dims=(0, 0, *axes), randomness="different")(flats, buffers, *arguments)
 
 
-def _homes(model: nn.Module) -> dict[str, list[tuple[dict[str, Any], str]]]:
-    """Where each parameter and buffer lives: a shared one in several places, under one name."""
+def _slots(model: nn.Module) -> dict[str, list[tuple[dict[str, Any], str]]]:
+    """Dictionary and key of each parameter and buffer; a shared one has several."""
     names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
-    homes: dict[str, list[tuple[dict[str, Any], str]]] = {name: [] for name in names.values()}
+    slots: dict[str, list[tuple[dict[str, Any], str]]] = {name: [] for name in names.values()}
     for module in model.modules():
-        for place in (module._parameters, module._buffers):
-            for key, value in place.items():
+        for tensors in (module._parameters, module._buffers):
+            for key, value in tensors.items():
                 if value is not None:
-                    homes[names[id(value)]].append((cast("dict[str, Any]", place), key))
-    return homes
+                    slots[names[id(value)]].append((cast("dict[str, Any]", tensors), key))
+    return slots
 
 
 @final
 class StackedStep:
-    """Torch's own optimiser over rows of a pack, all members in one fused call where it can.
+    """A torch optimiser over stacked models, in one fused call where all rates are equal.
 
-    Rows share memory with the pack, so nothing is copied to or from the optimiser.
+    Its parameters share memory with the stack, so nothing is copied.
 
     Args:
-        pack: Whose parameters.
-        make: A torch optimiser's class.
-        rates: A rate for each member.
-        settings: Its other arguments.
+        models: The stacked models.
+        make: A torch optimiser class.
+        rates: Learning rate of each model.
+        settings: Further arguments of the optimiser.
     """
 
     def __init__(
         self,
-        pack: StackedModels,
+        models: StackedModels,
         make: Callable[..., optim.Optimizer],
         rates: list[float],
         settings: dict[str, Any],
     ) -> None:
-        self.pack = pack
+        self.models = models
         if "fused" not in settings and make in (optim.Adam, optim.AdamW, optim.SGD):
             settings = settings | {"fused": True}
         alike = len(set(rates)) == 1
         with torch.no_grad():
-            whole = pack.flat.detach()
-            rows = [whole] if alike else [whole[i] for i in range(len(pack))]
+            whole = models.flat.detach()
+            rows = [whole] if alike else [whole[i] for i in range(len(models))]
         self.rows = [nn.Parameter(r) for r in rows]
         groups = [
             {"params": [r], "lr": rate, "peak_lr": rate}
@@ -207,19 +203,19 @@ class StackedStep:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The inner optimiser's, for schedules."""
+        """Parameter groups of the torch optimiser, for schedules."""
         return self.inner.param_groups
 
     def step(self, gradient: Flat, *, clip: float | None = None) -> Float[Tensor, " M"]:
-        """One step of every member along its own row of `gradient`; the norms before clipping."""
+        """One step of every model along its row of `gradient`; returns norms before clipping."""
         norms = gradient.norm(dim=1)
         if clip is not None:
             gradient = gradient * (clip / (norms + 1e-6)).clamp(max=1.0)[:, None]
-        self.follow(gradient)
+        self.apply(gradient)
         return norms.detach()
 
-    def follow(self, gradient: Flat) -> None:
-        """The same for who needs neither clipping nor norms."""
+    def apply(self, gradient: Flat) -> None:
+        """One step of every model, without clipping and norms."""
         parts = [gradient] if len(self.rows) == 1 else list(gradient)
         for row, part in zip(self.rows, parts, strict=True):
             row.grad = part.detach().contiguous()
@@ -228,9 +224,9 @@ class StackedStep:
     def descend(
         self, losses: Float[Tensor, " M"], *, clip: float | None = None
     ) -> Float[Tensor, " M"]:
-        """Backpropagate each member's loss into its own row and step.
+        """Backpropagate the loss of each model and step.
 
-        Members don't touch one another, so the gradient of the sum is all of their gradients.
+        Models are independent, so the gradient of the sum contains all their gradients.
         """
-        (gradient,) = torch.autograd.grad(losses.sum(), self.pack.flat)
+        (gradient,) = torch.autograd.grad(losses.sum(), self.models.flat)
         return self.step(gradient, clip=clip)

@@ -1,8 +1,7 @@
-"""A pack's losses and gradients as one list of kernels, traced once and run without autograd.
+"""Losses and gradients as one list of kernels, traced once and run without autograd.
 
-Shapes: M members, P parameters of each. What a step of many small models costs is not
-arithmetic: it is dispatching each operation, batching it and recording it for the way back. A step
-whose shapes never change can have all of that done once.
+Shapes: M models, P parameters of each. Steps of small models spend their time on dispatching,
+batching and recording operations, not on arithmetic. Tracing does that once for fixed shapes.
 """
 
 import contextlib
@@ -28,137 +27,159 @@ Losses = Float[Tensor, " M"]
 PRODUCTS = (aten.mm.default, aten.bmm.default, aten.baddbmm.default)
 VIEWS = (aten.view.default, aten._unsafe_view.default)
 THIN, LARGE = 8, 4096
-"""Columns of a thin product; numbers in its other factor from which turning it pays."""
+"""Columns of a thin product; size of its other factor from which transposing it pays."""
 
 
 @final
 class TracedStep:
-    """`(losses, gradients)` of all members for arguments of fixed shapes.
+    """`(losses, gradients)` of all models for arguments of fixed shapes.
 
-    The numbers are those of `StackedModels.map` and its gradient. The trace holds whatever the
-    function did with the first arguments, so the function must not decide by the values of
-    tensors, and randomness must come in as arguments.
+    The values are those of `StackedModels.map` and its gradient. The function is traced once, so
+    its control flow must not depend on tensor values, and random numbers must be arguments.
 
     Args:
-        pack: The members.
-        function: From a plain module and one member's arguments to its loss.
-        arguments: Examples of the rest, with the members as first axis.
-        fuse: Also compile the list to machine code, which merges operations on single numbers;
-            takes a C++ compiler and a minute or so.
+        models: The stacked models.
+        function: Loss of a plain module and the arguments of one model.
+        arguments: Example arguments; their first axis is the model.
+        fuse: Also compile the list to machine code, which fuses elementwise operations; needs a
+            C++ compiler and takes about a minute.
 
     Example:
         >>> import torch
         >>> from torch import nn, optim
-        >>> from allometry.train.packed.stack import Packed
-        >>> pack, x = StackedModels([nn.Linear(3, 1) for _ in range(4)]), torch.ones(4, 5, 3)
-        >>> traced = TracedStep(pack, lambda model, x: model(x).square().mean(), x)
-        >>> optimiser = pack.optimiser(optim.Adam, lr=1e-3)
+        >>> from allometry.train import StackedModels
+        >>> models, x = StackedModels([nn.Linear(3, 1) for _ in range(4)]), torch.ones(4, 5, 3)
+        >>> traced = TracedStep(models, lambda model, x: model(x).square().mean(), x)
+        >>> optimiser = models.optimiser(optim.Adam, lr=1e-3)
         >>> losses, gradient = traced(x)
         >>> norms = optimiser.step(gradient)
     """
 
     def __init__(
         self,
-        pack: StackedModels,
+        models: StackedModels,
         function: Callable[..., Tensor],
         *arguments: Tensor,
         fuse: bool = False,
     ) -> None:
-        self.pack = pack
+        self.models = models
         self.shapes = [a.shape for a in arguments]
 
-        names = list(pack.buffers)
+        names = list(models.buffers)
 
         def step(flat: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
             leaf = flat.detach().requires_grad_(True)
-            # Buffers come in from outside, so that another pack's can take their place.
-            own, pack.buffers = pack.buffers, dict(zip(names, rest, strict=False))
+            # Buffers are arguments, so that the trace also serves other stacks.
+            own, models.buffers = models.buffers, dict(zip(names, rest, strict=False))
             try:
-                losses = together(function, [(pack, leaf)], *rest[len(names) :])
+                losses = together(function, [(models, leaf)], *rest[len(names) :])
             finally:
-                pack.buffers = own
+                models.buffers = own
             (gradient,) = torch.autograd.grad(losses.sum(), leaf)
             return losses.detach(), gradient
 
-        # Compiled lists are for speed; in the others every kernel is one of torch's.
+        # Only compiled lists use our own kernels.
         with packed_mlp.fused_mlp() if fuse else contextlib.nullcontext():
-            graph = make_fx(step)(pack.flat.detach(), *pack.buffers.values(), *arguments)
+            graph = make_fx(step)(models.flat.detach(), *models.buffers.values(), *arguments)
         self.changes = any(_changes(node) for node in graph.graph.nodes)
-        """Whether a step writes into what it is given, as norms do that keep running means."""
-        cleaned(graph, fuse)
+        """Whether a step writes into its arguments, as norms with running statistics do."""
+        simplify(graph, fuse)
         self.kernels = sum(node.op == "call_function" for node in graph.graph.nodes)
-        self._run: Callable[..., Any] = fused(graph) if fuse else graph
+        self._run: Callable[..., Any] = compiled(graph) if fuse else graph
 
-    def of(self, pack: StackedModels) -> "TracedStep":
-        """The same list for another pack of as many members of the same shape."""
-        fits = (pack.flat.shape, list(pack.buffers)) == (
-            self.pack.flat.shape,
-            list(self.pack.buffers),
-        )
-        require(fits, "TracedStep.of pack", f"have parameters {tuple(self.pack.flat.shape)}", pack)
+    def of(self, models: StackedModels) -> "TracedStep":
+        """The same list for another stack of the same shape."""
+        own = self.models
+        fits = (models.flat.shape, list(models.buffers)) == (own.flat.shape, list(own.buffers))
+        shape = tuple(own.flat.shape)
+        require(fits, "TracedStep.of models", f"have parameters {shape}", models)
         other = copy.copy(self)
-        other.pack = pack
+        other.models = models
         return other
 
     @torch.no_grad()
     def __call__(self, *arguments: Tensor) -> tuple[Losses, Flat]:
-        """Losses at the pack's present parameters, and their gradients."""
+        """Losses at the current parameters, and their gradients."""
         shapes = [a.shape for a in arguments]
         require(
             shapes == self.shapes, "TracedStep arguments", f"have shapes {self.shapes}", shapes
         )
-        return self._run(self.pack.flat.detach(), *self.pack.buffers.values(), *arguments)
+        return self._run(self.models.flat.detach(), *self.models.buffers.values(), *arguments)
+
+
+def traced_function(
+    function: Callable[..., Any], examples: tuple[Tensor, ...], *, fuse: bool = False
+) -> Callable[..., Any]:
+    """A function of tensors of fixed shapes, including its gradients, as a list of kernels.
+
+    Saves the dispatching, batching and recording of each operation; compiled, also most passes
+    over memory between the products. The control flow of the function must not depend on tensor
+    values, and it must not keep state such as running statistics.
+
+    Args:
+        function: Maps tensors to tensors.
+        examples: Example arguments.
+        fuse: Also compile, which needs a C++ compiler and takes half a minute.
+    """
+
+    def plain(*arguments: Tensor) -> Any:
+        # The signature of a bound method would confuse the tracer.
+        return function(*arguments)
+
+    # Tracing distinguishes arguments by identity: no two may be the same tensor.
+    graph = make_fx(plain)(*(e.clone() for e in examples))
+    simplify(graph, fuse)
+    return compiled(graph) if fuse else graph
 
 
 def compiler() -> str | None:
-    """The C++ compiler that fusing needs, beside Python's headers; `None` where either is missing.
+    """The C++ compiler; `None` without one or without Python's headers.
 
-    Asked before anything is tried: torch would find out only after seconds of work.
+    Checked first, because torch would fail only after seconds of work.
     """
-    there = Path(sysconfig.get_paths()["include"], "Python.h").exists()
-    return native.find_compiler() if there else None
+    headers = Path(sysconfig.get_paths()["include"], "Python.h").exists()
+    return native.find_compiler() if headers else None
 
 
-def fused(graph: fx.GraphModule) -> Callable[..., Any]:
-    """A cleaned list as machine code, made when it is first run.
+def compiled(graph: fx.GraphModule) -> Callable[..., Any]:
+    """A simplified list as machine code, compiled at its first run.
 
-    Straight by torch's compiler: `torch.compile` would look at every call what might have changed
-    since, which takes a small pack's step a third longer. What can change, how the arguments lie
-    in memory, is looked at here.
+    Calls Inductor directly: the guards of `torch.compile` make a small step a third slower. Only
+    dtypes and strides of the arguments can change, and these are checked here.
     """
-    made: dict[Any, Callable[..., Any]] = {}
+    variants: dict[Any, Callable[..., Any]] = {}
 
     @torch.no_grad()
     def run(*arguments: Tensor) -> Any:
-        about = tuple((a.dtype, a.stride()) for a in arguments)
-        if about not in made:
-            made[about] = _compiled(graph, arguments)
-        found = made[about](*arguments)
-        return tuple(found) if isinstance(found, list) else found  # it makes lists of tuples
+        layout = tuple((a.dtype, a.stride()) for a in arguments)
+        if layout not in variants:
+            variants[layout] = _inductor_compile(graph, arguments)
+        out = variants[layout](*arguments)
+        return tuple(out) if isinstance(out, list) else out  # Inductor turns tuples into lists
 
     return run
 
 
-def _compiled(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> Callable[..., Any]:
-    place = compiler_cache()
+def _inductor_compile(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> Callable[..., Any]:
+    cache = compiler_cache()
     from torch import _inductor
     from torch._inductor import codecache, config
 
-    if hasattr(codecache, "_HEADER_DIR"):  # these it would keep elsewhere in any case
-        codecache._HEADER_DIR = str(place / "precompiled_headers")
-        codecache._HEADER_LOCK_DIR = str(place / "precompiled_headers" / "locks")
-    # Its helper processes would import torch again each; a step is one file to compile.
+    if hasattr(codecache, "_HEADER_DIR"):  # otherwise they are stored outside our cache
+        codecache._HEADER_DIR = str(cache / "precompiled_headers")
+        codecache._HEADER_LOCK_DIR = str(cache / "precompiled_headers" / "locks")
+    # Each compile worker would import torch again; a step is a single file.
     config.compile_threads = 1
     own = copy.deepcopy(graph)
     for node in own.graph.nodes:
-        node.meta.clear()  # shapes as they were traced, which it works out for itself
-    # A step is a hundred kernels of some microseconds: called from C++, not from Python.
-    made = _inductor.compile(own, list(arguments), options={"cpp_wrapper": True})
-    return cast("Callable[..., Any]", made)
+        node.meta.clear()  # Inductor infers shapes itself
+    # A step is a hundred kernels of a few microseconds: call them from C++, not from Python.
+    function = _inductor.compile(own, list(arguments), options={"cpp_wrapper": True})
+    return cast("Callable[..., Any]", function)
 
 
 def _changes(node: fx.Node) -> bool:
-    """Whether a kernel writes into what the list was given; what it made itself does not count."""
+    """Whether a kernel writes into an argument of the list."""
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None or not schema.is_mutable:
         return False
@@ -175,7 +196,7 @@ def _is_node(given: Any) -> bool:
 
 
 def _origin(node: Any) -> fx.Node:
-    """Whose memory a node is: views and what is written in place have that of their first."""
+    """The node that owns the memory: views and in-place results share that of their input."""
     while node.op == "call_function" and node.args and _is_node(node.args[0]):
         schema = getattr(node.target, "_schema", None)
         if schema is not None and schema.arguments[0].alias_info is None:
@@ -184,66 +205,66 @@ def _origin(node: Any) -> fx.Node:
     return node
 
 
-def cleaned(module: fx.GraphModule, fuse: bool = False) -> None:
-    """Take out of a traced list what does nothing, and merge products with the sums after them.
+def simplify(module: fx.GraphModule, fuse: bool = False) -> None:
+    """Remove operations without effect, and merge products with the sums after them.
 
     Args:
-        module: The list, which is changed.
-        fuse: Whether it will be compiled. Then a product over an axis of length 2 is written out:
-            a compiler merges its sums with what comes after, which a kernel for products can't.
+        module: The list, changed in place.
+        fuse: Whether it will be compiled. A product over an axis of length 2 is then written as a
+            sum, which the compiler fuses with later operations.
     """
     graph = module.graph
     for node in list(graph.nodes):
-        if node.op == "call_function" and _idle(node):
+        if node.op == "call_function" and _without_effect(node):
             node.replace_all_uses_with(cast("fx.Node", node.args[0]))
-    _unflipped(graph)
+    _cancel_transposes(graph)
     graph.eliminate_dead_code()
     for node in list(graph.nodes):
         if node.target == aten.bmm.default:
-            _multiplied(graph, node, fuse)
+            _short_product(graph, node, fuse)
         if node.target == aten.add.Tensor and not node.kwargs and not fuse:
-            _biased(graph, node)
+            _merge_bias(graph, node)
     graph.eliminate_dead_code()
-    if not any(_counts_on_order(node) for node in graph.nodes):
-        _all_turned(graph)
+    if not any(_depends_on_layout(node) for node in graph.nodes):
+        _transpose_products(graph)
     graph.eliminate_dead_code()
     graph.lint()
     module.recompile()
 
 
 def _shape(node: Any) -> tuple[int, ...]:
-    """Of what a node gives; empty where that is no tensor."""
+    """Shape of the output of a node; empty if it is not a tensor."""
     value = node.meta.get("val") if isinstance(node, fx.Node) else None
     return tuple(value.shape) if isinstance(value, Tensor) else ()
 
 
-def _idle(node: fx.Node) -> bool:
+def _without_effect(node: fx.Node) -> bool:
     if node.target == aten.detach.default:
         return True
     if node.target == aten.mul.Scalar:
         return bool(node.args[1] == 1)
-    still = node.target in (*VIEWS, aten.expand.default)
-    return still and _shape(node) == _shape(node.args[0])
+    view = node.target in (*VIEWS, aten.expand.default)
+    return view and _shape(node) == _shape(node.args[0])
 
 
-def _swap(graph: fx.Graph, old: fx.Node, kernel: Any, arguments: tuple[Any, ...]) -> None:
+def _replace(graph: fx.Graph, old: fx.Node, kernel: Any, arguments: tuple[Any, ...]) -> None:
     with graph.inserting_before(old):
         new = graph.call_function(kernel, arguments)
     new.meta = old.meta
     old.replace_all_uses_with(new)
 
 
-def _multiplied(graph: fx.Graph, node: fx.Node, fuse: bool) -> None:
-    """A product over an axis of length 1 is a plain multiplication, one over 2 a sum of two."""
+def _short_product(graph: fx.Graph, node: fx.Node, fuse: bool) -> None:
+    """Write a product over an axis of length 1 as a multiplication, over 2 as a sum of two."""
     inner = _shape(node.args[0])[-1]
     if inner == 1:
-        _swap(graph, node, aten.mul.Tensor, node.args)
+        _replace(graph, node, aten.mul.Tensor, node.args)
     elif fuse and inner == 2:
-        _written_out(graph, node)
+        _product_as_sum(graph, node)
 
 
-def _counts_on_order(node: fx.Node) -> bool:
-    """Whether it reads memory by strides of its own, or writes through a view of something."""
+def _depends_on_layout(node: fx.Node) -> bool:
+    """Whether it uses explicit strides, or writes through a view."""
     if node.target == aten.as_strided.default:
         return True
     schema = getattr(node.target, "_schema", None)
@@ -251,66 +272,66 @@ def _counts_on_order(node: fx.Node) -> bool:
     return writes and _is_node(node.args[0]) and cast("fx.Node", node.args[0]).target in VIEWS
 
 
-def _all_turned(graph: fx.Graph) -> None:
-    """Turn the products that are better turned.
+def _transpose_products(graph: fx.Graph) -> None:
+    """Transpose the products that are faster that way.
 
-    Numbers may lie in another order then, so that views which were traced become reshapes.
+    Memory layouts may change, so traced views become reshapes.
     """
     for node in list(graph.nodes):
-        if node.target in PRODUCTS and _better_turned(node):
-            _turned(graph, node)
-    _unflipped(graph)
+        if node.target in PRODUCTS and _faster_transposed(node):
+            _transpose_product(graph, node)
+    _cancel_transposes(graph)
     for node in graph.nodes:
         if node.target in VIEWS:
             node.target = aten.reshape.default
 
 
-def _better_turned(node: fx.Node) -> bool:
-    """Whether a product has few columns, or all that is asked of it is its transpose.
+def _faster_transposed(node: fx.Node) -> bool:
+    """Whether a product has few columns, or only its transpose is used.
 
-    Kernels do a product with few rows up to seven times as fast as one with few columns. Weights'
-    gradients are asked for transposed, which else takes a copy.
+    A product with few rows is up to seven times as fast as one with few columns. Gradients of
+    weights are used transposed, which otherwise takes a copy.
     """
     first, second = node.args[-2:]
     rows, inner = _shape(first)[-2:]
     columns = _shape(second)[-1]
     thin = columns <= THIN and rows >= 4 * columns and rows * inner >= LARGE
-    return thin or all(_flips(user) for user in node.users)
+    return thin or all(_transposes(user) for user in node.users)
 
 
-def _flips(node: fx.Node) -> bool:
-    """Whether it is a transpose of each matrix."""
+def _transposes(node: fx.Node) -> bool:
+    """Whether it transposes each matrix."""
     size = len(_shape(node))
     if size >= 2 and node.target == aten.transpose.int:
         return {cast("int", i) % size for i in node.args[1:]} == {size - 1, size - 2}
     return size >= 2 and node.target in (aten.t.default, aten.mT.default)
 
 
-def _unflipped(graph: fx.Graph) -> None:
-    """The transpose of a transpose is what there was."""
+def _cancel_transposes(graph: fx.Graph) -> None:
+    """Remove pairs of transposes."""
     for node in graph.nodes:
-        if _flips(node) and _flips(cast("fx.Node", node.args[0])):
+        if _transposes(node) and _transposes(cast("fx.Node", node.args[0])):
             node.replace_all_uses_with(cast("fx.Node", cast("fx.Node", node.args[0]).args[0]))
 
 
-def _turned(graph: fx.Graph, node: fx.Node) -> None:
+def _transpose_product(graph: fx.Graph, node: fx.Node) -> None:
     """$AB + b = (B^T A^T + b^T)^T$."""
     kernel = cast("Any", node.target)
     *bias, first, second = node.args
     with graph.inserting_before(node):
-        flipped = [_flip(graph, cast("fx.Node", a)) for a in (*bias, second, first)]
-        product = graph.call_function(kernel, tuple(flipped))
+        transposed = [_transpose(graph, cast("fx.Node", a)) for a in (*bias, second, first)]
+        product = graph.call_function(kernel, tuple(transposed))
         product.meta = {"val": node.meta["val"].mT}
-        node.replace_all_uses_with(_flip(graph, product))
+        node.replace_all_uses_with(_transpose(graph, product))
 
 
-def _flip(graph: fx.Graph, node: fx.Node) -> fx.Node:
-    flipped = graph.call_function(aten.mT.default, (node,))
-    flipped.meta = {"val": node.meta["val"].mT}
-    return flipped
+def _transpose(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    transposed = graph.call_function(aten.mT.default, (node,))
+    transposed.meta = {"val": node.meta["val"].mT}
+    return transposed
 
 
-def _written_out(graph: fx.Graph, node: fx.Node) -> None:
+def _product_as_sum(graph: fx.Graph, node: fx.Node) -> None:
     """A product over a short axis as a sum of plain multiplications."""
     first, second = node.args
     with graph.inserting_before(node):
@@ -325,13 +346,13 @@ def _written_out(graph: fx.Graph, node: fx.Node) -> None:
     node.replace_all_uses_with(total)
 
 
-def _biased(graph: fx.Graph, node: fx.Node) -> None:
-    """A product and a row added to each of its rows is one kernel."""
+def _merge_bias(graph: fx.Graph, node: fx.Node) -> None:
+    """Merge a product and the addition of a bias row into one kernel."""
     first, second = node.args
     for bias, product in ((first, second), (second, first)):
         if not isinstance(product, fx.Node) or product.target != aten.bmm.default:
             continue
         whole = _shape(product)
         if len(product.users) == 1 and _shape(bias) == (whole[0], 1, whole[2]):
-            _swap(graph, node, aten.baddbmm.default, (bias, *product.args))
+            _replace(graph, node, aten.baddbmm.default, (bias, *product.args))
             return
