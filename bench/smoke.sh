@@ -13,7 +13,7 @@ cmp build/dist/*.whl build/dist2/*.whl
 cmp build/dist/*.tar.gz build/dist2/*.tar.gz
 wheel=$(ls "$PWD"/build/dist/*.whl)
 "$python" -m zipfile -l "$wheel" >build/smoke/files.txt
-for part in models/transformer/short_attention.cpp models/perceptron.cpp models/registers.h \
+for part in models/kernels/short_attention.cpp models/kernels/perceptron.cpp models/kernels/registers.h \
   report/templates/page.html report/templates/page.js _core/references.bib py.typed; do
   grep -q "allometry/$part " build/smoke/files.txt
 done

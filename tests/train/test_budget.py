@@ -64,8 +64,8 @@ def test_counting_draws_nothing_that_others_would_have_drawn():
 def test_a_grid_imports_neither_the_compiler_nor_pandas():
     """Each takes a second, which is a third of what a dry run may take."""
     code = (
-        "import sys, json; from allometry.cli import app, grid; from allometry.study import jobs\n"
-        "rows = [grid.grid(jobs.study(job).rows()) for job in "
+        "import sys, json; from allometry.cli import app, study_run; from allometry.study import jobs\n"
+        "rows = [study_run.grid(jobs.study(job).rows()) for job in "
         "('embedded', 'ring', 'digits', 'universal', 'dyck', 'reversal', 'tasks')]\n"
         "heavy = ('torch._dynamo', 'pandas', 'sklearn', 'altair', 'ray')\n"
         "print(json.dumps([name for name in heavy if name in sys.modules]))"

@@ -51,7 +51,7 @@ def _built() -> bool:
     """
     home = Path(torch.__file__).parent
     flags = (f"-I{home / 'include'}", f"-L{home / 'lib'}", "-ltorch_cpu")
-    return load_library(Path(__file__).with_name("perceptron.cpp"), flags) is not None
+    return load_library(Path(__file__).parent / "kernels" / "perceptron.cpp", flags) is not None
 
 
 def applies(x: Tensor, parameters: Sequence[Tensor]) -> bool:

@@ -98,7 +98,7 @@ def test_unrolling_changes_the_generators_slope_and_leaves_the_discriminator_whe
     z = looking.draws.latents()
     leaf = looking.G.flat.detach().requires_grad_(True)
     made = together(lambda model, noise: model(noise), [(looking.G, leaf)], z)
-    ahead = looking._ahead(made, looking.D.flat, *looking._foresight())
+    ahead = looking._unrolled(made, looking.D.flat, *looking._unroll_arguments())
     assert ahead.requires_grad
     torch.testing.assert_close(looking.D.flat.detach(), before)
     assert float((ahead - before).detach().abs().max()) > 1e-4
@@ -233,12 +233,14 @@ def test_the_unrolled_slope_is_that_of_the_cost_after_the_judges_steps(costs):
     game = GANTraining(*pair, DATA.double(), GANSettings(batch=12, unroll=3, lr=1e-2, costs=costs))
     for _ in range(3):
         game.step()
-    z, more = game.draws.latents(), game._foresight()
+    z, more = game.draws.latents(), game._unroll_arguments()
     flat, judge = game.G.flat.detach(), game.D.flat.detach()
-    _, slope = game._made(flat, judge, z, *more)
+    _, slope = game._generator_step(flat, judge, z, *more)
     along = torch.randn(flat.shape, generator=torch.Generator().manual_seed(0))
     h = 1e-6
-    ahead, behind = (game._made(flat + s * h * along, judge, z, *more)[0] for s in (1, -1))
+    ahead, behind = (
+        game._generator_step(flat + s * h * along, judge, z, *more)[0] for s in (1, -1)
+    )
     torch.testing.assert_close((ahead - behind) / (2 * h), (slope * along).sum(1), rtol=1e-4,
                                atol=1e-8)  # fmt: skip
 
@@ -253,9 +255,9 @@ def test_in_a_zero_sum_game_one_foresees_what_the_other_will_lose(costs):
     own = [costs.generator(fake + s * step) for s in (1, -1)]
     torch.testing.assert_close(up - down, own[1] - own[0], rtol=1e-4, atol=1e-12)
     game = contest(2, GANSettings(batch=24, unroll=2, costs=costs))
-    z, more = game.draws.latents(), game._foresight()
-    cost, _ = game._made(game.G.flat.detach(), game.D.flat.detach(), z, *more)
+    z, more = game.draws.latents(), game._unroll_arguments()
+    cost, _ = game._generator_step(game.G.flat.detach(), game.D.flat.detach(), z, *more)
     made = game.G(z).detach()
-    ahead = game._ahead(made, game.D.flat.detach(), *more).detach()
+    ahead = game._unrolled(made, game.D.flat.detach(), *more).detach()
     paid = together(game._discriminator_cost, [(game.D, ahead)], more[0], made)
     torch.testing.assert_close(cost, -paid)

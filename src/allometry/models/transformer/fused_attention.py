@@ -35,7 +35,9 @@ SINGLE_THREAD = 1 << 22
 def _kernels() -> tuple[Any, Any] | None:
     """The forward and backward kernels; `None` if they cannot be built or loaded."""
     names = ("short_attention", "short_attention_backward")
-    lib = load_library(Path(__file__).with_name("short_attention.cpp"), symbols=names)
+    lib = load_library(
+        Path(__file__).parents[1] / "kernels" / "short_attention.cpp", symbols=names
+    )
     return None if lib is None else (lib.short_attention, lib.short_attention_backward)
 
 

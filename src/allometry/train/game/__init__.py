@@ -1,5 +1,6 @@
 """Games: normal form, differentiable games, GAN training."""
 
+from allometry._core.deprecation import moved
 from allometry.train.game.differentiable import (
     Game,
     LocalNash,
@@ -39,3 +40,5 @@ __all__ = [
     "support_enumeration",
     "unrolled",
 ]
+
+__getattr__ = moved(__name__, {"Contest": "GANTraining", "Rules": "GANSettings"})

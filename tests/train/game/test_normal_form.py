@@ -104,11 +104,11 @@ def test_three_players():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: NormalForm((np.ones((2, 2)), np.ones((2, 3)))), "one table for each player"),
+        (lambda: NormalForm((np.ones((2, 2)), np.ones((2, 3)))), "one table per player"),
         (lambda: NormalForm((np.full((2, 2), np.nan),) * 2), "be finite"),
         (lambda: lemke_howson(PRISONERS, 9), "lie between 0 and 3"),
         (lambda: support_enumeration(NormalForm((np.ones(2),))), "have two players"),
-        (lambda: PRISONERS.best_response_path((0, 7)), "an action for each player"),
+        (lambda: PRISONERS.best_response_path((0, 7)), "one action per player"),
         (lambda: minimax(np.ones((0, 3))), "be a matrix"),
     ],
 )

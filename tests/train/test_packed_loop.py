@@ -207,7 +207,7 @@ def test_a_judge_sends_members_away():
 
 
 COMPILED = """
-from tests.train.test_crowd import Crowd, ends, same, training
+from tests.train.test_packed_loop import Crowd, ends, same, training
 asked = [{"seed": s, "steps": 6} for s in range(2)]
 eager, compiled = (
     ends(Crowd({str(i): training(**a) for i, a in enumerate(asked)}, compiled=c))

@@ -5,7 +5,7 @@ import pytest
 
 from allometry import InputError
 from allometry.train import BatchedTrainer, EarlyStopping, Progress
-from tests.train.test_crowd import ends, training
+from tests.train.test_packed_loop import ends, training
 
 
 def told(judge, floors, upto, steps=1000, noise=0.05, seed=0):

@@ -154,7 +154,7 @@ def test_gradients_go_through_a_step_of_the_other():
 def test_members_of_different_shapes_are_refused():
     with pytest.raises(InputError, match="have the same parameter shapes"):
         StackedModels([nn.Linear(2, 1), nn.Linear(3, 1)])
-    with pytest.raises(InputError, match="at least one member"):
+    with pytest.raises(InputError, match="at least one model"):
         StackedModels([])
     with pytest.raises(InputError, match="one rate for each of the 2"):
         StackedModels([nn.Linear(2, 1)] * 2).optimiser(lr=[1e-3])
