@@ -53,7 +53,7 @@ class FakeRun(Request):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.behaviour == "dies once" and _starts(place.folder, self.name) == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.behaviour == "told to leave once" and _starts(place.folder, self.name) == 1:
+        if self.behaviour == "asked to exit once" and _starts(place.folder, self.name) == 1:
             os.kill(os.getpid(), signal.SIGTERM)
             while not place.stop():
                 time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Runs that end in odd ways: results no journal can hold, exceptions that fail at being told."""
+"""Runs with odd results: values that no journal can contain, exceptions without a message."""
 
 import copy
 import dataclasses

@@ -184,8 +184,8 @@ def test_long_games_are_traced_and_score_as_short_ones_do(monkeypatch):
         plain = run.game(data)
         monkeypatch.setattr(module, "TRACED", 1)
         traced = run.game(data)
-    assert plain._judge == plain._judged
-    assert traced._judge != traced._judged
+    assert plain._discriminator == plain._discriminator_step
+    assert traced._discriminator != traced._discriminator_step
     for _ in range(10):
         plain.step()
         traced.step()

@@ -21,7 +21,7 @@ ON = DeviceSettings("cpu", deterministic=True)
 
 
 def asked():
-    """Trainings that could be packed, two that share a trunk, and a count model."""
+    """Trainings that could be vectorised, two with a common stable phase, and an n-gram."""
     small = functools.partial(recipes.transformer, context=16)
 
     def one_ngram(target, ladder, *, tokens, seeds):
@@ -54,11 +54,11 @@ def test_bundles_are_by_the_study_alone(tmp_path, monkeypatch):
     ]
     assert all(other == found[0] for other in found)
     assert {how for _, _, how in found[0]} == {ExecutionOptions()}
-    # Runs of one trunk share it all the same: two seeds of two lengths each.
+    # Runs with a common stable phase share it all the same: two seeds of two lengths each.
     assert sorted(len(keys) for _, keys, _ in found[0]) == [1, 1, 1, 1, 1, 2, 2]
 
 
-def test_what_is_left_of_a_trunk_keeps_its_name(tmp_path):
+def test_remaining_runs_of_a_stable_phase_keep_their_bundle_name(tmp_path):
     specs, tasks = asked().specs(), asked().tasks(tmp_path)
     whole = {
         b.tasks[0].key: b.name for b in deterministic_bundles(specs, tasks) if len(b.tasks) == 2

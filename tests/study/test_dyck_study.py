@@ -11,7 +11,7 @@ from allometry.targets import Brackets, Dyck
 JOB = Brackets(k=3, depth=2, length=12)
 
 
-def test_the_law_of_every_place_is_the_languages():
+def test_the_distribution_at_every_position_is_the_languages():
     tokens, law, heights, tops = JOB.exact(0, size=20, seed=1)
     language = Dyck(3, 2)
     for row in range(20):
@@ -112,7 +112,7 @@ def test_depth_helps_and_nothing_trained_is_exact(tmp_path):
     assert (frame["status"] == "done").all(), frame["error"].tolist()
     known = frame.set_index(["kind", "layers", "nesting"])["recalled"]
     assert all(known["construction", 2, D] == 1 for D in (2, 4, 8))
-    # At D = 2 one layer of attention is enough; where brackets nest deeper, depth tells.
+    # At D = 2 one layer of attention is enough; where brackets nest deeper, depth helps.
     for D in (4, 8):
         assert known["transformer", 1, D] < known["transformer", 2, D] < known["transformer", 3, D]
         assert known["convolution", 2, D] < known["convolution", 4, D] < known["convolution", 6, D]

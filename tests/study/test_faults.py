@@ -30,8 +30,8 @@ def one():
     return local(workers=1, threads=1)
 
 
-def test_a_worker_told_to_leave_saves_first_and_its_run_goes_on_elsewhere(tmp_path):
-    spec = Spec(FakeRun, name="moved", behaviour="told to leave once")
+def test_a_worker_that_gets_sigterm_saves_first_and_its_run_continues_elsewhere(tmp_path):
+    spec = Spec(FakeRun, name="moved", behaviour="asked to exit once")
     events = [e.kind for e in one()([Task(spec, 1.0)], tmp_path)]
     assert events == ["started", "stopped", "started", "done"]
     assert (tmp_path / "moved.saved").exists()
@@ -81,7 +81,7 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch, jump):
 
 
 @pytest.mark.slow
-def test_told_to_leave_a_training_goes_on_from_its_checkpoint_and_its_log_is_whole(tmp_path):
+def test_after_sigterm_a_training_resumes_from_its_checkpoint_and_its_log_is_complete(tmp_path):
     """Twice, with SIGTERM; what TensorBoard is shown of it is read back by our own importer."""
     asked = Study(TEXT, [recipes.transformer], [900], seeds=1, tokens=[8e4])
     undisturbed = asked.run(tmp_path / "whole", one()).frame()

@@ -74,7 +74,7 @@ def test_flops_are_those_of_the_matrices():
     assert _cost(*run.shapes, run.batch, 0, False)[1] == pytest.approx(per, rel=0.05)
 
 
-def test_families_are_told_apart():
+def test_variants_are_different_families():
     target = Points(ring(), held_out=10)
     study = Study(
         target,
@@ -88,7 +88,7 @@ def test_families_are_told_apart():
     ]  # fmt: skip
 
 
-def test_text_is_worth_little_before_training():
+def test_text_metrics_are_bad_before_training():
     """An untrained model writes uniform noise: far from the text, and covering none of it."""
     from allometry.models import Recurrent
     from allometry.study.recipes.text_run import text_metrics

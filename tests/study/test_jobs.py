@@ -5,7 +5,9 @@ import sys
 import pytest
 
 from allometry._core.errors import InputError
-from allometry.study import Study, job_table, jobs, recipes
+from allometry.study import Study, density_studies, job_table, jobs, ladder, recipes
+from allometry.study.recipes.polynomial_stacks import STACKS
+from allometry.study.recipes.rank_runs import FORMS, MIXERS
 from allometry.targets import Text
 
 
@@ -64,3 +66,24 @@ def test_a_job_file_is_the_one_that_was_named(tmp_path, monkeypatch):
     (tmp_path / "json.py").write_text("def study(): ...\n")
     with pytest.raises(InputError, match="not have the name of an installed module"):
         jobs.study(f"{tmp_path / 'json.py'}:study")
+
+
+def test_the_table_of_jobs_says_what_studies_are_by_default():
+    for name, job in job_table.JOBS.items():
+        study = jobs.study(name)
+        smallest, largest, rungs = job.ladder or (study.ladder[0], study.ladder[-1], 1)
+        assert study.ladder == ladder(smallest, largest, rungs), name
+        assert study.tokens == list(job.tokens) or not job.tokens, name
+        assert job.unit == (study.unit or study.target.describe()["unit"]), name
+
+
+def test_the_table_has_every_family_of_the_theory_jobs():
+    assert tuple(STACKS) == job_table.STACK_NAMES
+    assert tuple(FORMS) == job_table.RANK_FORMS
+    assert tuple(MIXERS) == job_table.MIXER_FORMS
+
+
+def test_every_family_of_the_table_is_a_recipe():
+    named = {*job_table.LIKELIHOOD_FAMILIES, *job_table.RECONSTRUCTION_FAMILIES}
+    assert (named | set(job_table.TEXT_FAMILIES)) <= set(recipes.__all__)
+    assert set(job_table.GAN_FAMILIES) == set(density_studies.GAN_RECIPES)

@@ -122,7 +122,7 @@ def test_long_bundles_are_compiled_where_trying_says_so(monkeypatch):
 def test_one_training_takes_all_threads_unless_other_runs_would_wait_for_them(
     monkeypatch, counted
 ):
-    """Twice as quick on two threads, which then nobody else has."""
+    """Twice as fast on two threads, which are then not free for other runs."""
     prices = {1: StepTime(0.02, {}, 0.0, 0.0), 2: StepTime(0.01, {}, 0.0, 0.0)}
     monkeypatch.setattr(
         packing, "profile", lambda shapes, ways, *_: [prices[ways.threads]] * len(shapes)
@@ -179,7 +179,7 @@ def test_the_seconds_of_a_run_are_known_from_a_part_of_it(monkeypatch, asked):
     assert now[0] - started < min(truth + 1e-9, 4.0)
 
 
-def test_what_tells_nothing_is_given_up_and_the_others_are_tried(monkeypatch):
+def test_a_shape_without_progress_is_skipped_and_the_others_are_profiled(monkeypatch):
     """The process is ended from outside, and another one goes on with what is left."""
     monkeypatch.setattr(timing, "SHAPE_TIMEOUT", 4.0)
     monkeypatch.setattr(timing, "RESTART", 0.0)
@@ -208,7 +208,7 @@ def test_nothing_is_interrupted_by_a_signal():
     assert "setitimer" not in text
 
 
-def test_runs_that_are_no_trainings_are_priced_by_trying_two(monkeypatch):
+def test_jobs_without_training_are_estimated_from_two(monkeypatch):
     """Guesses that are off by factors of 3 at one end and 12 at the other, 6 in the middle."""
     tasks = [Task(Spec(Stepping, name=f"{work}"), work) for work in (10.0, 40.0, 160.0)]
     off = {"10.0": 30.0, "160.0": 1920.0}
@@ -354,7 +354,7 @@ def test_threads_are_never_more_than_the_slots(tmp_path):
     assert most == 1
 
 
-def test_budgets_of_data_from_one_trunk_are_what_they_are_alone(tmp_path):
+def test_data_budgets_from_one_stable_phase_equal_single_runs(tmp_path):
     asked = Study(
         TEXT,
         [recipes.cooled(recipes.transformer)],

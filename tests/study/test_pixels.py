@@ -67,7 +67,7 @@ def test_digits_are_learnt_studied_and_reported(tmp_path):
     frame = runs.frame()
     assert set(frame["status"]) == {"done"}, frame["error"].tolist()
     own = frame[frame["family"] == "pixelcnn"].sort_values("D")
-    # Neighbours tell more of a pixel than its place does.
+    # Neighbours predict a pixel better than its position does.
     counted = frame[frame["family"] == "histogram"]["test_loss"].item()
     assert own["test_loss"].iloc[-1] < counted - 0.15
     assert own["test_loss"].iloc[-1] < own["test_loss"].iloc[0]

@@ -43,13 +43,13 @@ def test_tasks_end_in_one_readout(task, tmp_path):
     (spec,) = recipes.upstream(target, [1e3], tokens=[6_000], seeds=1, task=task, context=16)
     out = carry_out(spec, tmp_path)
     assert out.columns["family"] == task
-    assert out.columns["loss"] < math.log(2)  # letters and figures are told apart by anyone
+    assert out.columns["loss"] < math.log(2)  # letters and figures are easy to distinguish
     assert set(out.measures) == {"right", "untrained", "upstream_loss"}
     assert out.measures["right"].value > 0.9
     assert out.measures["upstream_loss"].value < 8
 
 
-def test_codes_would_tell_the_answer():
+def test_codes_contain_the_answer():
     target = Sources.from_strings({"a": "abc" * 90, "b": "def" * 90})
     with pytest.raises(InputError, match=r"Sources\.codes"):
         recipes.upstream(target, [1e3], tokens=[1e3], seeds=1)

@@ -11,7 +11,7 @@ RATES = [1e-5, 0.01]
 
 
 @pytest.mark.parametrize("wrap", [lambda r: r, recipes.cooled])
-def test_the_best_rate_is_kept_and_all_that_was_tried_is_told(tmp_path, wrap):
+def test_the_best_rate_is_kept_and_all_rates_are_recorded(tmp_path, wrap):
     recipe = recipes.tuned(wrap(recipes.transformer), RATES)
     study = Study(TEXT, [recipe], ladder=[900], seeds=1, tokens=6e4)
     (row,) = study.run(tmp_path, local(workers=1, threads=1)).frame().to_dict("records")
@@ -58,7 +58,7 @@ def test_the_best_rate_of_the_smallest_size_is_carried_to_all(tmp_path):
 
 
 def test_one_rate_is_no_choice():
-    with pytest.raises(InputError, match="two at least"):
+    with pytest.raises(InputError, match="at least two"):
         recipes.tuned(recipes.transformer, [0.01])(TEXT, [900], tokens=[1e4], seeds=1)
     study = Study(TEXT, [recipes.ngram], [900])
     with pytest.raises(InputError, match="none of this study"):

@@ -73,15 +73,15 @@ study.run(sys.argv[1], al.study.ray(workers=1), watch=lambda event: print(event.
 
 
 @pytest.fixture
-def room():
+def base():
     """A folder of a short name, for the sockets in it may have no long one."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         yield Path(name)
 
 
-def test_a_killed_driver_leaves_no_process_and_no_folder_behind(tmp_path, room):
-    """Ray by itself leaves its agents, for ever."""
-    own = {"RAY_TMPDIR": str(room), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+def test_a_killed_driver_leaves_no_process_and_no_folder_behind(tmp_path, base):
+    """Ray by itself leaves its agents running."""
+    own = {"RAY_TMPDIR": str(base), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     own |= {"HOME": str(tmp_path)}
     driver = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path / "study")],
@@ -93,7 +93,7 @@ def test_a_killed_driver_leaves_no_process_and_no_folder_behind(tmp_path, room):
     while driver.stdout.readline() != "progress\n":
         assert driver.poll() is None
     started = descendants(driver.pid)
-    assert [path.name[:10] for path in room.iterdir()] == ["allometry-"]
+    assert [path.name[:10] for path in base.iterdir()] == ["allometry-"]
     assert any("raylet" in line for line in started.values())
     assert any("Agent" in line for line in started.values())
     (keeper,) = (pid for pid, line in started.items() if "gcs_server" in line)
@@ -108,7 +108,7 @@ def test_a_killed_driver_leaves_no_process_and_no_folder_behind(tmp_path, room):
     while alive(started) and time.monotonic() - killed < 10:
         time.sleep(0.1)
     assert alive(started) == {}
-    assert list(room.iterdir()) == []
+    assert list(base.iterdir()) == []
 
 
 def test_a_cluster_that_the_user_runs_is_not_reaped(monkeypatch):
@@ -236,7 +236,7 @@ def test_bad_names_and_numbers_are_refused():
     assert executor_by_name("ray:auto", workers=2).address == "auto"
 
 
-def test_an_address_where_nobody_is_is_told_in_a_sentence(monkeypatch, capsys, tmp_path):
+def test_an_unreachable_address_is_reported_in_a_sentence(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("signal.signal", lambda *_: None)
     for address, words in [
         ("127.0.0.1:1", "Can't reach Ray at 127.0.0.1:1: Connection refused."),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from allometry._core.errors import InputError
-from allometry.study.robust_estimation import LOSSES, _over, contaminated, contamination
+from allometry.study.robust_estimation import LOSSES, _mean_error, contaminated, contamination
 
 
 def test_outliers_are_as_many_as_asked_for():
@@ -29,10 +29,11 @@ def test_intervals_of_a_norm_stay_above_zero_and_hold_it():
     rng, truth = np.random.default_rng(0), np.sqrt(np.pi / 2)
     for n in (2, 3, 10):
         found = [
-            _over(np.linalg.norm(rng.normal(size=(n, 2)), axis=1).tolist()) for _ in range(2000)
+            _mean_error(np.linalg.norm(rng.normal(size=(n, 2)), axis=1).tolist())
+            for _ in range(2000)
         ]
         assert min(e.lo for e in found) > 0
         held = np.mean([e.lo <= truth <= e.hi for e in found])
         # 5 standard errors of a share of .95.
         assert held == pytest.approx(0.95, abs=5 * (0.95 * 0.05 / 2000) ** 0.5)
-    assert _over([0.0, 0.0]).interval == (0.0, 0.0)
+    assert _mean_error([0.0, 0.0]).interval == (0.0, 0.0)

@@ -54,7 +54,7 @@ def check(frame, kinds=KINDS):
 
 
 def carried_out(bundle, folder):
-    """What a worker in this very process tells of a bundle."""
+    """The events of a bundle, carried out by a worker in this process."""
     (folder / "checkpoints").mkdir()
     said = []
     worker = Worker(lambda line: said.append(json.loads(line)))

@@ -103,7 +103,7 @@ def test_tensors_of_other_names_types_or_shapes_are_a_sentence(weights):
         {"another": torch.zeros(3)},
         {first: torch.zeros(0)},
     ):
-        with pytest.raises(InputError, match="must hold the weights of the model"):
+        with pytest.raises(InputError, match="must contain the weights of the model"):
             load(rewritten(weights, tensors | change, about))
     with pytest.raises(InputError):
         load(rewritten(weights, {k: v for k, v in tensors.items() if k != first}, about))

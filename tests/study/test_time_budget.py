@@ -134,7 +134,7 @@ def test_runs_that_take_longer_than_expected_push_others_out_and_back():
     made = [bundle(f"{i}", 2.0) for i in range(20)]
     queue = TimeLimitedQueue(made, 24.0, 1, MeasuredCosts(), clock=lambda: clock[0])
     assert len(queue) == 10
-    for i in range(2):  # a worker's first run tells nothing
+    for i in range(2):  # a worker's first run is not used
         queue.update(Event("started", queue.popleft().tasks[0], 0))
         clock[0] += 4.8
         queue.update(Event("done", made[i].tasks[0], 0))
@@ -190,7 +190,7 @@ def test_costs_follow_what_runs_take(seen):
         assert min(low, 1.0) * 0.999 <= ratio <= max(high, 1.0) * 1.001
 
 
-def test_costs_are_kept_for_the_machine_as_if_nobody_else_were_at_work():
+def test_costs_are_saved_in_cpu_time():
     found = measured_costs.load(2, 1)
     one = bundle("a", 10.0)
     before = found.seconds(one)

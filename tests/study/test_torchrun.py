@@ -17,7 +17,7 @@ TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 1
 
 
 def study():
-    """A transformer, and a count model that can't be split."""
+    """A transformer, and an n-gram that can't be split."""
 
     def one_ngram(target, ladder, *, tokens, seeds):
         return recipes.ngram(target, ladder, tokens=tokens, seeds=seeds)[:1]
@@ -77,7 +77,7 @@ def disturbed(sent, rank, events):
     return watch
 
 
-def test_two_copies_reach_the_loss_of_one_process_though_one_is_killed(undisturbed, tmp_path):
+def test_two_replicas_reach_the_loss_of_one_process_though_one_is_killed(undisturbed, tmp_path):
     events = []
     runs = study().run(
         tmp_path, torchrun(2, threads=1), watch=disturbed(signal.SIGKILL, 1, events)
@@ -92,7 +92,7 @@ def test_two_copies_reach_the_loss_of_one_process_though_one_is_killed(undisturb
 
 
 @pytest.mark.slow
-def test_two_shares_reach_it_too_though_they_are_told_to_leave(undisturbed, tmp_path):
+def test_two_shards_reach_the_same_loss_despite_sigterm(undisturbed, tmp_path):
     """After SIGTERM the group writes one checkpoint of whole tensors, and the next continues."""
     events = []
     runs = study().run(

@@ -123,23 +123,23 @@ def cluster():
     """Names of the two namespaces, the head's end of the cable and the study's folder."""
     started = []
     with tempfile.TemporaryDirectory(dir="/tmp") as place, namespaces() as (near, far, cable):
-        room = Path(place)
-        (room / "study").mkdir()
+        base = Path(place)
+        (base / "study").mkdir()
         common = ["--include-dashboard=false", "--disable-usage-stats"]
         started += [
             node(near, None, "--head", f"--node-ip-address={HEAD}", "--port=6379",
-                 f"--temp-dir={room / 'a'}", *common),
+                 f"--temp-dir={base / 'a'}", *common),
         ]  # fmt: skip
         until = time.monotonic() + 120
         while nodes(near) != "1":
             assert time.monotonic() < until
         started.append(
-            node(far, room / "study", f"--address={HEAD}:6379", f"--node-ip-address={OTHER}",
-                 f"--temp-dir={room / 'b'}"),
+            node(far, base / "study", f"--address={HEAD}:6379", f"--node-ip-address={OTHER}",
+                 f"--temp-dir={base / 'b'}"),
         )  # fmt: skip
         while nodes(near) != "2":
             assert time.monotonic() < until
-        yield near, far, cable, room / "study"
+        yield near, far, cable, base / "study"
     for process in started:
         process.wait()
 
@@ -166,7 +166,7 @@ def test_a_study_completes_when_a_node_is_cut_off(cluster):
     busy, starts, cut = set(), [], False
     with driver(near, folder / "cut", 5) as process:
         for line in process.stdout:
-            kind, *about = json.loads(line)  # nothing else: Ray would tell of the dead node here
+            kind, *about = json.loads(line)  # nothing else: Ray would report the lost node here
             starts += [about] if kind == "started" else []
             busy |= {about[0]} if kind == "progress" else set()
             if len(busy) == 2 and not cut:

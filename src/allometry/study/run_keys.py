@@ -27,9 +27,9 @@ def with_folder_keys(specs: Sequence[Spec], folder: Path) -> list[Spec]:
     for spec in specs:
         key = former.get(spec.identity)
         if key is None and spec.identity not in runs:
-            candidates = (spec.former(locations), spec.former())
+            candidates = (spec.legacy_key(locations), spec.legacy_key())
             key = next((old for old in candidates if old in runs), None)
-        renamed.append(spec if key is None else spec.under(key))
+        renamed.append(spec if key is None else spec.with_key(key))
     return renamed
 
 

@@ -53,16 +53,15 @@ FAMILIES = (
 class AutoencoderRun(CountedRun):
     """One autoencoder on one target, for one budget and seed.
 
+    Further arguments: see `CountedRun`.
+
     Args:
         target: Points, a table or images.
         fingerprint: Of the target's content.
         family: Of `FAMILIES`.
         width: Of its networks (of the code, for the linear one).
         batch: Examples in a batch.
-        steps: Updates.
         lr: Peak learning rate at `BASE_WIDTH`.
-        seed: Of weights, data order and noise.
-        rung: Index of the size in the ladder, from 0.
     """
 
     target: Vectors
@@ -206,18 +205,9 @@ def _requests(
     require(batch >= 1, f"{family}.batch", "be at least 1", batch)
     if family == "convolutional_autoencoder":
         require(isinstance(target, Images), f"{family}.target", "be images", target)
-    return grid(
-        AutoencoderRun,
-        [{"width": grow(family, target.shape, N)} for N in ladder],
-        tokens,
-        seeds,
-        per_step=batch,
-        target=target.spec,
-        fingerprint=target.fingerprint,
-        family=family,
-        batch=batch,
-        lr=lr,
-    )
+    shapes = [{"width": grow(family, target.shape, N)} for N in ladder]
+    common = {"family": family, "batch": batch, "lr": lr}
+    return grid(AutoencoderRun, target, shapes, tokens, seeds, batch, **common)
 
 
 _ABOUT = {

@@ -1,5 +1,6 @@
 """What the requests of all recipes share: columns, counted budgets, grids, the content check."""
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,13 @@ class CountedRun(Request, ABC):
     """A run on batches whose compute is counted on the shape of its model.
 
     Subclasses are frozen dataclasses that have the fields below among their own.
+
+    Args:
+        target: What the model learns.
+        batch: Rows in a batch.
+        steps: Updates.
+        seed: Of weights, data order and noise.
+        rung: Index of the size in the ladder, from 0.
     """
 
     target: Any
@@ -101,36 +109,32 @@ def require_unchanged(target: Any, fingerprint: str) -> None:
 
 def grid(
     run: Callable[..., Request],
+    target: Any,
     shapes: Iterable[Mapping[str, Any]],
     tokens: Sequence[float],
     seeds: int,
-    *,
     per_step: int,
     **common: Any,
 ) -> list[Spec]:
     """One request for each distinct shape, number of tokens and seed.
 
     Args:
-        run: The class of the requests.
+        run: The class of the requests, a dataclass.
+        target: Passed as its spec, and its fingerprint if the class has that field.
         shapes: Arguments that differ between sizes. Two sizes may lead to one shape, which is one
             rung: a repeated run adds no information.
         tokens: Training tokens or examples D.
         seeds: Repetitions.
         per_step: Tokens or examples in one step.
-        **common: Arguments that all requests share.
+        **common: Further arguments.
     """
+    if "fingerprint" in inspect.signature(run).parameters:
+        common["fingerprint"] = target.fingerprint
     distinct = list({tuple(shape.items()): shape for shape in shapes}.values())
     return [
-        Spec(
-            run,
-            **common,
-            **shape,
-            steps=max(1, round(D / per_step)),
-            seed=seed,
-            rung=rung,
-        )
+        Spec(run, target=target.spec, **common, **shape, steps=steps, seed=seed, rung=rung)
         for rung, shape in enumerate(distinct)
-        for D in sorted(set(tokens))
+        for steps in (max(1, round(D / per_step)) for D in sorted(set(tokens)))
         for seed in range(seeds)
     ]
 

@@ -76,6 +76,8 @@ CODES, CODE_SIZE = 128, 8
 class FlowRun(CountedRun, TrainingRequest):
     """One flow or autoencoder on one target, for one budget and seed.
 
+    Further arguments: see `CountedRun`.
+
     Args:
         target: Points, a table or images.
         fingerprint: Of the target's content.
@@ -83,10 +85,7 @@ class FlowRun(CountedRun, TrainingRequest):
         layers: Of the flow.
         width: Of its networks.
         batch: Examples in a batch.
-        steps: Updates.
         lr: Peak learning rate at `BASE_WIDTH`.
-        seed: Of weights, data order and noise.
-        rung: Index of the size in the ladder, from 0.
     """
 
     target: Vectors

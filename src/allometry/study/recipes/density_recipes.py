@@ -24,18 +24,9 @@ def _requests(
         require(isinstance(target, Images), f"{family}.target", "be images", target)
     require(batch >= 1, f"{family}.batch", "be at least 1", batch)
     sizes = [grow(family, target.shape, target.levels, N) for N in ladder]
-    return grid(
-        FlowRun,
-        [dict(zip(("layers", "width"), size, strict=True)) for size in sizes],
-        tokens,
-        seeds,
-        per_step=batch,
-        target=target.spec,
-        fingerprint=target.fingerprint,
-        family=family,
-        batch=batch,
-        lr=lr,
-    )
+    shapes = [dict(zip(("layers", "width"), size, strict=True)) for size in sizes]
+    common = {"family": family, "batch": batch, "lr": lr}
+    return grid(FlowRun, target, shapes, tokens, seeds, batch, **common)
 
 
 _FAMILIES: dict[str, tuple[int, float, str, str]] = {

@@ -33,19 +33,10 @@ class DomainRun(DecoderRun):
     Its loss is divided by $H_0$, the entropy of single symbols of the training split in nats, so
     that alphabets of different sizes have one scale: the unigram distribution reaches 1.
 
+    Further arguments: see `TokenRun`.
+
     Args:
-        target: A text, or rows of symbols.
-        fingerprint: Of its content.
-        width: Of the residual stream.
-        depth: Blocks.
         heads: Attention heads of a block.
-        context: Symbols in a window.
-        batch: Sequences in a batch.
-        steps: Updates.
-        lr: Peak learning rate at `BASE_WIDTH` and depth 1.
-        seed: Of weights and data order.
-        rung: Index of the size in the ladder, from 0.
-        weight_decay: Decoupled, on hidden matrices.
     """
 
     target: Text | Symbols
@@ -201,20 +192,11 @@ def domains(
 
     References: `henighan2020`.
     """
-    shapes = decoder_shapes(ladder)
-    return [
-        spec
-        for one in target.targets
-        for spec in grid(
-            DomainRun,
-            shapes,
-            tokens,
-            seeds,
-            per_step=batch * target.context,
-            target=one.spec,
-            fingerprint=one.fingerprint,
-            context=target.context,
-            batch=batch,
-            lr=lr,
+    common = {"context": target.context, "batch": batch, "lr": lr}
+    grids = [
+        grid(
+            DomainRun, one, decoder_shapes(ladder), tokens, seeds, batch * target.context, **common
         )
+        for one in target.targets
     ]
+    return [spec for specs in grids for spec in specs]

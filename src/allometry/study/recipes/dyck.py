@@ -55,7 +55,7 @@ def score(model: Logits, target: Brackets, *, seed: int, length: int) -> dict[st
     Args:
         model: Logits of the next symbol.
         target: The language.
-        seed: Of the sequences; no training sees them.
+        seed: Of the sequences, which are not training data.
         length: Symbols in a sequence.
     """
     tokens, probabilities, heights, tops = target.exact(
@@ -89,16 +89,15 @@ def _share(right: Tensor, mask: Tensor) -> Estimate:
 class TwinRun(CountedRun):
     """One trained model of one family and depth.
 
+    Further arguments: see `CountedRun`.
+
     Args:
         target: The language, as a stream.
         family: In `DEPTHS`.
         width: Of the model.
         depth: Layers.
         batch: Sequences in a batch.
-        steps: Updates.
         lr: Peak learning rate at `BASE_WIDTH`.
-        seed: Of weights and data.
-        rung: Index of the depth, from 0.
     """
 
     target: Brackets
@@ -297,19 +296,11 @@ def twins(
     require(len(nestings) > 0, "twins.nestings", "name at least one depth", nestings)
     specs = []
     for D in nestings:
-        language = Spec(Brackets, k=target.k, depth=D, length=target.length, p=target.p)
-        specs.append(Spec(GeneratorRun, target=language, rung=0))
+        language = Brackets(k=target.k, depth=D, length=target.length, p=target.p)
+        specs.append(Spec(GeneratorRun, target=language.spec, rung=0))
         for family, depths in DEPTHS.items():
-            specs += grid(
-                TwinRun,
-                [{"depth": depth} for depth in depths],
-                tokens,
-                seeds,
-                per_step=batch * target.length,
-                target=language,
-                family=family,
-                width=width,
-                batch=batch,
-                lr=RATES[family],
-            )
+            shapes = [{"depth": depth} for depth in depths]
+            common = {"family": family, "width": width, "batch": batch, "lr": RATES[family]}
+            per_step = batch * target.length
+            specs += grid(TwinRun, language, shapes, tokens, seeds, per_step, **common)
     return specs

@@ -65,15 +65,14 @@ class GanRun(CountedRun):
     has no likelihood. Images are rows of numbers in [0, 1]. A run that is stopped starts from the
     beginning when the study resumes.
 
+    Further arguments: see `CountedRun`.
+
     Args:
         target: Points or images.
         width: Of the generator's hidden layers; the discriminator's are half as wide.
         depth: Layers of each network.
-        steps: Generator updates.
         batch: Points in a step.
         lr: Adam's rate for both networks, decaying to a hundredth.
-        seed: Of weights, data and noise.
-        rung: Index of the size in the ladder, from 0.
         pack: Points that the discriminator sees at once (PacGAN).
         unroll: Discriminator steps that the generator looks ahead.
         wasserstein: Wasserstein cost with gradient penalty instead of the non-saturating cost.
@@ -341,18 +340,7 @@ def gan(
         require(value >= bound, f"gan.{name}", f"be at least {bound}", value)
     require(lr > 0, "gan.lr", "be above 0", lr)
     require(batch % pack == 0, "gan.batch", f"be a multiple of the pack {pack}", batch)
-    latent = noise_size(target)
-    return grid(
-        GanRun,
-        [{"width": grow(N, depth, target.dim, latent)} for N in ladder],
-        tokens,
-        seeds,
-        per_step=batch,
-        target=target.spec,
-        depth=depth,
-        batch=batch,
-        lr=lr,
-        pack=pack,
-        unroll=unroll,
-        wasserstein=wasserstein,
-    )
+    shapes = [{"width": grow(N, depth, target.dim, noise_size(target))} for N in ladder]
+    common = {"depth": depth, "batch": batch, "lr": lr}
+    common |= {"pack": pack, "unroll": unroll, "wasserstein": wasserstein}
+    return grid(GanRun, target, shapes, tokens, seeds, batch, **common)

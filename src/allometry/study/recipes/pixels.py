@@ -40,16 +40,15 @@ DEPTH = 4
 class PixelRun(CountedRun, TrainingRequest):
     """One PixelCNN on one set of images, for one budget and seed.
 
+    Further arguments: see `CountedRun`.
+
     Args:
         target: The images.
         fingerprint: Of their content.
         width: Channels.
         depth: Layers after the first.
         batch: Images in a batch.
-        steps: Updates.
         lr: Peak learning rate at `BASE_WIDTH`.
-        seed: Of weights and data order.
-        rung: Index of the size in the ladder, from 0.
         weight_decay: Decoupled, on kernels.
     """
 
@@ -204,15 +203,6 @@ def pixelcnn(
     def size(width: int) -> int:
         return _cost(_shape(target, width, DEPTH), target.shape)[0]
 
-    return grid(
-        PixelRun,
-        [{"width": nearest_width(size, N, 512)} for N in ladder],
-        tokens,
-        seeds,
-        per_step=batch,
-        target=target.spec,
-        fingerprint=target.fingerprint,
-        depth=DEPTH,
-        batch=batch,
-        lr=lr,
-    )
+    shapes = [{"width": nearest_width(size, N, 512)} for N in ladder]
+    common = {"depth": DEPTH, "batch": batch, "lr": lr}
+    return grid(PixelRun, target, shapes, tokens, seeds, batch, **common)

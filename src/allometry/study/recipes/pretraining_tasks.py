@@ -56,20 +56,11 @@ class UpstreamRun(TokenRun):
     symbols, in nats; chance is $\log s$ for s equal sources. No task sees the name of a source.
     `untrained` is the same before training, `upstream_loss` the loss of the task itself.
 
+    Further arguments: see `TokenRun`.
+
     Args:
-        target: Several sources, without codes.
-        fingerprint: Of their content.
         task: Of `TASKS`.
-        width: Of the residual stream.
-        depth: Blocks.
         heads: Attention heads of a block.
-        context: Symbols in a window, even.
-        batch: Windows in a batch.
-        steps: Updates.
-        lr: Peak learning rate at `BASE_WIDTH` and depth 1.
-        seed: Of weights, data order and masks.
-        rung: Index of the size in the ladder, from 0.
-        weight_decay: Decoupled, on hidden matrices.
     """
 
     target: Sources
@@ -235,16 +226,6 @@ def upstream(
     require(task in TASKS, "upstream.task", f"be one of {', '.join(TASKS)}", task)
     require(context >= 2 and context % 2 == 0, "upstream.context", "be even", context)
     require(not target.codes, "Sources.codes", "be off: they contain the answer", True)
-    return grid(
-        UpstreamRun,
-        decoder_shapes(ladder),
-        tokens,
-        seeds,
-        per_step=batch * context,
-        target=target.spec,
-        fingerprint=target.fingerprint,
-        task=task,
-        context=context,
-        batch=batch,
-        lr=lr,
-    )
+    common = {"task": task, "context": context, "batch": batch, "lr": lr}
+    shapes = decoder_shapes(ladder)
+    return grid(UpstreamRun, target, shapes, tokens, seeds, batch * context, **common)

@@ -31,19 +31,10 @@ class SequenceRun(TextRun):
     Recurrent networks are trained and evaluated on windows of `context` tokens with an empty
     initial state, so that all families have the same task.
 
+    Further arguments: see `TokenRun`.
+
     Args:
-        target: The text.
-        fingerprint: Of the text's content.
         family: Of `FAMILIES`.
-        width: Of the hidden layers.
-        depth: Number of hidden layers.
-        context: Tokens in a window.
-        batch: Sequences in a batch.
-        steps: Updates.
-        lr: Peak learning rate at `BASE_WIDTH`.
-        seed: Of weights and data order.
-        rung: Index of the size in the ladder, from 0.
-        weight_decay: Decoupled, on hidden matrices.
     """
 
     target: Text | Sources
@@ -153,19 +144,9 @@ def _recipe(
         lr: float = default_lr,
     ) -> list[Spec]:
         require(context >= 2, f"{family}.context", "be at least 2", context)
-        return grid(
-            SequenceRun,
-            [dict(zip(("width", "depth"), grow(family, N), strict=True)) for N in ladder],
-            tokens,
-            seeds,
-            per_step=batch * context,
-            target=target.spec,
-            fingerprint=target.fingerprint,
-            family=family,
-            context=context,
-            batch=batch,
-            lr=lr,
-        )
+        common = {"family": family, "context": context, "batch": batch, "lr": lr}
+        shapes = [dict(zip(("width", "depth"), grow(family, N), strict=True)) for N in ladder]
+        return grid(SequenceRun, target, shapes, tokens, seeds, batch * context, **common)
 
     return named(recipe, family, f"{model} of each size, number of tokens and seed.", references)
 

@@ -32,7 +32,16 @@ SAMPLE = 240
 
 
 class TokenRun(CountedRun, ABC):
-    """A model on windows of `context` tokens."""
+    """A model on windows of tokens.
+
+    Args:
+        fingerprint: Of the target's content: other content of the same name is another run.
+        width: Of the residual stream or the hidden layers.
+        depth: Blocks or layers.
+        context: Tokens in a window.
+        lr: Peak learning rate at `BASE_WIDTH` and depth 1.
+        weight_decay: Decoupled, on hidden matrices.
+    """
 
     fingerprint: str
     width: int
@@ -111,8 +120,6 @@ def text_training(
     run: Any,
     model: nn.Module,
     optimiser: optim.AdamW,
-    decay: str = "cosine",
-    warmup: int | None = None,
 ) -> Training:
     """The training of `model` on a run's tokens, by the likelihood of the next token.
 
@@ -120,8 +127,6 @@ def text_training(
         run: Has `target`, `context`, `batch`, `steps` and `seed`.
         model: Untrained.
         optimiser: Over its parameters.
-        decay: As for `Training`.
-        warmup: As for `Training`.
     """
     window = {"size": run.batch, "context": run.context, "seed": run.seed}
     return Training(
@@ -132,8 +137,6 @@ def text_training(
         measure=lambda model: evaluate(model, run.target, "validation", context=run.context),
         steps=run.steps,
         seen=run.batch * run.context,
-        decay=decay,
-        warmup=warmup,
         moves=True,
     )
 

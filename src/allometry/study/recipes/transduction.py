@@ -18,6 +18,7 @@ from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.models import Transformer
+from allometry.study.job_table import TRANSDUCERS
 from allometry.study.recipes.base import CountedRun, grid
 from allometry.study.recipes.run_outcome import outcome
 from allometry.study.recipes.text_run import BASE_WIDTH
@@ -30,7 +31,7 @@ from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
 from allometry.train.training import Training
 
-KINDS = ("encoder-decoder", "decoder")
+KINDS = TRANSDUCERS
 
 MEASURED = 512
 """Pairs in an evaluation."""
@@ -46,16 +47,15 @@ class TransductionRun(CountedRun, TrainingRequest):
     that greedy decoding gets entirely right. That is the case if and only if each symbol is the
     most probable one given the true symbols before it.
 
+    Further arguments: see `CountedRun`.
+
     Args:
         target: The task.
         kind: Of `KINDS`.
         width: Of the residual stream.
         depth: Blocks (of each stack, for an encoder-decoder).
         batch: Pairs in a batch.
-        steps: Updates.
         lr: Peak learning rate at `BASE_WIDTH` and depth 1.
-        seed: Of weights and data.
-        rung: Index of the size in the ladder, from 0.
     """
 
     target: Transduction
@@ -104,7 +104,7 @@ class TransductionRun(CountedRun, TrainingRequest):
         return self.steps * fixed + self.budget().C / 5e10
 
     def training(self) -> Training:
-        """By the likelihood of the answers; evaluated on pairs that no training sees."""
+        """By the likelihood of the answers; evaluated on held-out pairs."""
         model, target = self.model(), self.target
         lr = self.lr / math.sqrt(self.depth)
         return Training(
@@ -224,17 +224,10 @@ def transduction(
     References: `vaswani2017` section 3.2.3 for cross attention.
     """
     require(kind in KINDS, "transduction.kind", f"be one of {', '.join(KINDS)}", kind)
-    return grid(
-        TransductionRun,
-        [dict(zip(("width", "depth"), grow(kind, N), strict=True)) for N in ladder],
-        tokens,
-        seeds,
-        per_step=batch * (target.length + 1),
-        target=target.spec,
-        kind=kind,
-        batch=batch,
-        lr=lr,
-    )
+    common = {"kind": kind, "batch": batch, "lr": lr}
+    shapes = [dict(zip(("width", "depth"), grow(kind, N), strict=True)) for N in ladder]
+    per_step = batch * (target.length + 1)
+    return grid(TransductionRun, target, shapes, tokens, seeds, per_step, **common)
 
 
 def grow(kind: str, N: float) -> tuple[int, int]:

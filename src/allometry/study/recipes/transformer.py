@@ -59,19 +59,10 @@ class DecoderRun(TextRun, ABC):
 class TransformerRun(DecoderRun):
     """One decoder transformer on one text, for one budget and seed.
 
+    Further arguments: see `TokenRun`.
+
     Args:
-        target: The text.
-        fingerprint: Of the text's content: another text of the same name is another run.
-        width: Of the residual stream.
-        depth: Blocks.
         heads: Attention heads of a block.
-        context: Tokens in a window.
-        batch: Sequences in a batch.
-        steps: Updates.
-        lr: Peak learning rate at `BASE_WIDTH` and depth 1; divided by the square root of depth.
-        seed: Of weights and data order.
-        rung: Index of the size in the ladder, from 0.
-        weight_decay: Decoupled, on hidden matrices.
     """
 
     target: Text | Sources
@@ -157,18 +148,9 @@ def transformer(
         shortest,
         "Give a longer text or a smaller context.",
     )
-    return grid(
-        TransformerRun,
-        decoder_shapes(ladder),
-        tokens,
-        seeds,
-        per_step=batch * context,
-        target=target.spec,
-        fingerprint=target.fingerprint,
-        context=context,
-        batch=batch,
-        lr=lr,
-    )
+    common = {"context": context, "batch": batch, "lr": lr}
+    shapes = decoder_shapes(ladder)
+    return grid(TransformerRun, target, shapes, tokens, seeds, batch * context, **common)
 
 
 def decoder_shapes(ladder: Iterable[float]) -> list[dict[str, int]]:

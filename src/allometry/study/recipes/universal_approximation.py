@@ -36,7 +36,7 @@ BUILDERS = {"thin": construct.universal, "compact": construct.compact}
 
 
 def distance(model: Callable[[Tensor], Tensor], target: SequenceFunction, seed: int) -> Estimate:
-    """The distance $d_2$ between a model and the function, on points that no training sees."""
+    """The distance $d_2$ between a model and the function, on held-out points."""
     return d_p(
         lambda x: model(x.float()).double(), target.f, shape=(target.d, target.n), seed=seed
     )
@@ -107,17 +107,16 @@ class BuiltRun(Request):
 class LearnerRun(CountedRun):
     """One transformer trained on random inputs of the function and its values.
 
+    Further arguments: see `CountedRun`.
+
     Args:
         target: The function.
         width: Of the residual stream.
         depth: Blocks.
         heads: Attention heads of a block.
         batch: Sequences in a batch.
-        steps: Updates.
         lr: Peak learning rate at `BASE_WIDTH` and depth 1; divided by the square root of
             depth.
-        seed: Of weights and data.
-        rung: Index of the size in the ladder, from 0.
     """
 
     target: SequenceFunction
@@ -256,13 +255,5 @@ def learner(
     References: `vaswani2017`; `yang2022` for the rate.
     """
     require(batch >= 1, "learner.batch", "be at least 1", batch)
-    return grid(
-        LearnerRun,
-        decoder_shapes(ladder),
-        tokens,
-        seeds,
-        per_step=batch,
-        target=target.spec,
-        batch=batch,
-        lr=lr,
-    )
+    shapes = decoder_shapes(ladder)
+    return grid(LearnerRun, target, shapes, tokens, seeds, batch, batch=batch, lr=lr)

@@ -1,4 +1,4 @@
-"""Estimate the runtime of a job that has no training loop to profile, by running part of it.
+"""Estimate the runtime of a job without gradient training by running part of it.
 
 Such a job reports progress and can be stopped. Its step time is measured in the job itself; the
 rest (construction, evaluation, finishing) in a copy that is cut to a few steps. A job without

@@ -86,7 +86,7 @@ def bundles(tasks: Iterable[Task], folder: Path) -> list[Bundle]:
         members = [Task(wanted.pop(k).spec, work[k]) for k in about["keys"] if k in wanted]
         if members:
             found.append(Bundle(name, tuple(members), ExecutionOptions(**about["how"])))
-    return found + [alone(task) for task in wanted.values()]
+    return found + [single(task) for task in wanted.values()]
 
 
 def schedule(

@@ -104,7 +104,7 @@ def _pack(
     # The trainer copies the models: the trainings stay unchanged.
     named = {str(i): training for i, training in enumerate(trainings)}
     ways = {"compiled": compiled, "traced": traced, "precision": on.precision}
-    return BatchedTrainer(named, size=len(trainings), **ways).packs[0]
+    return BatchedTrainer(named, size=len(trainings), **ways).stacks[0]
 
 
 def _finish(request: TrainingRequest, training: Training, trained: Trained) -> float:
