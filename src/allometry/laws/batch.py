@@ -25,6 +25,7 @@ def fit_many(
     tables: Sequence[Mapping[str, Any] | Any],
     forms: Sequence[FormLike] = ("auto",),
     *,
+    x: str | None = None,
     workers: int | None = None,
     **options: Unpack[FitOptions],
 ) -> list[Fitted]:
@@ -38,6 +39,7 @@ def fit_many(
     Args:
         tables: Runs or curves, each as for `fit`.
         forms: Forms' names, forms or formulas, as for `fit`.
+        x: The variable of one-variable forms, as for `fit`.
         workers: Number of processes. Default: one per core; 1 runs in this process.
         **options: As for `fit`.
 
@@ -54,7 +56,7 @@ def fit_many(
     require(workers is None or workers >= 1, "fit_many.workers", "be at least 1", workers)
     names = [_name(form) for form in forms]
     require(len(set(names)) == len(names), "fit_many.forms", "differ from one another", names)
-    jobs = [(table, form, options) for table in tables for form in forms]
+    jobs = [(table, form, x, options) for table in tables for form in forms]
     count = min(workers or available_cores(), len(jobs))
     if count <= 1:
         found = [_one(job) for job in jobs]
@@ -66,10 +68,10 @@ def fit_many(
     return [{name: next(rows) for name in names} for _ in tables]
 
 
-def _one(job: tuple[Any, FormLike, FitOptions]) -> Law | InputError:
-    table, form, options = job
+def _one(job: tuple[Any, FormLike, str | None, FitOptions]) -> Law | InputError:
+    table, form, x, options = job
     try:
-        return fit(table, form, **options)
+        return fit(table, form, x=x, **options)
     except InputError as error:
         return error
 

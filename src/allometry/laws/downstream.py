@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry.laws.law import Law
+from allometry.laws.law import Law, Values
 
 Shape = Literal["sigmoid", "decay"]
 
@@ -57,12 +57,12 @@ class TaskCurve:
         """The score at given losses."""
         return _SHAPES[self.shape][0](np.asarray(loss, float), *self.params.values())
 
-    def after(self, law: Law, **at: Any) -> ndarray:
+    def after(self, law: Law, **at: Values) -> ndarray:
         """The score at the predicted losses of a law, as an array of `Estimate`.
 
         Draws of the predicted loss pass through draws of the curve, with added residual noise.
         """
-        lo, mid, hi = (np.atleast_1d(a) for a in law.band(**at))
+        lo, mid, hi = (np.atleast_1d(a) for a in law.band(level=0.95, **at))
         rng = np.random.default_rng(0)
         out = np.empty(len(mid), dtype=object)
         function = _SHAPES[self.shape][0]

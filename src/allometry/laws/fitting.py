@@ -37,7 +37,6 @@ from allometry.laws.selection import SPARE, Selection, choose, one_variable
 class FitOptions(TypedDict, total=False):
     """Keyword arguments of `fit` that `extrapolate`, `fit_many` and `transfer` pass on."""
 
-    x: str | None
     bootstrap: int
     resample: Resample
     seed: int

@@ -37,8 +37,39 @@ def identifiability_warnings(
     form: Form, params: dict[str, Estimate], table: RunsTable, backtest: Backtest
 ) -> list[str]:
     """Sentences on an irreducible loss, an exponent or an extrapolation that is not identified."""
+    messages = _parameter_warnings(form, params, float(np.exp(table.y.min())))
+    # The effective data transferred rise with size, as expected.
+    rises = any(sentence.startswith("The loss rises") for sentence in messages)
+    if not rises and form.name != "transfer":
+        messages += _rising(table)
+    if {"N", "D"} <= set(form.variables) and path_of(table) is not None:
+        messages.append(
+            "N and D grow together in these runs, so their separate effects (alpha and beta) are "
+            "not identified: add runs of other D/N, or fit a form in N alone."
+        )
+    if len(form.variables) > 1:
+        for name in form.variables:
+            if len(np.unique(np.round(table.logs[name], 3))) == 2:
+                messages.append(
+                    f"{name} takes two values only, so its exponent is not identified: these runs "
+                    f"do not determine predictions at other {name}. Add a third."
+                )
+    if backtest.error is not None and backtest.error > 0.1:
+        messages.append(
+            f"The mean backtest error on larger runs is {backtest.error:.0%}: one law does not "
+            "fit these runs. Check whether they differ in task, data or unit."
+        )
+    if backtest.folds == 0:
+        messages.append(
+            "There are too few runs to backtest the law. Its extrapolation error is unknown, and "
+            "its intervals rest on a typical one."
+        )
+    return messages
+
+
+def _parameter_warnings(form: Form, params: dict[str, Estimate], lowest: float) -> list[str]:
+    """Sentences on the irreducible loss and the exponents."""
     messages = []
-    lowest = float(np.exp(table.y.min()))
     if "E" in params:
         E = params["E"]
         lo, hi = E.interval
@@ -68,32 +99,6 @@ def identifiability_warnings(
                 f"The exponent {letter} is not identified: its interval includes zero, so "
                 f"{pairs[letter]} may have no effect."
             )
-    # The effective data transferred rise with size, as expected.
-    rises = any(sentence.startswith("The loss rises") for sentence in messages)
-    if not rises and form.name != "transfer":
-        messages += _rising(table)
-    if {"N", "D"} <= set(form.variables) and path_of(table) is not None:
-        messages.append(
-            "N and D grow together in these runs, so their separate effects (alpha and beta) are "
-            "not identified: add runs of other D/N, or fit a form in N alone."
-        )
-    if len(form.variables) > 1:
-        for name in form.variables:
-            if len(np.unique(np.round(table.logs[name], 3))) == 2:
-                messages.append(
-                    f"{name} takes two values only, so its exponent is not identified: "
-                    f"predictions at other {name} rest on the prior. Add a third."
-                )
-    if backtest.error is not None and backtest.error > 0.1:
-        messages.append(
-            f"The mean backtest error on larger runs is {backtest.error:.0%}: one law does not "
-            "fit these runs. Check whether they differ in task, data or unit."
-        )
-    if backtest.folds == 0:
-        messages.append(
-            "There are too few runs to backtest the law. Its extrapolation error is unknown, and "
-            "its intervals rest on a typical one."
-        )
     return messages
 
 

@@ -91,8 +91,6 @@ def fit_classifier(
     classes: int | None = None,
     width: int = 64,
     steps: int = 300,
-    batch: int = 128,
-    lr: float = 3e-3,
     decay: float = 1e-3,
     rng: torch.Generator | None = None,
 ) -> Classifier:
@@ -104,8 +102,6 @@ def fit_classifier(
         classes: Number of classes. Default: those in `labels`.
         width: Width of the hidden layers.
         steps: Training steps.
-        batch: Rows per step.
-        lr: The highest learning rate.
         decay: Weight decay.
         rng: Random generator for weights and batches.
     """
@@ -123,7 +119,7 @@ def fit_classifier(
     spread = x.std(0)
     typical = float(spread.pow(2).mean().sqrt())
     model.standardise(x.mean(0), spread.clamp(min=0.05 * typical if typical > 0 else 1.0))
-    train(model, x, y, steps=steps, batch=batch, lr=lr, decay=decay, rng=rng)
+    train(model, x, y, steps=steps, decay=decay, rng=rng)
     return model
 
 
