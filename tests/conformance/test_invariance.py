@@ -360,8 +360,8 @@ MANY = "It answers with the laws of `fit`, one for each table."
 LAW = "It takes a fitted law, whose invariances are those of `fit`."
 ASKED = "It takes numbers that were published, with no data."
 STEPS = "A step takes places, not a sample: there is nothing to reorder or repeat."
-TRAINED = "It trains by drawn batches: held by the tests of games, not by an identity."
-TASK = "Held by tests of its own; its curve is of a loss in nats, whose unit it is given in."
+TRAINED = "It trains on random batches: checked by the tests of games, not by an identity."
+TASK = "Checked by its own tests; its curve is a loss in nats, in the unit that it is given."
 
 
 def row(scale, shift, order, duplication):
@@ -435,8 +435,8 @@ TABLE = {
 CHECKS = sorted(
     {
         c
-        for room in TABLE.values()
-        for kinds in room.values()
+        for package in TABLE.values()
+        for kinds in package.values()
         for c in kinds.values()
         if callable(c)
     },
@@ -444,13 +444,13 @@ CHECKS = sorted(
 )
 
 
-@pytest.mark.parametrize("room", TABLE)
-def test_every_public_name_has_a_row(room):
-    assert set(TABLE[room]) == set(importlib.import_module(f"allometry.{room}").__all__)
+@pytest.mark.parametrize("package", TABLE)
+def test_every_public_name_has_a_row(package):
+    assert set(TABLE[package]) == set(importlib.import_module(f"allometry.{package}").__all__)
 
 
 def test_every_row_has_a_check_or_a_reason_for_each_change():
-    for kinds in (kinds for room in TABLE.values() for kinds in room.values()):
+    for kinds in (kinds for package in TABLE.values() for kinds in package.values()):
         assert tuple(kinds) == CHANGES
         assert all(callable(c) or c.endswith(".") for c in kinds.values())
 

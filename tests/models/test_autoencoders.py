@@ -213,7 +213,7 @@ def test_info_vae_contains_its_special_cases():
     torch.testing.assert_close(beta, objectives.negative_elbo(model, x, noise, beta=4.0))
 
 
-def test_mmd_is_unbiased_and_tells_laws_apart():
+def test_mmd_is_unbiased_and_separates_distributions():
     rng = torch.Generator().manual_seed(0)
     from allometry.train.autoencoder_objectives import mmd
 

@@ -1,4 +1,4 @@
-"""The short way of one token, and the memory it writes to, against the full pass."""
+"""The fast decoding step and its cache against the full pass."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_one_token_at_a_time_equals_the_full_pass(style):
 
 @pytest.mark.parametrize("style", UNLIKE, ids=str)
 @torch.no_grad()
-def test_what_it_cannot_compute_goes_the_long_way(style):
+def test_unsupported_models_use_the_full_pass(style):
     model = decoder(**style)
     tokens = torch.randint(11, (2, 6), generator=rng())
     cache = model.new_cache()
@@ -66,7 +66,7 @@ def test_hooks_inside_are_called():
     assert len(heard) == 3
 
 
-def test_gradients_flow_through_what_is_remembered():
+def test_gradients_flow_through_the_cache():
     model = decoder()
     tokens = torch.randint(11, (2, 6), generator=rng())
     model(tokens)[:, -1].square().sum().backward()
@@ -79,7 +79,7 @@ def test_gradients_flow_through_what_is_remembered():
     torch.testing.assert_close(model.table.grad, expected)
 
 
-def test_a_memory_begun_with_gradients_goes_on_without():
+def test_a_cache_with_gradients_continues_without():
     model = decoder()
     tokens = torch.randint(11, (2, 8), generator=rng())
     cache = model.new_cache()
@@ -123,7 +123,7 @@ def test_steps_go_on_from_what_was_read_with_gradients():
 
 
 @torch.no_grad()
-def test_memory_grows_past_its_spare_room():
+def test_the_cache_grows_past_its_spare_entries():
     model = decoder(context=90)
     tokens = torch.randint(11, (3, 90), generator=rng())
     cache = model.new_cache()

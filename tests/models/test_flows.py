@@ -180,7 +180,7 @@ def test_temperature_narrows():
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: flows.spline_coupling(1), "at least 2"),
         (lambda: flows.glow((1, 6, 6), levels=2), "halve 2 times"),
@@ -188,8 +188,8 @@ def test_temperature_narrows():
         (lambda: flows.Continuous(2, trace="guess"), "trace must be one of"),
     ],
 )
-def test_mistakes_are_told(make, said):
-    with pytest.raises(InputError, match=said):
+def test_mistakes_are_reported(make, message):
+    with pytest.raises(InputError, match=message):
         make()
 
 

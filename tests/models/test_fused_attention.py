@@ -81,7 +81,7 @@ def test_values_and_gradients_are_those_of_torch_in_double_precision(
     exact = y.detach().double().requires_grad_()
     truth = both(reference, exact, None if turn is None else turn.double())
     for mine, single, double in zip(ours, theirs, truth, strict=True):
-        # How far single precision goes astray grows with the scores, so torch's own tells.
+        # The error of single precision grows with the scores, so torch's own error is the scale.
         allowed = 5 * float((single - double).abs().max()) + 1e-5 * large
         assert float((mine - double).abs().max()) <= allowed
 
@@ -90,7 +90,7 @@ def test_values_and_gradients_are_those_of_torch_in_double_precision(
 def test_large_scores_do_not_overflow():
     y = 300 * torch.randn(2, 33, 6, 16, generator=torch.Generator().manual_seed(0)).float()
     out = fused_attention.attention(y, None, scale=0.25, causal=True)
-    # Scores of 10^5 carry errors of 10^-2, so nearly every row is one value, told from the others.
+    # Scores of 10^5 have errors of 10^-2, so nearly every row is a single value.
     wanted = reference(y.double(), None, 0.25, True)
     assert out.isfinite().all()
     assert ((out - wanted).abs().amax(-1) < 1.0).double().mean() > 0.95
@@ -109,7 +109,7 @@ def test_two_threads_give_the_same_digits(monkeypatch):
 
 
 @built
-def test_members_of_a_map_are_rows_of_the_batch():
+def test_mapped_models_are_rows_of_the_batch():
     y = torch.randn(3, 2, 9, 6, 8, dtype=torch.float32)
     turn = torch.randn(3, 2, 1, 1, 9, 4, dtype=torch.float32)
 
@@ -124,7 +124,7 @@ def test_members_of_a_map_are_rows_of_the_batch():
 
 
 @built
-def test_scores_that_are_no_numbers_are_not_hidden():
+def test_nan_scores_propagate():
     y = torch.randn(1, 20, 3, 8, dtype=torch.float32)
     y[0, 5, 1, 2] = torch.nan
     out = fused_attention.attention(y, None, scale=0.3, causal=True)
@@ -160,7 +160,7 @@ def test_a_transformer_has_the_same_loss_gradient_and_count_either_way(monkeypat
 
 
 @built
-def test_packed_and_traced_members_go_the_same_way():
+def test_stacked_and_traced_models_use_the_same_kernel():
     pack = StackedModels([model(), model()])
     tokens = torch.randint(11, (2, 8, 17), generator=torch.Generator().manual_seed(1))
     traced = TracedStep(pack, next_token, tokens)

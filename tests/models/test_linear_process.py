@@ -130,13 +130,13 @@ def test_spectral_factors_of_autoregressions_and_moving_averages():
 
 def test_paley_and_wiener_s_condition():
     S = np.ones(64)
-    S[10:20] = 0.0  # a gap in the spectrum: the past tells all
+    S[10:20] = 0.0  # a gap in the spectrum: deterministic given its past
     assert lp.szego(S) == 0
     with pytest.raises(InputError, match="vanishes"):
         lp.spectral_factor(S)
 
 
-def test_misuse_is_told():
+def test_misuse_is_reported():
     with pytest.raises(InputError, match="not positive"):
         lp.levinson(np.array([1.0, 1.1]))
     with pytest.raises(InputError, match="stationary"):

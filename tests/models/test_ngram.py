@@ -151,7 +151,7 @@ def test_unseen_symbols_are_finite():
     assert torch.isfinite(model.log_prob(torch.tensor([0, 4, 4, 3, 0, 1]))).all()
 
 
-def test_misuse_is_told():
+def test_misuse_is_reported():
     with pytest.raises(InputError, match="order must be at least 1; got 0"):
         KneserNey(0, 5)
     with pytest.raises(InputError, match="be fitted first"):

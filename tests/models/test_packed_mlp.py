@@ -82,7 +82,7 @@ def test_values_and_gradients_of_whole_numbers_are_those_of_torch(
 
 @built
 def test_a_size_of_rows_after_another_leaves_nothing_behind():
-    """Rooms are kept from call to call; what fills their rows up must stay 0."""
+    """Buffers are kept between calls; the padding of their rows must stay 0."""
     for n, sizes in ((200, [1, 33, 33, 2]), (7, [1, 33, 33, 2]), (50, [1, 20, 33, 2])):
         x, parameters = drawn(2, n, sizes)
         slope = torch.ones(2, n, 2)
@@ -125,7 +125,7 @@ def test_operations_are_counted_as_those_of_torch():
 
 
 @built
-def test_shapes_told_beforehand_are_those_that_come():
+def test_predicted_shapes_are_those_of_the_result():
     x, parameters = drawn(2, 9, [3, 17, 8, 4])
     for name in ("test_schema", "test_faketensor"):
         torch.library.opcheck(
@@ -133,7 +133,7 @@ def test_shapes_told_beforehand_are_those_that_come():
         )
 
 
-def test_it_is_for_whoever_wants_it_in_single_precision_on_a_processor(monkeypatch):
+def test_it_applies_only_if_enabled_in_single_precision_on_cpu(monkeypatch):
     x, parameters = drawn(1, 5, [2, 8, 8, 1])
     x, parameters = x[0], [p[0] for p in parameters]
     assert not packed_mlp.applies(x, parameters)

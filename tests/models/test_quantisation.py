@@ -81,7 +81,7 @@ def test_every_code_of_lbg_is_in_use():
     assert len(made.encode(x).unique()) == 50
 
 
-def test_mistakes_are_told():
+def test_mistakes_are_reported():
     with pytest.raises(InputError, match="K must be 1 to"):
         quantisation.lbg(torch.zeros(3, 2), 4)
     with pytest.raises(InputError, match="high must be above low"):

@@ -72,7 +72,7 @@ def test_weights_come_from_the_generator(make):
     assert not torch.equal(weights(3), weights(4))
 
 
-def test_embeddings_are_told_apart(make):
+def test_embeddings_are_counted_separately(make):
     model = make()
     N, N_embedding = count_parameters(model)
     assert N + N_embedding == sum(p.numel() for p in model.parameters())
@@ -170,7 +170,7 @@ def test_what_a_pixel_keeps_is_what_it_would_compute(colours):
     assert torch.equal(whole, slow)
 
 
-def test_misuse_is_told():
+def test_misuse_is_reported():
     with pytest.raises(InputError, match="rnn, lstm or gru"):
         Recurrent(V, 4, cell="elman")
 
@@ -194,7 +194,7 @@ def test_padding_on_either_side_is_skipped(make, side):
     torch.testing.assert_close(more[1:2], model(joined)[:, -1:])
 
 
-def test_a_row_of_padding_only_disturbs_nobody(make):
+def test_a_row_of_padding_only_disturbs_no_other_row(make):
     model, x = make().eval(), tokens()
     padding = torch.zeros(3, 12, dtype=torch.bool)
     padding[1] = True

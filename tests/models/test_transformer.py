@@ -42,7 +42,7 @@ def copy(to, value):
         to.copy_(value)
 
 
-# Against references nobody here wrote
+# Against independent references
 
 
 def test_logits_equal_those_of_gpt2():

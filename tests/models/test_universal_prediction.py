@@ -127,7 +127,7 @@ def test_regret_of_a_finite_memory_predictor_is_counted_from_hindsight():
     assert regret(losses, x, 2, 1) == pytest.approx(100 * math.log(2))
 
 
-def test_misuse_is_told():
+def test_misuse_is_reported():
     with pytest.raises(InputError, match="be fitted first"):
         ContextTree(2, 3).log_prob(torch.tensor([0]))
     with pytest.raises(InputError, match="depth must be at least 0"):

@@ -64,13 +64,15 @@ def test_counting_draws_nothing_that_others_would_have_drawn():
 def test_a_grid_imports_neither_the_compiler_nor_pandas():
     """Each takes a second, which is a third of what a dry run may take."""
     code = (
-        "import sys, json; from allometry.cli import app, study_run; from allometry.study import jobs\n"
+        "import sys, json\n"
+        "from allometry.cli import app, study_run\n"
+        "from allometry.study import jobs\n"
         "rows = [study_run.grid(jobs.study(job).rows()) for job in "
         "('embedded', 'ring', 'digits', 'universal', 'dyck', 'reversal', 'tasks')]\n"
         "heavy = ('torch._dynamo', 'pandas', 'sklearn', 'altair', 'ray')\n"
         "print(json.dumps([name for name in heavy if name in sys.modules]))"
     )
-    said = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
-    assert json.loads(said) == []
+    assert json.loads(printed) == []

@@ -76,7 +76,7 @@ def test_a_small_transformer_stays_at_float32_and_a_resumed_one_at_what_it_began
 
 @contextlib.contextmanager
 def monkeypatched(name):
-    """Nobody may ask again."""
+    """Must not be called again."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"allometry.train.training.{name}", None)
         yield

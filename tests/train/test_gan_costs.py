@@ -152,7 +152,7 @@ def test_the_maximum_likelihood_cost_has_half_the_slope_of_kl(theta):
     z = torch.tensor(stats.norm.ppf((np.arange(400_000) + 0.5) / 400_000))
     own = torch.tensor(theta, requires_grad=True)
     made = own + z
-    # D is optimal and held fixed: its logit is the log ratio at today's Q.
+    # D is optimal and fixed: its logit is the log ratio at today's Q.
     at = torch.tensor(theta)
     logits = -((made - 0.3) ** 2) / (2 * 0.36) - math.log(0.6) + (made - at) ** 2 / 2
     (slope,) = torch.autograd.grad(MAXIMUM_LIKELIHOOD.generator(logits), own)

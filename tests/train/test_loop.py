@@ -76,7 +76,7 @@ def test_the_checkpoint_before_serves_where_the_last_is_damaged(tmp_path, damage
     if damage == "torn":
         path.write_bytes(data[:-7])
     elif damage == "flipped":
-        data[-100] ^= 1  # one bit of a weight: only the checksum can tell
+        data[-100] ^= 1  # one bit of a weight: only the checksum detects it
         path.write_bytes(data)
     else:
         path.unlink()
@@ -86,7 +86,7 @@ def test_the_checkpoint_before_serves_where_the_last_is_damaged(tmp_path, damage
     assert set(kept) <= {"c.safetensors", "c.safetensors.previous"}
 
 
-def test_divergence_is_told_with_its_step():
+def test_divergence_is_reported_with_its_step():
     model = small()
     with torch.no_grad():
         next(iter(model.parameters())).fill_(math.inf)

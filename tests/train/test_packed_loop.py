@@ -1,4 +1,4 @@
-"""A member of a crowd ends where the same training alone ends."""
+"""A run of a batched trainer ends where the same training alone ends."""
 
 import contextlib
 import dataclasses
@@ -48,8 +48,8 @@ def training(seed=0, steps=40, lr=0.01, decay="cosine", warmup=None):
     )
 
 
-def ends(crowd, **kwargs):
-    return {ended.name: ended for ended in crowd(**kwargs)}
+def ends(trainer, **kwargs):
+    return {ended.name: ended for ended in trainer(**kwargs)}
 
 
 def same(curve, other, rel=1e-9):
@@ -96,10 +96,10 @@ def test_reduced_precision_is_that_of_a_training_alone(size):
     torch.set_default_dtype(torch.float32)
     try:
         asked = [{"seed": s, "lr": lr} for s, lr in enumerate([0.01, 0.003])]
-        crowd = BatchedTrainer(
+        trainer = BatchedTrainer(
             {str(i): training(**a) for i, a in enumerate(asked)}, size=size, precision="bfloat16"
         )
-        found = ends(crowd)
+        found = ends(trainer)
         for i, arguments in enumerate(asked):
             reduced = training(**arguments).alone(on=DeviceSettings("cpu", "bfloat16")).curve
             exact = training(**arguments).alone().curve
@@ -138,7 +138,7 @@ def test_a_precision_that_needs_scaled_gradients_is_refused():
 
 
 @pytest.mark.parametrize("size", [1, 8])
-def test_one_trunk_gives_what_separate_trainings_give(size):
+def test_a_shared_stable_phase_gives_what_separate_trainings_give(size):
     lengths = [10, 20, 40]
     asked = {str(n): {"steps": n, "decay": "wsd", "warmup": 3} for n in lengths}
     seen = []
@@ -155,13 +155,13 @@ def test_one_trunk_gives_what_separate_trainings_give(size):
     found = ends(BatchedTrainer(made, stable_phases=dict.fromkeys(asked, "t"), size=size))
     for name, arguments in asked.items():
         same(found[name].trained.curve, training(**arguments).alone().curve)
-    # A trunk of 32 steps and cool-downs of 2, 4 and 8 in place of 70 steps.
+    # A stable phase of 32 steps and cool-downs of 2, 4 and 8 instead of 70 steps.
     assert len(seen) == branch_step(40) + 2 + 4 + 8
 
 
 @pytest.mark.parametrize("stop_at", [1, 9, 10, 26, 39])
 def test_stopped_anywhere_and_resumed_it_ends_in_the_same_digits(tmp_path, stop_at):
-    def crowd(names):
+    def trainer(names):
         lengths = {"a": 10, "b": 25, "c": 40, "d": 40}
         seeds = {"d": 1}
         made = {
@@ -170,18 +170,18 @@ def test_stopped_anywhere_and_resumed_it_ends_in_the_same_digits(tmp_path, stop_
         }
         return BatchedTrainer(made, stable_phases={n: "d" if n == "d" else "t" for n in names})
 
-    whole = ends(crowd("abcd"))
+    whole = ends(trainer("abcd"))
     path, told, done = tmp_path / "c.safetensors", [], {}
-    events = crowd("abcd")(
+    events = trainer("abcd")(
         save_to=path, watch=lambda n, p: told.append(p.step), stop=lambda: stop_at in told
     )
     with contextlib.suppress(Stopped):
         for ended in events:
             done[ended.name] = ended
     assert max(told) == stop_at
-    # Whoever was reported is not asked for again, as a journal would have it.
+    # A reported run is not requested again, as with a journal.
     left = [n for n in "abcd" if n not in done]
-    done |= ends(crowd(left), save_to=path)
+    done |= ends(trainer(left), save_to=path)
     for name, ended in whole.items():
         assert done[name].trained.curve == ended.trained.curve
         assert done[name].trained.loss == ended.trained.loss
@@ -207,10 +207,10 @@ def test_a_judge_sends_members_away():
 
 
 COMPILED = """
-from tests.train.test_packed_loop import Crowd, ends, same, training
+from tests.train.test_packed_loop import BatchedTrainer, ends, same, training
 asked = [{"seed": s, "steps": 6} for s in range(2)]
 eager, compiled = (
-    ends(Crowd({str(i): training(**a) for i, a in enumerate(asked)}, compiled=c))
+    ends(BatchedTrainer({str(i): training(**a) for i, a in enumerate(asked)}, compiled=c))
     for c in (False, True)
 )
 for name in eager:
@@ -220,12 +220,12 @@ for name in eager:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch compiles by the C++ compiler")
-def test_a_compiled_crowd_ends_where_an_eager_one_does():
+def test_a_compiled_trainer_ends_where_an_eager_one_does():
     """In a process of its own: the compiler can't see through shape checks, which tests add."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     subprocess.run([sys.executable, "-c", COMPILED], env=environment, check=True)
 
 
-def test_nobody_is_refused():
+def test_an_empty_trainer_is_refused():
     with pytest.raises(InputError, match="at least one"):
         BatchedTrainer({})

@@ -58,7 +58,7 @@ def test_cleaning_merges_products_with_their_biases():
     assert "aten.detach.default" not in used
 
 
-def test_what_writes_into_buffers_is_told_from_what_writes_into_its_own():
+def test_writes_into_buffers_are_distinguished_from_writes_into_temporaries():
     """Running means are written into what is given; a flow's sums into what was just made."""
     x = torch.randn(3, 5, 2)
     norm = seeded(lambda rng: nn.BatchNorm1d(2))

@@ -75,7 +75,7 @@ def test_pairs_are_true_for_half_and_no_half_is_lost():
         pair(windows[:, :5], 100, rng())
 
 
-def test_a_transformer_learns_to_tell_what_follows():
+def test_a_transformer_learns_next_sentence_prediction():
     """Windows that count upwards: the second half follows where it goes on by one."""
     model = Transformer(vocabulary=24, width=32, depth=2, heads=2, context=8, kind="encoder")
     optimiser = torch.optim.Adam(model.parameters(), 3e-3)

@@ -4,6 +4,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
+from allometry._core.deprecation import moved
 from allometry.train.autoencoder_objectives import (
     adversarial,
     contractive,
@@ -66,3 +67,6 @@ def squared_error(
 ) -> Float[Tensor, ""]:
     r"""Mean over inputs of $\|g(X) - Y\|_2^2$, whose root estimates the distance $d_2$."""
     return (model(x) - y).square().flatten(1).sum(1).mean()
+
+
+__getattr__ = moved(__name__, {"next_passage": "next_sentence"})

@@ -198,12 +198,12 @@ def test_traced_turns_are_the_games_own(settings, more, M):
         torch.testing.assert_close(traced.cost_D, plain.cost_D, rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(traced.cost_G, plain.cost_G, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(traced.samples(50), plain.samples(50), rtol=1e-7, atol=1e-9)
-    # Held for ten steps, then falling to a tenth of the way at the last.
+    # Constant for ten steps, then linear decay, with a tenth left at the last step.
     assert plain.step_G.param_groups[0]["lr"] == pytest.approx(1e-4)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"unroll": -1}, "GANSettings.unroll must be at least 0; got -1"),
         ({"batch": 0}, "GANSettings.batch must be at least 1"),
@@ -214,8 +214,8 @@ def test_traced_turns_are_the_games_own(settings, more, M):
         ({"hold": 1.0}, "GANSettings.hold must be at least 0 and below 1"),
     ],
 )
-def test_rules_that_cannot_be_played_are_refused(settings, said):
-    with pytest.raises(InputError, match=said):
+def test_invalid_settings_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
         GANSettings(**settings)
 
 

@@ -93,7 +93,7 @@ def test_three_players():
     table = np.zeros((2, 2, 2))
     table[0, 0, 0] = table[1, 1, 1] = 1
     game = NormalForm((table, table, table))
-    # Where two already disagree nobody alone can mend it only if the third is with neither.
+    # If two disagree, no single player can repair it only if the third agrees with neither.
     assert (0, 0, 0) in game.pure_equilibria()
     assert (1, 1, 1) in game.pure_equilibria()
     half = [np.array([0.5, 0.5])] * 3

@@ -1,10 +1,9 @@
-// Rectified networks of many members, a block of rows at a time, forwards and back.
+// ReLU networks of many models, a block of rows at a time: forward and backward pass.
 //
-// Letters: M members, n rows, L linear layers, s[0] inputs, s[1] to s[L - 1] hidden units, s[L]
-// outputs; p[l] is s[l] in whole registers of the widest kind. A member's block of rows goes
-// through all layers while its numbers lie in the nearest caches. Of the hidden layers the first is
-// worked out again on the way back, which is quicker than fetching it; `kept` (M, L - 2, n, p)
-// holds the others.
+// Shapes: M models, n rows, L linear layers, s[0] inputs, s[1] to s[L - 1] hidden units, s[L]
+// outputs; p[l] is s[l] padded to whole registers of the widest kind. A block of rows of a model
+// goes through all layers while it is in the CPU caches. The first hidden layer is recomputed in the
+// backward pass, which is faster than loading it; `kept` (M, L - 2, n, p) stores the others.
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
@@ -25,12 +24,12 @@ constexpr int64_t R = 6, N = 4;  // rows and registers of a tile
 #else
 constexpr int64_t R = 4, N = 2;
 #endif
-constexpr int64_t LANES = 16;  // of the widest registers: rows are multiples of it everywhere
-constexpr int64_t BLOCK = 48;  // rows that are taken through all layers together
-constexpr int64_t THIN = 4;    // outputs that are summed up one by one
-constexpr int64_t ALONE = 1 << 22;  // products below which a second thread is not worth it
+constexpr int64_t LANES = 16;  // lanes of the widest registers: rows are padded to multiples of it
+constexpr int64_t BLOCK = 48;  // rows that go through all layers together
+constexpr int64_t THIN = 4;    // largest number of outputs that are summed one by one
+constexpr int64_t ALONE = 1 << 22;  // multiplications below which a second thread does not pay
 
-// What becomes of a tile of products A B.
+// Epilogue of a tile of the product A B.
 enum Kind {
   RECTIFIED,  // C = max(0, A B + row)
   SHIFTED,    // C = A B + row
@@ -81,7 +80,7 @@ inline void tile(const Product& p, int64_t i, int64_t j) {
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
       V x = sum[r][v];
-      if (kind == RECTIFIED) x = x < 0.0f ? V{} : x;  // what is no number stays none
+      if (kind == RECTIFIED) x = x < 0.0f ? V{} : x;  // NaN propagates
       if (kind == MASKED) {
         x = load(p.mask + (i + r) * p.mask_step + j + v * W) <= 0.0f ? V{} : x;
         column += x;
@@ -107,7 +106,7 @@ void product(const Product& p, int64_t rows, int64_t columns) {
   int64_t j = 0;
   while (j < columns) {
     const int64_t left = (columns - j) / W;
-    // Five are three and two rather than four and one.
+    // Split five as three and two rather than four and one.
     const int64_t wide = left > N && left < 2 * N ? (left + 1) / 2 : std::min(N, left);
     if (wide == 4) band<kind, N < 4 ? N : 4>(p, rows, j);
     else if (wide == 3) band<kind, N < 3 ? N : 3>(p, rows, j);
@@ -117,7 +116,7 @@ void product(const Product& p, int64_t rows, int64_t columns) {
   }
 }
 
-// Each layer's weights (M, out, in) and biases (M, out); members lie `steps` apart.
+// Weights (M, out, in) and biases (M, out) of each layer; models are `steps` apart.
 struct Parameters {
   std::vector<const float*> places;
   std::vector<int64_t> steps;
@@ -127,7 +126,7 @@ struct Parameters {
 struct Network {
   int64_t M, n, L, threads;
   std::vector<int64_t> s, p;
-  int64_t parameters = 0, inner = 0;  // `inner`: of all hidden layers but the first
+  int64_t parameters = 0, inner = 0;  // `inner`: size of all hidden layers but the first
   Network(int64_t M, int64_t n, std::vector<int64_t> sizes) : M(M), n(n), s(std::move(sizes)) {
     L = static_cast<int64_t>(s.size()) - 1;
     int64_t products = 0;
@@ -142,7 +141,7 @@ struct Network {
   bool thin(int64_t l) const { return s[l] <= THIN; }
 };
 
-// One member's weights as products want them, and its block of rows.
+// The weights of one model in the layout of the products, and its block of rows.
 struct Room {
   Network net;
   std::vector<float*> plain, turned, bias, rows, slopes, grown, sums;
@@ -185,7 +184,7 @@ struct Room {
     int64_t whole = in < W ? 0 : out / W * W;
     for (int64_t o = 0; o < whole; o += W)
       for (int64_t i = 0; i < in; i += W) {
-        // The last square takes numbers that the one before it had rather than go over the edge.
+        // The last square overlaps the one before it rather than cross the edge.
         const int64_t at = std::min(i, in - W);
         on_side(weight + o * in + at, in, turned[l] + at * wide + o, wide);
       }
@@ -195,7 +194,7 @@ struct Room {
   void lay_bias(int64_t l, const float* row) { std::memcpy(bias[l], row, 4 * net.s[l + 1]); }
 };
 
-// A thread's last room, if it fits: what fills up rows of registers is 0 there and stays so.
+// A thread's previous buffer, if it fits: the padding of its rows is 0 and stays 0.
 Room& room_for(const Network& net) {
   thread_local std::unique_ptr<Room> last;
   if (last == nullptr || last->net.s != net.s) last = std::make_unique<Room>(net);
@@ -203,7 +202,7 @@ Room& room_for(const Network& net) {
   return *last;
 }
 
-// Rows with gaps between them from rows without, or the other way round.
+// Copy contiguous rows to padded rows, or back.
 inline void lay(const float* from, int64_t from_step, float* to, int64_t to_step, int64_t rows,
                 int64_t columns) {
   for (int64_t r = 0; r < rows; ++r)
@@ -276,11 +275,11 @@ void forward(const Network& net, const float* x, const Parameters& parameters, f
   }
 }
 
-// Gradients of one layer's weights from a block: slopes (rows, out) and what went in (rows, in).
+// Weight gradients of one layer from a block: output gradients (rows, out), inputs (rows, in).
 inline void grow(const Room& room, int64_t l, const float* slope, int64_t slope_step,
                  const float* in, int64_t in_step, int64_t rows) {
   const Network& net = room.net;
-  if (l == 0 && net.thin(0)) {  // kept as (in, out)
+  if (l == 0 && net.thin(0)) {  // stored as (in, out)
     const Product p{in, 1, in_step, slope, slope_step, room.grown[0], net.p[1], rows,
                     nullptr, nullptr, 0, nullptr};
     product<ADDED>(p, net.s[0], net.p[1]);
@@ -361,7 +360,7 @@ void backward(const Network& net, const float* slope, const float* x,
   }
 }
 
-// A member's numbers side by side; members may lie apart where they are parameters.
+// Contiguous within a model; models may be strided if they are parameters.
 bool dense(const Tensor& t, int64_t from) {
   int64_t step = 1;
   for (int64_t axis = t.dim() - 1; axis >= from; --axis) {
@@ -382,7 +381,7 @@ Tensor empty(const Tensor& like, std::initializer_list<int64_t> shape) {
   return torch::stable::new_empty(like, torch::headeronly::IntHeaderOnlyArrayRef(shape));
 }
 
-// What both ways are given.
+// Arguments of both passes.
 struct Given {
   Tensor x;
   std::vector<Tensor> owners;
@@ -431,7 +430,7 @@ std::tuple<Tensor, Tensor> perceptron_backward(Tensor slope, Tensor x,
 }  // namespace
 
 // Python has the schemas: (x, parameters) -> (out, kept), (slope, x, parameters, kept) ->
-// (dx, gradient (M, P), a member's in the order of its parameters).
+// (dx, gradient (M, P), in the order of the parameters of a model).
 STABLE_TORCH_LIBRARY_IMPL(allometry, CPU, library) {
   library.impl("perceptron", TORCH_BOX(&perceptron));
   library.impl("perceptron_backward", TORCH_BOX(&perceptron_backward));

@@ -1,4 +1,4 @@
-// What kernels of this folder share: registers of floats, room in memory, threads.
+// Shared by the kernels of this folder: SIMD registers of floats, buffers, threads.
 
 #pragma once
 
@@ -29,7 +29,7 @@ inline I lanes() {
   return i;
 }
 
-// Lane k takes that of lane k + by, counted round.
+// Cyclic shift: lane k takes the value of lane k + by.
 inline V rolled(V x, int by) { return __builtin_shuffle(x, (lanes() + by) & int(W - 1)); }
 
 inline float total(V x) {
@@ -37,7 +37,7 @@ inline float total(V x) {
   return x[0];
 }
 
-// Where the cards of two registers go when they are shuffled like the halves of a deck.
+// Indices of a perfect shuffle (interleaving) of two registers.
 struct Deck {
   I low, high;
   Deck() {
@@ -48,7 +48,7 @@ struct Deck {
   }
 };
 
-// The totals of as many registers as one has lanes.
+// The sums of W registers, one in each lane.
 inline V totals(V* x) {
   const Deck deck;
 #pragma GCC unroll 4
@@ -60,7 +60,7 @@ inline V totals(V* x) {
   return x[0];
 }
 
-// A square of numbers on its side.
+// Transpose a square of W by W numbers.
 inline void on_side(const float* from, int64_t from_step, float* to, int64_t to_step) {
   const Deck deck;
   V x[W], next[W];
@@ -80,7 +80,7 @@ inline void on_side(const float* from, int64_t from_step, float* to, int64_t to_
   for (int r = 0; r < W; ++r) store(to + r * to_step, x[r]);
 }
 
-// So many floats, all 0.
+// A zero-initialised array of floats.
 struct Buffer {
   float* at;
   explicit Buffer(int64_t size) {
@@ -93,7 +93,7 @@ struct Buffer {
   Buffer& operator=(const Buffer&) = delete;
 };
 
-// `work(from, to)` for all of `count` things, each thread with its part of them.
+// Call `work(from, to)` over `count` items, divided among the threads.
 template <typename Work>
 void shared_out(int64_t count, int64_t threads, const Work& work) {
   threads = std::max<int64_t>(1, std::min(threads, count));

@@ -1,9 +1,9 @@
-// Softmax attention of short sequences: all that a head needs lies in the cache nearest the core.
+// Softmax attention of short sequences: the data of a head stay in the L1 cache.
 //
-// Letters: b batch, n positions, h heads, m head size, g groups of the batch. `y` is (b, n, 3 h, m):
-// queries, keys and values of a token beside one another, as one product gives them. Queries and
-// keys are turned by `turn` (g, 2, n, m / 2), cosines and sines, while they are laid out, and their
-// gradients are turned back. What the way back needs besides is the logarithm of each row's sum.
+// Shapes: b batch, n positions, h heads, m head size, g groups of the batch. `y` is (b, n, 3 h, m):
+// queries, keys and values of a token, concatenated. Queries and keys are rotated by `turn`
+// (g, 2, n, m / 2), cosines and sines, while they are copied, and their gradients are rotated back.
+// The backward pass also needs the log-sum-exp of each row.
 
 #include <cmath>
 
@@ -12,7 +12,7 @@
 namespace {
 
 #ifdef __AVX512F__
-constexpr int64_t R = 8;  // rows worked at once
+constexpr int64_t R = 8;  // rows processed at once
 #else
 constexpr int64_t R = 4;
 #endif
@@ -25,7 +25,7 @@ inline float largest(V x) {
   return x[0];
 }
 
-// e^x for x <= 0, to about two units of the last digit; 0 below what a float can hold.
+// e^x for x <= 0, to about two units in the last place; 0 on underflow.
 inline V exponential(V x) {
   const V t = x * 1.44269504f, large = all(12582912.0f);
   const V whole = (t + large) - large;
@@ -66,11 +66,11 @@ struct Shape {
   const float* turn(int64_t batch) const {
     return turns.empty() ? nullptr : turns.data() + batch * groups / b * 2 * n * m;
   }
-  // Columns that rows i to i + R see, in whole registers.
+  // Columns that rows i to i + R attend to, in whole registers.
   int64_t seen(int64_t i) const { return causal ? std::min(np, up(i + R, W)) : up(n, W); }
 };
 
-// A row turned by `sign` times its angles and multiplied. Pairs are (c, c + m / 2).
+// A row rotated by `sign` times its angles and scaled. Pairs are (c, c + m / 2).
 inline void turn_row(const Shape& s, const float* turn, const float* from, int64_t i, float sign,
                      float by, float* to) {
   const float *cosine = turn + i * s.m, *sine = cosine + s.n * s.m;
@@ -93,7 +93,7 @@ inline void turn_row(const Shape& s, const float* turn, const float* from, int64
   }
 }
 
-// Rows `step` apart to rows `wide` apart, turned if there is a turn, and multiplied.
+// Copy rows `step` apart to rows `wide` apart, rotated if there is a rotation, and scaled.
 void lay(const Shape& s, const float* turn, const float* from, int64_t step, float sign, float by,
          float* to, int64_t wide) {
   for (int64_t i = 0; i < s.n; ++i, from += step, to += wide) {
@@ -147,14 +147,14 @@ inline void mixture(const Shape& s, const float* w, int64_t along, int64_t acros
   }
 }
 
-// Beyond what row i sees, up to `columns`, `value`.
+// Fill the masked columns of row i, up to `columns`, with `value`.
 inline void hide(const Shape& s, int64_t i, int64_t columns, float value, float* row) {
   const int64_t last = s.causal ? i : s.n - 1;
   for (int64_t j = (last + 1) / W * W; j < columns; j += W)
     store(row + j, lanes() + int(j) <= int(last) ? load(row + j) : all(value));
 }
 
-// Where a head's numbers begin: b, h, and the tokens of its batch.
+// Start of the data of a head: b, h, and the tokens of its batch row.
 struct Head {
   int64_t b, h, step, width;
   Head(const Shape& s, int64_t index)
@@ -163,7 +163,7 @@ struct Head {
   int64_t own(const Shape& s) const { return b * s.n * width + h * s.m; }
 };
 
-// A head's queries times the scale, its keys, also on their side, and its values.
+// Scaled queries, keys, transposed keys and values of a head.
 void lay_head(const Shape& s, const Head& head, const float* y, float* q, float* k, float* v,
               float* kt) {
   const float *tokens = y + head.joined(s), *turn = s.turn(head.b);
@@ -238,14 +238,14 @@ void backward_heads(const Shape& s, const float* g, const float* y, const float*
           store(weight + j, one);
           sum += one * load(slope + j);
         }
-        const float mean = total(sum);  // of the slopes under the weights
+        const float mean = total(sum);  // of the gradients under the attention weights
         for (int64_t j = 0; j < columns; j += W)
           store(slope + j, load(weight + j) * (load(slope + j) - mean));
       }
       mixture(s, ds + i * s.np, s.np, 1, k, 0, std::min(columns, s.n), dq + i * s.mp);
     }
     for (int64_t j = 0; j < s.n; j += R) {
-      // Rows before j see none of these columns; hidden ones of the rows from j on weigh nothing.
+      // Rows before j do not attend to these columns; masked entries of later rows have weight 0.
       const int64_t first = s.causal ? j : 0;
       mixture(s, ds + j, 1, s.np, q, first, s.n, dk + j * s.mp);
       mixture(s, p + j, 1, s.np, go, first, s.n, dv + j * s.mp);

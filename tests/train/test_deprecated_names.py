@@ -1,0 +1,32 @@
+"""Old public names still resolve, with a warning."""
+
+import importlib
+
+import pytest
+
+RENAMED = [
+    ("allometry.models", "quantise", "quantisation"),
+    ("allometry.train", "Crowd", "BatchedTrainer"),
+    ("allometry.train", "Ended", "TrainingResult"),
+    ("allometry.train", "Judge", "EarlyStopping"),
+    ("allometry.train", "On", "DeviceSettings"),
+    ("allometry.train", "Packed", "StackedModels"),
+    ("allometry.train", "Stepper", "StackedStep"),
+    ("allometry.train", "Traced", "TracedStep"),
+    ("allometry.train.game", "Contest", "GANTraining"),
+    ("allometry.train.game", "Rules", "GANSettings"),
+    ("allometry.train.pretraining", "next_passage", "next_sentence"),
+    ("allometry.train.objectives", "next_passage", "next_sentence"),
+]
+
+
+@pytest.mark.parametrize(("module", "old", "new"), RENAMED)
+def test_an_old_name_is_the_new_one_with_a_warning(module, old, new):
+    found = importlib.import_module(module)
+    with pytest.warns(DeprecationWarning, match=f"{module}.{old} is deprecated since 0.2.*{new}"):
+        assert getattr(found, old) is getattr(found, new)
+
+
+def test_other_names_are_unknown():
+    with pytest.raises(AttributeError, match="has no attribute 'Crowds'"):
+        importlib.import_module("allometry.train").Crowds  # noqa: B018
