@@ -27,7 +27,7 @@ def rng_of(seed):
     return np.random.default_rng(seed)
 
 
-# Games: whole numbers, so that a shift loses no digit of them.
+# Games: integers, so that a shift is exact.
 
 
 def tables(seed):
@@ -394,9 +394,9 @@ TABLE = {
             ("simultaneous", "alternating", "extragradient", "optimistic", "unrolled"), STEP
         ),
         "dirac": no("A game of two numbers with its data at 0: there is nothing to change."),
-        **dict.fromkeys(("Contest", "History", "Rules"), no(TRAINED)),
+        **dict.fromkeys(("GANSettings", "GANTraining", "History"), no(TRAINED)),
     },
-    "models.quantise": {
+    "models.quantisation": {
         "ScalarQuantiser": no(VALUE),
         "VectorQuantiser": no(VALUE),
         "lloyd_max": row(density_scale, density_shift, *["A density has no rows."] * 2),
@@ -419,7 +419,7 @@ TABLE = {
         **dict.fromkeys(
             [
                 "Allometry",
-                "Curve",
+                "LossCurve",
                 "Design",
                 "FORMS",
                 "Form",
