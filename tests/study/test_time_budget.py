@@ -132,7 +132,9 @@ def test_the_shortest_come_first_and_the_longest_are_left_out():
 def test_runs_that_take_longer_than_expected_push_others_out_and_back():
     clock = [0.0]
     made = [bundle(f"{i}", 2.0) for i in range(20)]
-    queue = TimeLimitedQueue(made, 24.0, 1, MeasuredCosts(), clock=lambda: clock[0])
+    # Ten runs, and the imports of the worker's first one.
+    seconds = 24.0 + measured_costs.FIRST_RUN_SECONDS
+    queue = TimeLimitedQueue(made, seconds, 1, MeasuredCosts(), clock=lambda: clock[0])
     assert len(queue) == 10
     for i in range(2):  # a worker's first run is not used
         queue.update(Event("started", queue.popleft().tasks[0], 0))
@@ -140,6 +142,44 @@ def test_runs_that_take_longer_than_expected_push_others_out_and_back():
         queue.update(Event("done", made[i].tasks[0], 0))
     assert len(queue) in (2, 3)
     assert len(queue.dropped) == 18 - len(queue)
+
+
+def test_further_runs_fill_the_time_that_a_dropped_run_leaves():
+    """Half of a budget went unspent when the largest size alone did not fit."""
+    clock = [0.0]
+    made = [*(bundle(f"{i}", 1.0) for i in range(8)), bundle("largest", 60.0)]
+    queue = TimeLimitedQueue(
+        made, 100.0, 2, MeasuredCosts(), seeds([1.0, 2.0, 4.0]), clock=lambda: clock[0]
+    )
+    assert [b.work for b in queue.dropped] == [60.0]
+    expected = queue.expected()
+    end = carry_out(queue, lambda b: b.work + measured_costs.EACH, clock)
+    assert 85.0 <= end <= 103.0
+    assert expected == pytest.approx(end, rel=0.15)
+
+
+def test_no_size_is_chosen_that_the_queue_would_drop():
+    costs, asked = MeasuredCosts(), Study(TEXT, [recipes.transformer], [1e3, 1e4, 1e5], 2, [4e4])
+    for seconds in (45.0, 90.0, 200.0):
+        chosen = budget.fitted(asked, seconds, costs, 2)
+        tasks = [Task(spec, spec().work()) for spec in chosen.specs()]
+        left = seconds - budget.START - costs.report(len(tasks))
+        queue = TimeLimitedQueue(rule_bundles(tasks), left, 2, costs)
+        assert not queue.dropped
+
+
+def test_the_imports_of_first_runs_are_learnt():
+    costs = MeasuredCosts()
+    before = costs.first_run()
+    for _ in range(4):
+        costs.learn_first_run(4.0)
+    costs.save(2, 1)
+    after = measured_costs.load(2, 1).first_run()
+    assert before == pytest.approx(measured_costs.FIRST_RUN_SECONDS)
+    assert after == pytest.approx(4.0, rel=0.1)
+    # Runs and reports have costs of their own.
+    one = bundle("a", 2.0)
+    assert measured_costs.load(2, 1).seconds(one) == pytest.approx(MeasuredCosts().seconds(one))
 
 
 def test_what_a_dead_worker_left_behind_is_not_forgotten():

@@ -68,7 +68,10 @@ class StudyRun:
             self.study = within(self.study, operations=flops)
         token = str(self.study.target.describe().get("token") or "token")
         tokens = fmt.many(self.study.tokens[-1], token)
-        say(f"The budget allows {_size_range(self.study)}, {tokens} at most.")
+        if len(self.study.ladder) > 1:
+            say(f"The budget allows {_size_range(self.study)}, {tokens} at most.")
+        else:
+            say(f"The budget allows {tokens} at most.")
 
     def execute(self, rates: Sequence[float] = ()) -> None:
         """Run the study with progress, write its report and print its answer.

@@ -18,6 +18,9 @@ GRACE = 0.05
 LONGEST = 0.4
 """Largest share of the time for one bundle; a longer one leaves no margin for errors."""
 
+FULL = 0.9
+"""Share of the time from which on no further runs are added."""
+
 MOST_EXTENSIONS = 24
 """Largest number of requests for further runs."""
 
@@ -86,9 +89,13 @@ class TimeLimitedQueue(deque[Bundle]):
         return self.stopped
 
     def expected(self) -> float:
-        """Expected seconds until all chosen bundles have ended, at most the time left."""
+        """Expected seconds until the last bundle ends, at most the time left.
+
+        While further runs can be added, they fill what the requested ones leave of the time.
+        """
+        left = max(0.0, self.end - self.clock())
         end = ending(self._free(), [self.costs.seconds(b) for b in self])
-        return min(end, max(0.0, self.end - self.clock()))
+        return min(max(end, FULL * left) if self._further is not None else end, left)
 
     @property
     def dropped(self) -> list[Bundle]:
@@ -132,6 +139,8 @@ class TimeLimitedQueue(deque[Bundle]):
         running = self.running.pop(worker)
         self.ended.add(running.bundle.name)
         seconds = self.clock() - running.since
+        if measured and running.first:
+            self.costs.learn_first_run(seconds - self.costs.seconds(running.bundle))
         # The time of a worker's first run includes imports: use it only if it is long.
         if measured and (not running.first or seconds > 5.0):
             self.costs.learn(running.bundle, seconds, running.busy)
@@ -163,14 +172,15 @@ class TimeLimitedQueue(deque[Bundle]):
         self.extend([*back, *kept])
 
     def _time_left_over(self, free: Sequence[float], kept: Sequence[Bundle], left: float) -> bool:
-        """Whether no requested bundle is dropped and a tenth of the time is left over."""
+        """Whether a tenth of the time is left over by what is kept.
+
+        Requested bundles may have been dropped: those that take too long for the time left would
+        not run either way.
+        """
         if not free or left <= 0:
             return False
-        names = {b.name for b in kept} | {r.bundle.name for r in self.running.values()}
-        if any(name not in names | self.ended for name in self.asked):
-            return False
         works = [self.costs.seconds(bundle) for bundle in kept]
-        return sum(works) + sum(free) < 0.9 * left * len(free)
+        return sum(works) + sum(free) < FULL * left * len(free)
 
     def _waiting(self, bundles: dict[str, Bundle]) -> list[Bundle]:
         at = {running.bundle.name for running in self.running.values()}
@@ -200,7 +210,10 @@ class TimeLimitedQueue(deque[Bundle]):
     def _free(self) -> list[float]:
         """Seconds until each worker is free."""
         now = self.clock()
-        idle = [0.0] * len(self.live - set(self.running))
+        idle = [
+            0.0 if worker in self.met else self.costs.first_run()
+            for worker in self.live - set(self.running)
+        ]
         return idle + [self._remaining(running, now) for running in self.running.values()]
 
     def _remaining(self, running: _Running, now: float) -> float:

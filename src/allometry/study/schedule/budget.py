@@ -32,6 +32,9 @@ SHORTEST = 2.0**-6
 GRAIN = 2.5
 """Ratio of the sizes whose runtime is computed; others are interpolated."""
 
+STEP_DOWN = 0.1
+"""Decrease of the logarithm of the largest size while a bundle takes too long."""
+
 FILLED = 0.95
 """Share of the workers' time that runs use: at the end some workers are idle."""
 
@@ -146,7 +149,13 @@ def fitted(study: Study, seconds: float, costs: MeasuredCosts, workers: int) -> 
         math.log(WIDEST),
         step=0.5,
     )
-    return _changed(study, math.exp(top), study_costs.tokens(share))
+    chosen = _changed(study, math.exp(top), study_costs.tokens(share))
+    # The sizes were chosen by interpolated costs. The queue drops bundles whose own cost is above
+    # the limit, so the largest size is lowered until none is.
+    while top > low and study_costs.longest(chosen, share) > longest:
+        top = max(low, top - STEP_DOWN)
+        chosen = _changed(study, math.exp(top), study_costs.tokens(share))
+    return chosen
 
 
 @final
@@ -161,7 +170,7 @@ class _StudyCosts:
         self.grows = len(study.ladder) > 1 and smallest != self._always(SHORTEST)
         """Whether the runs depend on the sizes."""
         runs = len(study.specs())
-        self.overhead = START + costs.report(runs)
+        self.overhead = START + costs.first_run() + costs.report(runs)
         self.least = self._least()
 
     def tokens(self, share: float) -> list[float]:
@@ -181,6 +190,11 @@ class _StudyCosts:
             each = self._seconds(others)
             self.rungs[share, step] = sum(each), max(each, default=0.0)
         return self.rungs[share, step]
+
+    def longest(self, study: Study, share: float) -> float:
+        """Seconds of the longest bundle that depends on the sizes."""
+        growing = [spec for spec in study.specs() if spec not in self._always(share)]
+        return max(self._seconds(growing), default=0.0)
 
     def _always(self, share: float) -> set[Spec]:
         """Runs that are the same at all sizes; they may depend on the data."""

@@ -37,6 +37,9 @@ NEAR = math.log(3.0)
 SAME_CLASS, ANY = 0.2, 0.01
 """Weights of finished runs of another family, and of another class of request."""
 
+FIRST_RUN_SECONDS = 1.0
+"""Seconds of imports in a worker's first run, before any has been measured."""
+
 PRIOR = 0.02
 """Weight of no correction; a finished run of the same family has weight 1."""
 
@@ -121,6 +124,16 @@ class MeasuredCosts:
         guess = _report(runs) * self.speed
         self.fresh.append(FinishedRun(REPORT, guess, _log(seconds / guess)))
 
+    def first_run(self) -> float:
+        """Expected seconds that a worker's first run takes longer than others: its imports."""
+        guess = FIRST_RUN_SECONDS * self.speed
+        return guess * _factor(self.past, FIRST_RUN, guess)
+
+    def learn_first_run(self, seconds: float) -> None:
+        """Record by how many seconds a worker's first run took longer than expected."""
+        guess = FIRST_RUN_SECONDS * self.speed
+        self.fresh.append(FinishedRun(FIRST_RUN, guess, _log(max(seconds, 0.1) / guess)))
+
     def save(self, workers: int, threads: int) -> None:
         """Save finished runs for the next study; an unwritable cache is ignored."""
         with contextlib.suppress(OSError):
@@ -139,6 +152,8 @@ class MeasuredCosts:
 
 
 REPORT = CostKey("report", "report")
+FIRST_RUN = CostKey("first run", "first run")
+_NOT_RUNS = (REPORT, FIRST_RUN)
 
 
 def load(workers: int, threads: int) -> MeasuredCosts:
@@ -184,7 +199,7 @@ def _factor(ended: Sequence[FinishedRun], kind: CostKey, guess: float) -> float:
     total, weight = 0.0, PRIOR
     for run in ended:
         same = 1.0 if run.kind == kind else SAME_CLASS if run.kind.request == kind.request else ANY
-        if (run.kind == REPORT) != (kind == REPORT):
+        if run.kind != kind and (run.kind in _NOT_RUNS or kind in _NOT_RUNS):
             continue
         far = math.log(max(run.guess, 1e-6) / max(guess, 1e-6)) / NEAR
         each = same / (1.0 + far * far)
