@@ -225,7 +225,7 @@ class _Problem:
             hessian += weight * np.outer(probs * self.q, probs * self.q) / spare**2
             slope = slope - weight * probs * self.q / spare
         # The probabilities keep their sum: one multiplier.
-        solved = np.linalg.solve(hessian, np.stack([slope, probs], 1))
+        solved = _solve(hessian, np.stack([slope, probs], 1), weight)
         along = solved[:, 0] - (probs @ solved[:, 0]) / (probs @ solved[:, 1]) * solved[:, 1]
         return -probs * along, float(slope @ along)
 
@@ -236,6 +236,21 @@ class _Problem:
         if self.least is None:
             return float(payoff.max()) - value
         return _dual_bound(payoff, self.q - self.least) - value
+
+
+def _solve(
+    hessian: Float[ndarray, "a a"], right: Float[ndarray, "a k"], least: float
+) -> Float[ndarray, "a k"]:
+    """The solution, for a matrix whose eigenvalues are at least `least` before rounding.
+
+    Repeated artefacts leave eigenvalues of the barrier's weight alone, which rounding can bring
+    to 0.
+    """
+    try:
+        return np.linalg.solve(hessian, right)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(hessian)
+        return vectors @ ((vectors.T @ right) / np.maximum(values, least)[:, None])
 
 
 def _dual_bound(height: Float[ndarray, " a"], slope: Float[ndarray, " a"]) -> float:
