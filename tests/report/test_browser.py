@@ -137,6 +137,11 @@ def test_marks_have_tooltips(open_page):
     page = open_page(viewport={"width": 1200, "height": 900})
     mark = page.locator("#laws [aria-roledescription='point'][aria-label*='held out']").first
     mark.scroll_into_view_if_needed()
+    # Scrolling hides the tooltip, and the page scrolls smoothly: wait for its end.
+    page.wait_for_function(
+        "() => new Promise((done) => { const y = scrollY;"
+        " setTimeout(() => done(y === scrollY), 150); })"
+    )
     box = mark.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     tip = page.locator("#tip")

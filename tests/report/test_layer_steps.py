@@ -90,7 +90,7 @@ def test_arrow_keys_go_from_layer_to_layer(tmp_path):
         assert page.locator(".look:not(.faint)").count() == 1
         page.keyboard.press("ArrowLeft")
         page.keyboard.press("ArrowLeft")
-        assert page.inner_text("#where") == "The tokens as they come in"
+        assert page.inner_text("#where") == "Input tokens"
         assert page.locator(".look").count() == 0
         browser.close()
     assert not troubles
