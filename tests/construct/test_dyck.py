@@ -114,8 +114,8 @@ def test_generator_has_the_exact_law(k, D, p):
     words = [made.language.sample(rng)[:512] for _ in range(5)]
     words += made.language.uniform(1, 512, rng).tolist()
     for word in words:
-        exact = np.array(list(made.language._laws(word)))
-        np.testing.assert_allclose(made.laws(word), exact, atol=1e-6)
+        exact = np.array(list(made.language._distributions(word)))
+        np.testing.assert_allclose(made.distributions(word), exact, atol=1e-6)
 
 
 def test_generator_writes_words():

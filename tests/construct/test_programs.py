@@ -289,7 +289,7 @@ def test_reusing_the_stream_pays():
         ),
         (
             lambda: program(selector_width(select(tokens, indices, "<")), alphabet="ab", n=4),
-            r"select \(line \d+ of test_programs.py\) must compare any key",
+            r"select \(line \d+ of test_programs.py\) must compare all possible keys",
         ),
         (lambda: select(tokens, tokens, "~"), "be a function or one of"),
         (lambda: bool(tokens == "a"), "must not be used as a condition"),

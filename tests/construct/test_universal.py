@@ -129,7 +129,7 @@ def test_repeated_columns_filled_in_or_left_out():
     assert left.blocks == 292 - 16
     assert left.d_p.value > 5 * filled.d_p.value
     assert filled.d_p.value < 0.031
-    assert "left out" in " ".join(left.notes)
+    assert "not tabulated" in " ".join(left.notes)
     assert left.terms[1].measured.value <= left.terms[1].bound
 
 

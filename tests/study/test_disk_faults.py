@@ -63,6 +63,8 @@ def test_a_study_that_gives_up_when_interrupted_is_found_out(tmp_path, monkeypat
 
 def test_a_study_that_acknowledges_before_its_line_is_safe_is_found_out(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        journal, "_append", lambda file, line: journal._write(file, line, journal._whole(file))
+        journal,
+        "_append",
+        lambda file, line: journal._write(file, line, journal._complete_length(file)),
     )
     assert found_out(tmp_path / "disk", Fault.LOST).lost

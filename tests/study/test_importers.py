@@ -193,7 +193,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_files_are_told(tmp_path, case):
+def test_wrong_files_are_reported(tmp_path, case):
     text, words = WRONG[case]
     path = tmp_path / "runs.csv"
     if text is not None:
@@ -207,10 +207,10 @@ def test_wrong_files_are_told(tmp_path, case):
     [
         ("runs.jsonl", "text in UTF-8; got the byte 0x80"),
         ("runs.parquet", "must be a Parquet file"),
-        ("runs.json", "one object a line and name it .jsonl"),
+        ("runs.json", "one object per line and name it .jsonl"),
     ],
 )
-def test_bytes_of_no_such_kind_are_told(tmp_path, name, words):
+def test_bytes_of_another_kind_are_reported(tmp_path, name, words):
     path = tmp_path / name
     path.write_bytes(bytes(range(256))[::-1][127:] * 20)
     with pytest.raises(al.InputError, match=words):
@@ -222,7 +222,7 @@ def test_a_folder_of_nothing_known(tmp_path):
         load(tmp_path)
 
 
-def test_kinds_of_runs_are_told_and_taken_apart(tmp_path):
+def test_kinds_of_runs_are_reported_and_separated(tmp_path):
     path = tmp_path / "runs.csv"
     rows = [
         f"{task},{n},{20 * n},{loss}"
@@ -241,7 +241,7 @@ def test_kinds_of_runs_are_told_and_taken_apart(tmp_path):
         load(path, where=["language"])
 
 
-def test_bytes_are_told_and_separators_are_a_bad_row(tmp_path):
+def test_bytes_are_reported_and_separators_are_a_bad_row(tmp_path):
     path = tmp_path / "runs.csv"
     path.write_bytes(bytes(range(256)))
     with pytest.raises(al.InputError, match="text in UTF-8"):
@@ -332,7 +332,7 @@ def test_rows_longer_than_the_header_are_bad_rows(tmp_path):
 def test_a_column_that_is_there_twice_is_refused_unless_it_does_not_matter(tmp_path):
     path = tmp_path / "runs.csv"
     path.write_text("N,loss,loss\n1e6,3,9\n2e6,2.5,9\n")
-    with pytest.raises(al.InputError, match="'loss', read as loss, must be there once"):
+    with pytest.raises(al.InputError, match="'loss', read as loss, must be unique"):
         load(path)
     path.write_text("N,loss,loss,x,x\n1e6,3,3,1,2\n2e6,2.5,2.5,1,2\n")
     assert load(path).columns["loss"].tolist() == [3, 2.5]
@@ -360,7 +360,7 @@ def test_a_status_is_read_whatever_its_case_and_blanks(tmp_path, status):
     assert any("did not finish" in warning for warning in law.warnings)
 
 
-def test_a_status_nobody_knows_is_said(tmp_path):
+def test_an_unknown_status_is_reported(tmp_path):
     path = tmp_path / "runs.csv"
     rows = [f"{n:g},{1.5 + 40 / n**0.4},blue" for n in np.geomspace(1e3, 1e7, 8)]
     path.write_text("N,loss,status\n" + "\n".join(rows))

@@ -104,9 +104,9 @@ def test_dyck_tells_where_it_went_wrong_and_who_pairs_with_whom():
     assert language.error("([)]") == 2
     assert language.error("((((") == 3
     assert language.partners("([])") == [3, 2, 1, 0]
-    with pytest.raises(InputError, match=r"got '\)' at place 0, which no word allows there"):
+    with pytest.raises(InputError, match=r"got '\)' at position 0, which no word allows there"):
         language.next_symbol(")")
-    with pytest.raises(InputError, match="got 'x' at place 1"):
+    with pytest.raises(InputError, match="got 'x' at position 1"):
         language.accepts("(x")
     with pytest.raises(InputError, match="below 1/2 without a bound"):
         Dyck(2, None, 0.5)

@@ -1,4 +1,4 @@
-"""Runs as data: journals, study folders, and importers of other tools' logs. Needs no torch."""
+"""Run records: journals, study folders, and importers of other tools' logs. Needs no torch."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 __all__ = ["BadRow", "Imported", "Journal", "Runs", "load"]
 
 _HOME = {"Runs": "folder", "Journal": "journal"}
-"""Where each name is defined; the others are in `importers`."""
+"""Module of each name; the others are in `importers`."""
 
 
 def __getattr__(name: str) -> Any:
-    # Each part loads when it is first used: reading a CSV needs no journal.
+    # Modules are imported on first use: reading a CSV does not need the journal.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

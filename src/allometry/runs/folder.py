@@ -1,4 +1,4 @@
-"""The runs of a study, read back from its folder."""
+"""Read the runs of a study from its folder."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ import numpy as np
 from allometry._core.arrays import read_arrays
 from allometry._core.errors import AllometryError, InputError, StorageError
 from allometry._core.files import atomic_write, path_exists, path_inside, storage_errors
-from allometry.runs import study_file as said
+from allometry.runs import study_file
 from allometry.runs.frame import frame
 from allometry.runs.journal import STATUSES, Journal
 from allometry.runs.schedule_file import read_schedule
@@ -18,11 +18,28 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = [
-    *("key", "family", "target", "shape", "rung", "seed", "N", "N_embedding", "D", "D_unique"),
-    *("C", "C_6ND", "loss", "loss_se", "test_loss", "test_loss_se", "seconds", "status"),
-    *("error", "versions"),
+    "key",
+    "family",
+    "target",
+    "shape",
+    "rung",
+    "seed",
+    "N",
+    "N_embedding",
+    "D",
+    "D_unique",
+    "C",
+    "C_6ND",
+    "loss",
+    "loss_se",
+    "test_loss",
+    "test_loss_se",
+    "seconds",
+    "status",
+    "error",
+    "versions",
 ]
-"""The columns every frame has, in this order; a family's own come after them."""
+"""The columns of every frame in this order; columns of a family follow them."""
 
 CURVE = ("step", "tokens", "flops", "loss")
 """The columns of a curve."""
@@ -30,10 +47,10 @@ CURVE = ("step", "tokens", "flops", "loss")
 
 @final
 class Runs:
-    """A study's folder, for reading; safe to use while the study is at work.
+    """A study's folder, for reading; safe to use while the study is running.
 
     Args:
-        folder: As given to `Study.run`.
+        folder: The folder given to `Study.run`.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -45,35 +62,35 @@ class Runs:
             )
         if not self.folder.is_dir():
             raise InputError(f"{folder} must be a study folder; got no such folder.")
-        if not said.there(self.folder):
+        if not study_file.exists(self.folder):
             raise InputError(
                 f"{folder} must be a study folder; got one without study.json. "
                 "Make a study with `allometry run`."
             )
         self.journal = Journal(path_inside(self.folder, "journal.jsonl"))
-        self._kept: tuple[tuple[int, ...], pd.DataFrame, list[str]] | None = None
+        self._cache: tuple[tuple[int, ...], pd.DataFrame, list[str]] | None = None
 
     def __repr__(self) -> str:
-        """Where it is and how far: `Runs('runs/notes': 30 done, 2 waiting)`."""
+        """The folder and its progress: `Runs('runs/notes': 30 done, 2 waiting)`."""
         try:
             counts = [f"{n} {name}" for name, n in self.state().items() if n]
-        except AllometryError as error:  # a repr must not fail where a frame would
+        except AllometryError as error:  # a repr must not fail, even if `frame` does
             counts = [str(error)]
         return f"Runs({str(self.folder)!r}: {', '.join(counts) or 'no runs'})"
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the study is: its target, its plan of runs, versions."""
-        return said.read(self.folder) | {"folder": str(self.folder)}
+        """The content of `study.json`: target, keys of the planned runs, versions."""
+        return study_file.read(self.folder) | {"folder": str(self.folder)}
 
     def frame(self) -> "pd.DataFrame":
-        """One row per run, finished or failed, with the columns of `COLUMNS` first."""
+        """One row per finished or failed run, with the columns of `COLUMNS` first."""
         return self._read()[0].copy(deep=False)
 
     def _read(self) -> tuple["pd.DataFrame", list[str]]:
-        """The frame, and the names of the measures; read again only when the journal has grown."""
+        """The frame, and the names of the measures; cached until the journal changes."""
         stamp = self.journal.stamp()
-        if self._kept is None or self._kept[0] != stamp:
+        if self._cache is None or self._cache[0] != stamp:
             names: dict[str, None] = {}
 
             def batches() -> Iterator[list[dict[str, Any]]]:
@@ -83,29 +100,30 @@ class Runs:
                             names.update(dict.fromkeys(map(str, record["measures"])))
                     yield batch
 
-            made = frame(batches(), COLUMNS)
-            self._kept = (stamp, made, [name for name in names if name in made.columns])
-        return self._kept[1:]
+            runs = frame(batches(), COLUMNS)
+            self._cache = (stamp, runs, [name for name in names if name in runs.columns])
+        return self._cache[1:]
 
     def state(self) -> dict[str, int]:
-        """How many runs are done, failed, diverged and waiting."""
-        made = self._read()[0]
-        there = made["status"].value_counts()
-        counts = {name: int(there.get(name, 0)) for name in STATUSES}
-        return counts | {"waiting": len(self._waiting(made))}
+        """Number of runs that are done, failed, diverged and waiting."""
+        runs = self._read()[0]
+        statuses = runs["status"].value_counts()
+        counts = {name: int(statuses.get(name, 0)) for name in STATUSES}
+        return counts | {"waiting": len(self._waiting(runs))}
 
-    def _waiting(self, made: "pd.DataFrame") -> list[str]:
-        """Keys of the runs that are asked for and have not ended."""
-        ended = set(made["key"].tolist())
+    def _waiting(self, runs: "pd.DataFrame") -> list[str]:
+        """Keys of planned runs that have not ended."""
+        ended = set(runs["key"].tolist())
         return [key for key in dict.fromkeys(self.about.get("runs", ())) if key not in ended]
 
     def left(self, workers: int = 1) -> float | None:
-        """Expected seconds until all runs are done; `None` where no schedule says.
+        """Expected seconds until all runs are done; `None` without a schedule.
 
-        The schedule's seconds of what waits, at the pace of what is done, shared by the workers.
+        The scheduled seconds of waiting runs, scaled by the pace of finished ones and divided by
+        the number of workers.
         """
-        made = self._read()[0]
-        waiting = self._waiting(made)
+        runs = self._read()[0]
+        waiting = self._waiting(runs)
         if not waiting:
             return 0.0
         expected: dict[str, float] = {}
@@ -113,40 +131,40 @@ class Runs:
             for about in read_schedule(self.folder).values():
                 expected |= about["work"]
         except StorageError:
-            return None  # how long it takes is all that a reader wants of it
+            return None  # a damaged schedule only hides the remaining time
         if any(key not in expected for key in waiting):
             return None
         done = [
             (seconds, expected[key])
-            for key, seconds in zip(made["key"], made["seconds"].astype(float), strict=True)
+            for key, seconds in zip(runs["key"], runs["seconds"].astype(float), strict=True)
             if key in expected and seconds > 0 and expected[key] > 0
         ]
         pace = sum(s for s, _ in done) / sum(e for _, e in done) if done else 1.0
         return sum(expected[key] for key in waiting) * pace / workers
 
     def samples(self) -> dict[str, str]:
-        """Generated text by the run's key."""
+        """Generated texts by run key."""
         each = ((r["key"], r.get("sample")) for b in self.journal.batches() for r in b)
         return {key: sample for key, sample in dict(each).items() if sample}
 
     def measures(self) -> list[str]:
-        """Names of the measures that some run has; each is a column, its error `NAME_se`."""
+        """Names of the measures of all runs; each is a column, its standard error `NAME_se`."""
         return self._read()[1]
 
     def curved(self) -> list[str]:
-        """Keys of the runs that have a curve, in the journal's order; no file is opened."""
-        place = path_inside(self.folder, "curves")
-        if not path_exists(place):
+        """Keys of the runs with a learning curve, in the journal's order; opens no file."""
+        curves = path_inside(self.folder, "curves")
+        if not path_exists(curves):
             return []
-        with storage_errors("read", place):
-            names = {path.name for path in place.iterdir()}
+        with storage_errors("read", curves):
+            names = {path.name for path in curves.iterdir()}
         return [key for key in self._read()[0]["key"] if f"{key}.npz" in names]
 
     def curves(self, keys: Iterable[str] | None = None) -> "pd.DataFrame":
-        """Validation loss along every training: key, step, tokens, flops, loss.
+        """Learning curves (validation loss): key, step, tokens, flops, loss.
 
         Args:
-            keys: Of these runs alone, which have one (`curved`); of all if not given.
+            keys: Runs with a curve. Default: all of them (`curved`).
         """
         import pandas as pd
 
@@ -160,18 +178,18 @@ class Runs:
 
 
 def curve_path(folder: Path, key: str) -> Path:
-    """The columnar file of one run's curve."""
+    """The file of a run's learning curve."""
     return path_inside(folder, "curves", f"{key}.npz")
 
 
 def _is_curve(arrays: dict[str, np.ndarray]) -> bool:
-    """Whether these are columns of one length with the names that every curve has."""
+    """Whether these are columns of equal length with the names of a curve."""
     lengths = {array.shape for array in arrays.values()}
     return set(CURVE) <= set(arrays) and len(lengths) == 1 and len(*lengths) == 1
 
 
 def write_curve(folder: Path, key: str, curve: dict[str, list[float]]) -> None:
-    """Save the curve of a run, whole or not at all."""
+    """Save the learning curve of a run atomically."""
     with atomic_write(curve_path(folder, key), "wb") as file:
         arrays = {name: np.asarray(values, dtype=float) for name, values in curve.items()}
         np.savez(file, allow_pickle=False, **arrays)

@@ -1,4 +1,4 @@
-"""A journal as a frame: batch by batch and column by column, so that a million runs fit."""
+"""Convert a journal to a frame in batches, so that a million runs fit in memory."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy import ndarray
 
-from allometry.runs.journal import undisturbed
+from allometry.runs.journal import gc_disabled
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LEFT_OUT = ("sample", "measures")
-"""What a record has that is no column."""
+"""Fields of a record that do not become columns."""
 
 MANY = 20_000
-"""Rows whose values are kept as they came before they are made arrays of."""
+"""Number of rows that are collected before they are converted to arrays."""
 
 
 def frame(batches: Iterable[list[dict[str, Any]]], names: Iterable[str]) -> "pd.DataFrame":
-    """One row for the last record of each run, in the order of the first ones.
+    """One row for the last record of each run, in the order of the first records.
 
     Args:
         batches: Records, oldest first.
-        names: Columns that come first, whether any record has them or not.
+        names: Leading columns, which are present in any case.
     """
     import pandas as pd
 
-    with undisturbed():
+    with gc_disabled():
         parts, rows = _parts(batches, names)
     kept = _latest(parts["key"]) if rows else None
     return pd.DataFrame({name: _joined(column, kept) for name, column in parts.items()})
@@ -37,7 +37,7 @@ def frame(batches: Iterable[list[dict[str, Any]]], names: Iterable[str]) -> "pd.
 def _parts(
     batches: Iterable[list[dict[str, Any]]], names: Iterable[str]
 ) -> tuple[dict[str, list[Any]], int]:
-    """For every column a piece from each batch; how many rows there are."""
+    """The pieces of every column, and the number of rows."""
     parts: dict[str, list[Any]] = {name: [] for name in names}
     values: dict[str, list[Any]] = {name: [] for name in parts}
     rows = waiting = 0
@@ -48,13 +48,13 @@ def _parts(
             values[name] = []
 
     for records in batches:
-        there, missing = _columns(records), [math.nan] * len(records)
-        for name in there:
+        columns, missing = _columns(records), [math.nan] * len(records)
+        for name in columns:
             if name not in parts:
                 parts[name] = [np.full(rows, math.nan)] if rows else []
                 values[name] = [math.nan] * waiting
         for name, column in values.items():
-            column.extend(there.get(name, missing))
+            column.extend(columns.get(name, missing))
         waiting += len(records)
         if waiting >= MANY:
             compact()
@@ -65,11 +65,11 @@ def _parts(
 
 
 def _columns(records: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
-    """The values of every name that a record has; not a number where another has none."""
+    """The values of every field; NaN for records without it."""
     kinds = dict.fromkeys(map(tuple, records))
     names = dict.fromkeys(name for kind in kinds for name in kind if name not in LEFT_OUT)
     if len(kinds) == 1:
-        # All alike, as they mostly are: no name needs to be looked up.
+        # The common case: all records have the same fields in the same order.
         (kind,) = kinds
         columns = zip(kind, zip(*map(dict.values, records), strict=True), strict=True)
         return {name: column for name, column in columns if name in names}
@@ -77,17 +77,17 @@ def _columns(records: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
 
 
 def _compact(values: list[Any]) -> Any:
-    """Numbers and words as arrays, which take a fraction of the room; other things as they are."""
+    """Convert numbers and strings to arrays, which need less memory; keep other values."""
     kinds = set(map(type, values))
     if kinds <= {int, float}:
-        made = np.array(values)
-        return made if made.dtype.kind in "if" else values
+        array = np.array(values)
+        return array if array.dtype.kind in "if" else values
     if kinds == {str}:
         import pandas as pd
 
         return pd.array(values, dtype="str")
     if dict in kinds:
-        # Neighbours mostly say the same (versions): one object for all of them.
+        # Adjacent values (versions) are mostly equal: share one object.
         last = None
         for i, value in enumerate(values):
             if value == last:
@@ -98,13 +98,13 @@ def _compact(values: list[Any]) -> Any:
 
 
 def _latest(keys: list[Any]) -> ndarray | None:
-    """Where the last record of each key is, in the order of the first ones; `None` for all."""
+    """Indices of the last record of each key, ordered by first record; `None` if unique."""
     import pandas as pd
 
-    whole = pd.Series(_joined(keys, None))
-    if whole.is_unique:
+    series = pd.Series(_joined(keys, None))
+    if series.is_unique:
         return None
-    last = {key: i for i, key in enumerate(whole)}
+    last = {key: i for i, key in enumerate(series)}
     return np.fromiter(last.values(), dtype=np.int64, count=len(last))
 
 
@@ -112,10 +112,10 @@ def _joined(parts: list[Any], kept: ndarray | None) -> Any:
     import pandas as pd
 
     if parts and all(isinstance(part, ndarray) for part in parts):
-        whole = np.concatenate(parts)
-        return whole if kept is None else whole[kept]
+        column = np.concatenate(parts)
+        return column if kept is None else column[kept]
     if parts and len({type(part) for part in parts}) == 1 and not isinstance(parts[0], list):
-        words = pd.concat([pd.Series(part) for part in parts], ignore_index=True)
-        return words if kept is None else words.iloc[kept].reset_index(drop=True)
+        strings = pd.concat([pd.Series(part) for part in parts], ignore_index=True)
+        return strings if kept is None else strings.iloc[kept].reset_index(drop=True)
     values = [value for part in parts for value in part]
     return values if kept is None else [values[i] for i in kept.tolist()]

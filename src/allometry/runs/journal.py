@@ -1,4 +1,4 @@
-"""The record of a study: one JSON line per finished or failed run, only ever appended to."""
+"""The journal of a study: an append-only file, one JSON line per finished or failed run."""
 
 import contextlib
 import gc
@@ -23,25 +23,25 @@ from allometry._core.files import (
 )
 
 LONGEST = 1 << 26
-"""Bytes that a line may have."""
+"""Largest length of a line in bytes."""
 
 _NUMBER = frozenset({int, float, type(None)})
-_WORD = frozenset({str, type(None)})
+_STRING = frozenset({str, type(None)})
 _SIZES = ("rung", "N", "N_embedding", "D", "D_unique", "C", "C_6ND", "loss_se", "test_loss_se")
 _LOSSES = ("loss", "test_loss", "seconds")
 _KINDS: dict[str, frozenset[type]] = {
     "status": frozenset({str}),
-    **dict.fromkeys(("family", "target", "shape", "error", "sample"), _WORD),
+    **dict.fromkeys(("family", "target", "shape", "error", "sample"), _STRING),
     **dict.fromkeys(_SIZES, _NUMBER),
     **dict.fromkeys(_LOSSES, _NUMBER),
     "seed": frozenset({int}),
     "versions": frozenset({dict, type(None)}),
     "measures": frozenset({list, type(None)}),
 }
-"""What the columns that every reader relies on may hold; a family's own are not known here."""
+"""Types of the common columns; columns of a family are not checked."""
 
 LARGEST_NUMBER = 1e100
-"""Of a size, a compute or a loss; beyond it squares and powers of them are no numbers."""
+"""Largest size, compute or loss; powers of larger numbers would overflow."""
 
 STATUSES = ("done", "failed", "diverged")
 
@@ -51,51 +51,50 @@ class Journal:
     """An append-only file of JSON lines with a single writer, the driver of the study.
 
     A line counts once its newline is on the disk: `append` writes the line in one call and fsyncs.
-    A last line without newline was torn by a crash; reading leaves it out, and the next append
-    cuts it off first. A bad line further up is damage that no crash of ours makes, so it is
-    reported and nothing is dropped.
+    A last line without newline was torn by a crash; readers skip it, and the next append truncates
+    it. An earlier invalid line can't come from a crash, so it is an error and nothing is dropped.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> list[dict[str, Any]]:
-        """Every whole record, oldest first."""
+        """All complete records, oldest first."""
         return [record for batch in self.batches() for record in batch]
 
     def batches(self, size: int = 1 << 18) -> Iterator[list[dict[str, Any]]]:
-        """Every whole record, oldest first, in lists of about `size` bytes of the file.
+        """Yield all complete records, oldest first, in lists of about `size` bytes of the file.
 
-        What fits the processor's cache is parsed in less than half the time.
+        Batches that fit the CPU cache are parsed in less than half the time.
 
         Raises:
-            StorageError: A line that is no torn last one is damaged.
+            StorageError: A line other than a torn last one is damaged.
         """
         if not path_exists(self.path):
             return
-        begun: list[bytes] = []
-        before = waiting = 0
+        partial: list[bytes] = []
+        before = length = 0
         with open_for_reading(self.path) as file:
             while block := file.read(size):
-                whole, newline, rest = block.rpartition(b"\n")
+                lines, newline, rest = block.rpartition(b"\n")
                 if newline:
-                    with undisturbed():
-                        records = self._parsed(b"".join([*begun, whole]), before)
+                    with gc_disabled():
+                        records = self._parsed(b"".join([*partial, lines]), before)
                     yield records
                     before += len(records)
-                    begun, waiting = [rest], len(rest)
+                    partial, length = [rest], len(rest)
                 else:
-                    begun.append(block)
-                    waiting += len(block)
-                if waiting > LONGEST:
+                    partial.append(block)
+                    length += len(block)
+                if length > LONGEST:
                     raise self._damaged(before + 1, f"it is longer than {LONGEST:,} bytes")
 
     def _parsed(self, lines: bytes, before: int) -> list[dict[str, Any]]:
-        """The records of lines of which the first is the one after `before` others."""
+        """Parse lines; `before` lines precede them in the file."""
         with contextlib.suppress(ValueError):
-            # All at once is quicker than line by line, which is for finding a bad one.
+            # Parsing all at once is faster; line by line finds the damaged one.
             records = orjson.loads(b"[" + lines.replace(b"\n", b",") + b"]")
-            if len(records) == lines.count(b"\n") + 1 and _sound(records):
+            if len(records) == lines.count(b"\n") + 1 and _all_valid(records):
                 return records
         records = []
         for number, line in enumerate(lines.split(b"\n"), start=before + 1):
@@ -103,24 +102,24 @@ class Journal:
                 record = orjson.loads(line)
             except ValueError:
                 raise self._damaged(number, "it is not JSON") from None
-            if (why := _unsound(record)) is not None:
+            if (why := _problem(record)) is not None:
                 raise self._damaged(number, why)
             records.append(record)
         return records
 
     def _damaged(self, number: int, why: str) -> StorageError:
         return StorageError(
-            f"Can't read {self.path}: line {number} is damaged ({why}). Mend or delete that line; "
-            "the runs on the other lines are safe."
+            f"Can't read {self.path}: line {number} is damaged ({why}). Repair or delete that "
+            "line; the runs on the other lines are not affected."
         )
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add one record; when this returns it has reached the disk.
+        """Append one record; when this returns, it is on the disk.
 
         Raises:
-            TypeError: It is no record that could be read back.
+            TypeError: The record is not valid.
         """
-        if (why := _unsound(record)) is not None:
+        if (why := _problem(record)) is not None:
             raise TypeError(f"a run's line can't be written: {why}")
         line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
         descriptor = open_for_update(self.path)
@@ -131,28 +130,28 @@ class Journal:
             os.close(descriptor)
 
     def stamp(self) -> tuple[int, ...]:
-        """A few numbers that change when the file does."""
+        """Inode, size and modification time, which change when the file does."""
         with storage_errors("read", self.path):
             if not path_exists(self.path):
                 return ()
-            about = self.path.lstat()
-        return about.st_ino, about.st_size, about.st_mtime_ns
+            status = self.path.lstat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
     def latest(self) -> dict[str, dict[str, Any]]:
-        """The last record of each run by its key, in the order of the first ones."""
+        """The last record of each run by key, in the order of the first records."""
         return {record["key"]: record for record in self.read()}
 
     def settled(self) -> set[str]:
-        """Keys of the runs that are done or have diverged, which are not carried out again."""
+        """Keys of the runs that are done or have diverged; these are not run again."""
         last = {record["key"]: record["status"] for batch in self.batches() for record in batch}
         return {key for key, status in last.items() if status != "failed"}
 
 
-def _sound(records: list[Any]) -> bool:
-    """Whether all are records of runs; quick, for there may be a million of them."""
+def _all_valid(records: list[Any]) -> bool:
+    """Whether all records are valid; vectorised, for journals of a million runs."""
     if set(map(type, records)) != {dict}:
         return False
-    # Records of one kind have the same names in the same order, so columns need no looking up.
+    # Records with the same fields in the same order are checked column by column.
     kinds: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for record in records:
         kinds.setdefault(tuple(record), []).append(record)
@@ -178,14 +177,14 @@ def _sound(records: list[Any]) -> bool:
 
 
 def _plausible(name: str, value: float) -> bool:
-    """Whether a number can be what it says: sizes are not below 0, none immense or subnormal."""
+    """Whether a number is plausible: sizes not negative, nothing huge or subnormal."""
     if name in _SIZES and value < 0:
         return False
     return value == 0 or sys.float_info.min <= abs(value) <= LARGEST_NUMBER
 
 
-def _unsound(record: Any) -> str | None:
-    """Why this is no record of a run; `None` where it is one."""
+def _problem(record: Any) -> str | None:
+    """Why a record is not valid; `None` if it is."""
     if not isinstance(record, dict):
         return "it is not an object"
     if not is_key(record.get("key")):
@@ -203,32 +202,32 @@ def _unsound(record: Any) -> str | None:
     return None
 
 
-def legible(record: dict[str, Any]) -> dict[str, Any]:
-    """The record without the columns that are of the wrong type: better those lost than a run."""
+def without_invalid_columns(record: dict[str, Any]) -> dict[str, Any]:
+    """The record without columns of the wrong type: losing a column is better than a run."""
     return {k: v for k, v in record.items() if k not in _KINDS or type(v) in _KINDS[k]}
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Without looking for rubbish: a million new records are none, and looking takes as long."""
-    was = gc.isenabled()
+def gc_disabled() -> Iterator[None]:
+    """Disable garbage collection: for a million new records it takes as long as parsing."""
+    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if enabled:
             gc.enable()
 
 
 def _append(descriptor: int, line: bytes) -> None:
-    end = _whole(descriptor)
+    end = _complete_length(descriptor)
     retry_interrupted(os.ftruncate, descriptor, end)
     try:
         _write(descriptor, line, end)
         retry_interrupted(os.fsync, descriptor)
     except OSError:
-        # A full disk leaves no half line behind, and what may not be on the disk is no line:
-        # whoever reads it meanwhile would take a run for done that a crash undoes.
+        # Leave no partial line on a full disk, and no line that may not be on the disk: a reader
+        # would consider a run done that a crash undoes.
         with contextlib.suppress(OSError):
             retry_interrupted(os.ftruncate, descriptor, end)
         raise
@@ -240,14 +239,14 @@ def _write(descriptor: int, line: bytes, at: int) -> None:
         line, at = line[written:], at + written
 
 
-def _whole(descriptor: int) -> int:
-    """Length of the file up to and with its last newline."""
+def _complete_length(descriptor: int) -> int:
+    """Length of the file up to and including its last newline."""
     end = os.fstat(descriptor).st_size
     step = 1 << 16
     while end > 0:
         start = max(0, end - step)
-        found = retry_interrupted(os.pread, descriptor, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        newline = retry_interrupted(os.pread, descriptor, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
         end = start
     return 0

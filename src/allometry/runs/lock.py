@@ -1,4 +1,4 @@
-"""One driver per study folder."""
+"""The lock of a study folder: one driver at a time."""
 
 import contextlib
 import fcntl
@@ -21,17 +21,17 @@ from allometry._core.files import (
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, or refuse in words that name the process that holds it.
+    """Hold the folder's lock; if another process holds it, raise an error that names it.
 
-    The truth is the operating system's lock on the file, which ends with the process however it
-    dies, so a stale lock needs no clearing; the pid inside is for the message alone.
+    The operating system's file lock is decisive. It ends with the process in any case, so stale
+    locks need no cleanup; the pid in the file is only for the message.
     """
     path = folder / "lock"
     descriptor = open_for_update(path)
     try:
         _hold(descriptor, folder)
         yield
-        # The lock ends with the file's closing; who held it is only a word.
+        # Closing the file releases the lock; the content is only informative.
         with contextlib.suppress(OSError):
             retry_interrupted(os.ftruncate, descriptor, 0)
     finally:
@@ -39,7 +39,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _hold(descriptor: int, folder: Path) -> None:
-    """Take the lock, and say in the file who has it."""
+    """Take the lock and write this process's pid and host to the file."""
     with storage_errors("lock", folder):
         try:
             retry_interrupted(fcntl.flock, descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,7 +54,7 @@ def _hold(descriptor: int, folder: Path) -> None:
 
 
 def holder(folder: Path) -> str | None:
-    """Who works in `folder` right now, or `None`; the folder need not be writable."""
+    """The process that holds the lock of `folder`, or `None`; works on read-only folders."""
     path = folder / "lock"
     if not path_exists(path):
         return None

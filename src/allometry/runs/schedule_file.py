@@ -1,4 +1,4 @@
-"""The file `schedule.json` of a study folder: which runs are trained together, and how."""
+"""The file `schedule.json` of a study folder: which runs are trained in one batch, and how."""
 
 import itertools
 import math
@@ -9,32 +9,32 @@ from allometry._core.errors import StorageError
 from allometry._core.files import is_key, path_exists, path_inside, read_json
 
 MOST_THREADS = 1 << 12
-"""Of a process; a schedule that asks for more is none of ours."""
+"""Largest number of threads of a process; a schedule with more is not valid."""
 
 HOW = frozenset({"size", "compiled", "traced", "threads"})
-"""The fields of `allometry.study.tasks.ExecutionOptions`, which a test compares with these."""
+"""The fields of `allometry.study.tasks.ExecutionOptions`; a test compares them."""
 
 
 def read_schedule(folder: Path) -> dict[str, dict[str, Any]]:
-    """The folder's bundles by name, each with its keys, how and work; empty where there are none.
+    """The folder's bundles by name, each with its keys, how and work; empty without a schedule.
 
-    How a sum is rounded depends on what is packed and on how many threads, so what was once
-    decided stays: a resumed run ends in the same digits as an undisturbed one.
+    Rounding depends on the batch and on the number of threads, so a schedule is not changed: a
+    resumed run gives the same digits as an uninterrupted one.
     """
     path = path_inside(folder, "schedule.json")
     if not path_exists(path):
         return {}
-    said = read_json(path)
-    if not isinstance(said, dict) or not all(itertools.starmap(_sound, said.items())):
+    schedule = read_json(path)
+    if not isinstance(schedule, dict) or not all(itertools.starmap(_is_bundle, schedule.items())):
         raise StorageError(
-            f"Can't read {path}: it is not a schedule. Delete it; what is left to do is then "
-            "scheduled anew."
+            f"Can't read {path}: it is not a schedule. Delete it; the remaining runs are then "
+            "scheduled again."
         )
-    return said
+    return schedule
 
 
-def _sound(name: object, about: object) -> bool:
-    """Whether this is a bundle as `Schedule.save` writes it, its names all keys."""
+def _is_bundle(name: object, about: object) -> bool:
+    """Whether this is a bundle as written by `Schedule.save`."""
     if not is_key(name) or not isinstance(about, dict):
         return False
     keys, work, how = (about.get(part) for part in ("keys", "work", "how"))

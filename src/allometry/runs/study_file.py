@@ -1,4 +1,4 @@
-"""What a folder says of its study (`study.json`), checked: anyone may have written it."""
+"""The file `study.json` of a study folder. Its content is not trusted and is validated."""
 
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,11 @@ import orjson
 from allometry._core.errors import InputError, StorageError
 from allometry._core.files import are_keys, atomic_write, path_exists, path_inside, read_json
 
-_WORDS = ("name", "target", "unit", "kind", "token", "fingerprint", "question")
+_STRINGS = ("name", "target", "unit", "kind", "token", "fingerprint", "question")
 
 
-def there(folder: Path) -> bool:
-    """Whether the folder says what it is."""
+def exists(folder: Path) -> bool:
+    """Whether the folder has a `study.json`."""
     return path_exists(folder / "study.json")
 
 
@@ -20,43 +20,43 @@ def read(folder: Path) -> dict[str, Any]:
     """The folder's `study.json`.
 
     Raises:
-        StorageError: It can't be read, or does not have the form in which studies are written.
+        StorageError: It can't be read, or is not valid.
     """
     path = path_inside(folder, "study.json")
-    said = read_json(path)
-    if (why := _unsound(said)) is not None:
-        raise StorageError(f"Can't read {path}: {why}. Restore it, or begin in another folder.")
-    return said
+    content = read_json(path)
+    if (why := _problem(content)) is not None:
+        raise StorageError(f"Can't read {path}: {why}. Restore it, or use another folder.")
+    return content
 
 
 def write(folder: Path, about: dict[str, Any]) -> None:
-    """Put `about` in the place of what the folder said; numbers that are none become null."""
-    if (why := _unsound(about)) is not None:
+    """Replace the folder's `study.json`; NaN and infinity become null."""
+    if (why := _problem(about)) is not None:
         raise InputError(f"A study must describe itself in plain values; {why}.")
     with atomic_write(path_inside(folder, "study.json"), "wb") as file:
         file.write(orjson.dumps(about, option=orjson.OPT_INDENT_2))
 
 
-def _unsound(said: Any) -> str | None:
-    """Why this is not what a study wrote; `None` where it may be."""
-    if not isinstance(said, dict):
+def _problem(content: Any) -> str | None:
+    """Why the content is not valid; `None` if it is."""
+    if not isinstance(content, dict):
         return "it does not hold an object"
-    target, runs = said.get("target", {}), said.get("runs", [])
+    target, runs = content.get("target", {}), content.get("runs", [])
     if not isinstance(target, dict):
         return "its target is not an object"
     if not isinstance(runs, list) or not are_keys(runs):
         return "its runs are not a list of keys"
-    former = said.get("former", {})
+    former = content.get("former", {})
     if not isinstance(former, dict) or not are_keys([*former, *former.values()]):
         return "its former keys are not a mapping of keys"
-    if not isinstance(said.get("versions", {}), dict):
+    if not isinstance(content.get("versions", {}), dict):
         return "its versions are not an object"
-    return _unsound_target(target)
+    return _target_problem(target)
 
 
-def _unsound_target(target: dict[str, Any]) -> str | None:
-    """The same of the part that tells of the target, where the report relies on it."""
-    for name in _WORDS:
+def _target_problem(target: dict[str, Any]) -> str | None:
+    """Why the description of the target is not valid; `None` if it is."""
+    for name in _STRINGS:
         if not isinstance(target.get(name), str | None):
             return f"its target's {name} is not text"
     if not isinstance(target.get("D_unique"), int | float | None):

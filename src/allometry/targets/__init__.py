@@ -1,4 +1,4 @@
-"""The targets room: what a model is asked to do."""
+"""Targets: data and functions that models learn."""
 
 from allometry.targets import functions, music, points
 from allometry.targets.functions import SequenceFunction

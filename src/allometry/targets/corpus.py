@@ -1,4 +1,4 @@
-"""Reading text: files, and the prose that Python carries."""
+"""Read text files, and the English prose in Python's library."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from allometry._core.user_files import read_bytes
 
 
 def read(path: Path, vocabulary: str) -> str | bytes:
-    """The text of a file; its bytes for the vocabulary of bytes."""
+    """The text of a file; its bytes for the bytes vocabulary."""
     data = read_bytes(path)
     require(len(data) > 0, "Text.paths", "name files with text in them", str(path), "It is empty.")
     if vocabulary == "bytes":
@@ -36,14 +36,14 @@ def read(path: Path, vocabulary: str) -> str | bytes:
 
 def topics(repeats: bool) -> str:
     """The topics of `help()`, in alphabetical order; see `Text.embedded`."""
-    from pydoc_data.topics import topics as found
+    from pydoc_data.topics import topics as by_name
 
-    chosen = [found[name] for name in sorted(found)]
+    texts = [by_name[name] for name in sorted(by_name)]
     if repeats:
-        return "\n".join(chosen)
+        return "\n".join(texts)
     seen: set[str] = set()
     kept: list[str] = []
-    for paragraph in re.split(r"\n[ \t]*\n", "\n\n".join(t.strip("\n") for t in chosen)):
+    for paragraph in re.split(r"\n[ \t]*\n", "\n\n".join(t.strip("\n") for t in texts)):
         words = " ".join(paragraph.split())
         if words and words not in seen:
             seen.add(words)

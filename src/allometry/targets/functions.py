@@ -1,7 +1,7 @@
-r"""Sequence-to-sequence functions with known answers, on $[0,1]^{d \times n}$.
+r"""Sequence-to-sequence functions on $[0,1]^{d \times n}$.
 
-All take and give (b, d, n). Those under "commute" satisfy $f(XP) = f(X)P$ for every permutation P
-of the columns; those under "ordered" need positions.
+All map (b, d, n) to (b, d, n). Those in `EQUIVARIANT` satisfy $f(XP) = f(X)P$ for every
+permutation P of the columns; those in `ORDERED` need positions.
 
 Letters: b batch, d size of a token, n tokens.
 """
@@ -20,7 +20,7 @@ from allometry._core.spec import Spec
 
 Sequences = Float[Tensor, "b d n"]
 
-# Those that commute with permutations of the columns
+# Functions that commute with permutations of the columns
 
 
 def mean(x: Sequences) -> Sequences:
@@ -34,30 +34,30 @@ def maximum(x: Sequences) -> Sequences:
 
 
 def centred(x: Sequences) -> Sequences:
-    """Columns less their mean."""
+    """Columns minus their mean."""
     return x - x.mean(2, keepdim=True)
 
 
 def pairwise_products(x: Sequences) -> Sequences:
-    r"""$\frac1n \sum_k x_j \odot x_k$: each column times the mean column, entry by entry."""
+    r"""$\frac1n \sum_k x_j \odot x_k$: each column times the mean column, elementwise."""
     return x * x.mean(2, keepdim=True)
 
 
 def attention(x: Sequences) -> Sequences:
-    r"""Softmax attention itself, $X\,\mathrm{softmax}[X^T X]$."""
+    r"""Softmax attention, $X\,\mathrm{softmax}[X^T X]$."""
     return x @ (x.mT @ x).softmax(1)
 
 
 def ranks(x: Sequences) -> Sequences:
-    r"""Smooth rank, $\frac1n \sum_k \mathrm{sigmoid}(8 (x_j - x_k))$, row by row."""
+    r"""Smooth rank in each row, $\frac1n \sum_k \mathrm{sigmoid}(8 (x_j - x_k))$."""
     return torch.sigmoid(8 * (x[:, :, :, None] - x[:, :, None, :])).mean(3)
 
 
-# Those that depend on the order of the columns
+# Functions that depend on the order of the columns
 
 
 def sort(x: Sequences) -> Sequences:
-    """Rows sorted upwards: the same for every order of the columns, so it needs positions."""
+    """Rows in ascending order: the same for every order of the columns, so it needs positions."""
     return x.sort(2).values
 
 
@@ -67,12 +67,12 @@ def reverse(x: Sequences) -> Sequences:
 
 
 def running_mean(x: Sequences) -> Sequences:
-    """Sums of the columns so far, divided by n so that they stay in [0, 1]."""
+    """Cumulative sums of the columns, divided by n so that they stay in [0, 1]."""
     return x.cumsum(2) / x.shape[2]
 
 
 def shift(x: Sequences) -> Sequences:
-    """Every column moves one place on; the last becomes the first."""
+    """Columns shifted cyclically by one; the last becomes the first."""
     return x.roll(1, 2)
 
 
@@ -101,12 +101,12 @@ def smooth(
     r"""A random smooth function with values of order one.
 
     $f(X)_j = \sum_i a_i \cos(\omega_i \cdot x_j + \nu_i \cdot \bar x + \theta_i)$ with
-    $\bar x$ the mean column; when not `equivariant` the phase $\theta_i$ also turns with j.
+    $\bar x$ the mean column; if not `equivariant`, the phase $\theta_i$ also depends on j.
 
     Args:
         d: Size of a token.
         terms: Number of cosines.
-        seed: Of the random coefficients.
+        seed: Seed of the random coefficients.
         equivariant: Whether it commutes with permutations.
     """
     rng = torch.Generator().manual_seed(seed)
@@ -119,18 +119,18 @@ def smooth(
 
     def f(x: Tensor) -> Tensor:
         x = x.to(torch.float64)
-        place = turn * torch.arange(x.shape[2]) if not equivariant else 0.0
-        return a @ torch.cos(omega @ x + nu @ x.mean(2, keepdim=True) + theta + place)
+        phase = turn * torch.arange(x.shape[2]) if not equivariant else 0.0
+        return a @ torch.cos(omega @ x + nu @ x.mean(2, keepdim=True) + theta + phase)
 
     return f
 
 
 @final
 class SequenceFunction:
-    r"""The job of computing one of the named functions on $[0,1]^{d \times n}$.
+    r"""Learn one of the named functions on $[0,1]^{d \times n}$.
 
-    Inputs are uniform and never run out, the answer is exact, and the loss is the distance
-    $d_2$ between model and function.
+    Inputs are uniform and unlimited, the target is exact, and the loss is the distance $d_2$
+    between model and function.
 
     Args:
         function: A name in `EQUIVARIANT` or `ORDERED`.
@@ -158,27 +158,27 @@ class SequenceFunction:
 
     @property
     def spec(self) -> Spec:
-        """The request that makes this target again in another process."""
+        """The spec that recreates this target in another process."""
         return Spec(SequenceFunction, function=self.function, d=self.d, n=self.n)
 
     @property
     def fingerprint(self) -> str:
-        """What tells this job from others."""
+        """Identifies this target."""
         return hashlib.sha256(self.name.encode()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """What a journal should remember of the target, in plain values."""
+        """A description of the target for the journal, in plain values."""
         shape = {"function": self.function, "d": self.d, "n": self.n}
         rest = {"unit": self.unit, "fingerprint": self.fingerprint}
         return {"target": self.name, "name": self.name} | shape | rest
 
     def batch(self, step: int, *, size: int, seed: int) -> tuple[Sequences, Sequences]:
-        """Inputs and answers of a step: a pure function of its arguments.
+        """Inputs and targets of a training step: a pure function of its arguments.
 
         Args:
-            step: Of the training.
+            step: Number of the training step.
             size: Sequences in the batch.
-            seed: Of the training's data.
+            seed: Seed of the training data.
         """
         rng = torch.Generator().manual_seed(seed * 1_000_003 + step)
         x = torch.rand(size, self.d, self.n, generator=rng)

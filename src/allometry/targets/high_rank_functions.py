@@ -1,7 +1,7 @@
-r"""Functions of two groups of variables whose separation rank is known: teachers and tests.
+r"""Functions of two groups of variables with known separation rank, for studies and tests.
 
-Polynomials take `reduce`, applied after every product, so that they can be worked modulo a prime.
-Letters: b batch, i inputs, h variables a side.
+Polynomials accept `reduce`, applied after every product, for arithmetic modulo a prime.
+Letters: b batch, i inputs, h variables on each side.
 """
 
 import math
@@ -19,22 +19,22 @@ Reduce = Callable[[Tensor], Tensor]
 Values = Float[Tensor, " b"]
 
 
-def _exactly(x: Tensor) -> Tensor:
+def _unreduced(x: Tensor) -> Tensor:
     return x
 
 
 @final
 @dataclass(frozen=True)
 class HighRank:
-    """A function with its inputs, its sides, and its separation rank where known.
+    """A function with its inputs, its partition, and its separation rank if known.
 
     Args:
-        name: In words.
-        function: Inputs (b, i), and `reduce`, to numbers (b,).
-        inputs: i.
-        side: How many of the first inputs are on the first side.
-        rank: The separation rank; `None` where nobody knows it.
-        polynomial: Whether it can be worked modulo a prime.
+        name: Description.
+        function: Maps inputs (b, i), and `reduce`, to numbers (b,).
+        inputs: Number of inputs i.
+        side: Number of leading inputs on the first side.
+        rank: The separation rank; `None` if unknown.
+        polynomial: Whether it can be computed modulo a prime.
     """
 
     name: str
@@ -44,7 +44,7 @@ class HighRank:
     rank: int | None
     polynomial: bool = True
 
-    def __call__(self, x: Float[Tensor, "b i"], reduce: Reduce = _exactly) -> Values:
+    def __call__(self, x: Float[Tensor, "b i"], reduce: Reduce = _unreduced) -> Values:
         """The values at `x`."""
         return self.function(x, reduce)
 
@@ -142,29 +142,29 @@ def product_of_pairs(h: int) -> HighRank:
 
 
 def determinant(m: int, columns: int, *, permanent: bool = False) -> HighRank:
-    r"""The determinant of an m x m matrix, parted after j columns: rank $\binom{m}{j}$.
+    r"""The determinant of an m x m matrix, partitioned after j columns: rank $\binom{m}{j}$.
 
     Args:
-        m: Rows and columns.
+        m: Number of rows and columns.
         columns: j.
-        permanent: All signs plus; the rank is the same.
+        permanent: Use only positive signs; the rank is the same.
 
     Example:
         >>> determinant(6, 3).rank
         20
     """
     require(1 <= columns < m, "determinant.columns", f"be between 1 and {m - 1}", columns)
-    turn = 1 if permanent else -1
+    sign = 1 if permanent else -1
 
     def minor(x: Tensor, rows: tuple[int, ...], reduce: Reduce) -> Tensor:
-        """Along the first column that is left; x is (b, m columns, m rows)."""
+        """Expansion along the first remaining column; x is (b, m columns, m rows)."""
         k = m - len(rows)
         if len(rows) == 1:
             return x[:, k, rows[0]]
         total = torch.zeros_like(x[:, 0, 0])
         for i, row in enumerate(rows):
             rest = minor(x, rows[:i] + rows[i + 1 :], reduce)
-            total = reduce(total + turn**i * reduce(x[:, k, row] * rest))
+            total = reduce(total + sign**i * reduce(x[:, k, row] * rest))
         return total
 
     def f(x: Tensor, reduce: Reduce) -> Tensor:
@@ -202,14 +202,14 @@ def complete_homogeneous(h: int, k: int) -> HighRank:
 
 
 def chebyshev_inner(h: int, k: int, scale: int = 1) -> HighRank:
-    r"""$T_k(a \cdot b / s)$: the ranks of its powers $(a \cdot b)^q$, q = k, k - 2, ..., together.
+    r"""$T_k(a \cdot b / s)$: the sum of the ranks of its powers $(a \cdot b)^q$, q = k, k - 2, ...
 
-    Worked as $s^k T_k$, which has whole coefficients. The rank is
-    $\sum_q \binom{h+q-1}{q}$, since powers of different degrees do not share monomials.
+    Computed as $s^k T_k$, which has integer coefficients. The rank is
+    $\sum_q \binom{h+q-1}{q}$, because powers of different degrees do not share monomials.
 
     Args:
-        h: Variables a side.
-        k: Degree of the polynomial; the function has twice it.
+        h: Variables on each side.
+        k: Degree of the polynomial; the function has degree 2k.
         scale: s.
 
     Example:
@@ -233,8 +233,8 @@ def chebyshev_inner(h: int, k: int, scale: int = 1) -> HighRank:
 def chebyshev(k: int) -> HighRank:
     r"""$T_k((a + b)/2)$ of two scalars in [-1, 1]: rank k + 1.
 
-    Under the arcsine law of its argument no polynomial of degree below k comes nearer than the
-    zero function does: a certified separation of degrees.
+    Under the arcsine distribution of its argument, no polynomial of degree below k approximates it
+    better than the zero function: a certified separation of degrees.
     """
 
     def f(x: Tensor, reduce: Reduce) -> Tensor:
@@ -248,7 +248,7 @@ def chebyshev(k: int) -> HighRank:
 
 
 def largest_product(h: int) -> HighRank:
-    r"""$\max_i a_i b_i$: its rank is not known; kinks between the sides make it high."""
+    r"""$\max_i a_i b_i$: its rank is unknown, but large because of kinks between the sides."""
     name = f"largest of {h} products"
     return HighRank(
         name, lambda x, r: (x[:, :h] * x[:, h:]).amax(1), 2 * h, h, None, polynomial=False
@@ -256,14 +256,14 @@ def largest_product(h: int) -> HighRank:
 
 
 def median(h: int) -> HighRank:
-    """The lower median of 2h numbers; its rank is not known."""
+    """The lower median of 2h numbers; its rank is unknown."""
     return HighRank(
         f"median of {2 * h}", lambda x, r: x.median(1).values, 2 * h, h, None, polynomial=False
     )
 
 
 def sorting(h: int, place: int) -> HighRank:
-    """The number at a place of the sorted ones; its rank is not known."""
+    """The number at index `place` after sorting; its rank is unknown."""
     name = f"sorted, place {place}"
     return HighRank(
         name, lambda x, r: x.sort(1).values[:, place], 2 * h, h, None, polynomial=False

@@ -1,4 +1,4 @@
-"""Images of whole grey values (or colours) as a target: learn their law.
+"""Images with integer grey values or colours as a target: learn their distribution.
 
 Letters: n images, c channels, h height, w width.
 """
@@ -25,33 +25,33 @@ from allometry._core.user_files import files_below, largest_size, shorten
 from allometry.targets.row_batches import SPLITS, cut, epoch_rows, same_content
 
 MOST_PIXELS = 64_000_000
-"""Pixels of the largest image that is unpacked: small files may claim any number."""
+"""Largest number of pixels of an image: small files may claim any number."""
 
 MOST_LEVELS = 1 << 16
-"""Values that a pixel may have: histograms and networks hold a number for each."""
+"""Largest number of values of a pixel: histograms and networks store a number for each."""
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
-"""What Pillow may take a file for, whatever it is named; others run programs or are obscure."""
+"""Formats that Pillow may read, independent of the file name; others run programs or are rare."""
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
 
 @final
 class Images:
-    """Pictures with whole values 0 ... levels - 1, split at random into train, validation, test.
+    """Images with integer values 0 ... levels - 1, split at random into train, validation, test.
 
     Args:
-        pixels: (n, h, w) or (n, c, h, w), whole numbers.
-        levels: Values a pixel may have; one more than the largest unless told.
-        labels: A class for each, if there are any.
-        name: In one word.
+        pixels: (n, h, w) or (n, c, h, w), integers.
+        levels: Number of values of a pixel. Default: one more than the largest value.
+        labels: A class for each image, if any.
+        name: Short name.
         splits: Shares of train, validation and test.
-        seed: Of the split.
+        seed: Seed of the split.
 
     Attributes:
         train: Images (n, c, h, w); likewise `validation`, `test`.
-        levels: Values of a pixel.
-        unit: What a loss is measured in.
+        levels: Number of values of a pixel.
+        unit: Unit of the loss.
 
     Example:
         >>> from allometry.targets import Images
@@ -69,14 +69,14 @@ class Images:
         splits: Sequence[float] = (0.8, 0.1, 0.1),
         seed: int = 0,
     ) -> None:
-        whole = _whole(pixels)
-        top = int(whole.max()) + 1
+        images = _integers(pixels)
+        top = int(images.max()) + 1
         self.levels = max(2, top) if levels is None else levels
         require(self.levels >= top, "Images.levels", f"be at least {top}", levels)
-        order = np.random.default_rng(seed).permutation(len(whole))
-        parts = cut(len(whole), splits, "Images.splits")
-        held = torch.from_numpy(whole[order].astype(np.int64))
-        self.train, self.validation, self.test = (held[a:b] for a, b in parts)
+        order = np.random.default_rng(seed).permutation(len(images))
+        parts = cut(len(images), splits, "Images.splits")
+        shuffled = torch.from_numpy(images[order].astype(np.int64))
+        self.train, self.validation, self.test = (shuffled[a:b] for a, b in parts)
         classes = None if labels is None else torch.from_numpy(np.asarray(labels)[order].copy())
         self.labels = (
             None
@@ -84,10 +84,10 @@ class Images:
             else {s: classes[a:b] for s, (a, b) in zip(SPLITS, parts, strict=True)}
         )
         self.name, self.splits, self.seed = name, tuple(splits), seed
-        self.shape = tuple(held.shape[1:])
+        self.shape = tuple(shuffled.shape[1:])
         self.unit = "bits per dimension"
-        head = repr((self.levels, self.splits, seed, whole.shape)).encode()
-        digest = hashlib.sha256(head + np.ascontiguousarray(whole).tobytes())
+        head = repr((self.levels, self.splits, seed, images.shape)).encode()
+        digest = hashlib.sha256(head + np.ascontiguousarray(images).tobytes())
         self.fingerprint = digest.hexdigest()
         self._maker: Any = None
         self._arguments: dict[str, Any] = {}
@@ -95,15 +95,15 @@ class Images:
     @staticmethod
     def digits(splits: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0) -> "Images":
         """scikit-learn's 1,797 handwritten digits, 8 x 8, values 0 to 16, with their classes."""
-        # The file itself: importing what reads it takes a second.
-        found = find_spec("sklearn")
-        assert found is not None
-        assert found.origin is not None
-        path = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+        # Read the file directly: importing sklearn.datasets takes a second.
+        package = find_spec("sklearn")
+        assert package is not None
+        assert package.origin is not None
+        path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
         rows = np.loadtxt(path, delimiter=",")
         images, labels = rows[:, :-1].reshape(-1, 8, 8), rows[:, -1].astype(int)
-        made = Images(images.astype(np.int64), 17, labels, "digits", splits, seed)
-        return made._from(Images.digits, {"splits": list(splits), "seed": seed})
+        target = Images(images.astype(np.int64), 17, labels, "digits", splits, seed)
+        return target._from(Images.digits, {"splits": list(splits), "seed": seed})
 
     @staticmethod
     @identified_by_content("path", since=("fingerprint",))
@@ -115,11 +115,10 @@ class Images:
         fingerprint: str | None = None,
     ) -> "Images":
         """A `.npy` file of images (n, h, w) or (n, c, h, w), or (n, h, w, 3)."""
-        place = Path(path).expanduser().absolute()
-        pixels = read_npy(place)
-        made = Images(pixels, levels, name=place.stem, splits=splits, seed=seed)
-        arguments = {"path": str(place), "levels": levels, "splits": list(splits), "seed": seed}
-        return made._from(Images.array, arguments, fingerprint)
+        file = Path(path).expanduser().absolute()
+        target = Images(read_npy(file), levels, name=file.stem, splits=splits, seed=seed)
+        arguments = {"path": str(file), "levels": levels, "splits": list(splits), "seed": seed}
+        return target._from(Images.array, arguments, fingerprint)
 
     @staticmethod
     @identified_by_content("path", since=("fingerprint",))
@@ -132,30 +131,29 @@ class Images:
         seed: int = 0,
         fingerprint: str | None = None,
     ) -> "Images":
-        """Every image file under a folder, cut to its middle square and brought to one size.
+        """Every image file below a folder, cropped to its central square and resized.
 
         Args:
             path: The folder.
-            size: Pixels of a side.
-            grey: Drop the colours.
-            levels: Values of a pixel, 256 at most; fewer means coarser.
-            splits: As for `Images`.
-            seed: As for `Images`.
-            fingerprint: If given, the fingerprint they must have: a study resumes only on the
-                images it began with.
+            size: Side length in pixels.
+            grey: Convert to grey values.
+            levels: Number of values of a pixel, at most 256.
+            splits: See `Images`.
+            seed: See `Images`.
+            fingerprint: Expected fingerprint: a study resumes only on the same images.
         """
         require_extra("PIL", "images")
-        place = Path(path).expanduser().absolute()
-        require(place.is_dir(), "Images.folder", "be a folder", path)
+        folder = Path(path).expanduser().absolute()
+        require(folder.is_dir(), "Images.folder", "be a folder", path)
         require(2 <= levels <= 256, "Images.levels", "be from 2 to 256", levels)
         require(1 <= size <= 4096, "Images.size", "be from 1 to 4096", size)
-        files = list(files_below(place, lambda name: name.lower().endswith(SUFFIXES)))
+        files = list(files_below(folder, lambda name: name.lower().endswith(SUFFIXES)))
         require(
             len(files) > 0, f"the folder {path}", f"hold images ({', '.join(SUFFIXES)})", "none"
         )
-        # Whole numbers of 8 bytes, twice: as they are collected and as they are split.
+        # Two copies of 8-byte integers: before and after the split.
         most = largest_size() // (16 * size**2 * (1 if grey else 3))
-        fix = "Make them smaller with size, or take fewer."
+        fix = "Use a smaller size, or fewer images."
         require(
             len(files) <= most,
             f"the folder {path}",
@@ -169,10 +167,10 @@ class Images:
                 pixels.append(_square(file, size, "L" if grey else "RGB"))
         stack = np.stack(pixels).astype(np.int64) * levels // 256
         stack = stack if grey else stack.transpose(0, 3, 1, 2)
-        made = Images(stack, levels, name=place.name, splits=splits, seed=seed)
-        arguments: dict[str, Any] = {"path": str(place), "size": size, "grey": grey}
+        target = Images(stack, levels, name=folder.name, splits=splits, seed=seed)
+        arguments: dict[str, Any] = {"path": str(folder), "size": size, "grey": grey}
         arguments |= {"levels": levels, "splits": list(splits), "seed": seed}
-        return made._from(Images.folder, arguments, fingerprint)
+        return target._from(Images.folder, arguments, fingerprint)
 
     def _from(
         self, maker: Any, arguments: dict[str, Any], fingerprint: str | None = None
@@ -183,7 +181,7 @@ class Images:
 
     @property
     def spec(self) -> Spec:
-        """The request that makes this very target again in another process."""
+        """The spec that recreates this target in another process."""
         fix = "Save the array as .npy and use Images.array."
         require(
             self._maker is not None, "Images", "come from a file to be studied", self.name, fix
@@ -193,12 +191,12 @@ class Images:
 
     @property
     def dim(self) -> int:
-        """Numbers in an image."""
+        """Number of values in an image."""
         return math.prod(self.shape)
 
     @property
     def D_unique(self) -> int:
-        """Training images there are."""
+        """Number of training images."""
         return len(self.train)
 
     def split(self, name: str) -> Int[Tensor, "n c h w"]:
@@ -207,22 +205,22 @@ class Images:
         return getattr(self, name)
 
     def batch(self, step: int, *, size: int, seed: int) -> Int[Tensor, "{size} c h w"]:
-        """The images of one step: a pure function of its arguments."""
+        """The images of a training step: a pure function of its arguments."""
         return self.train[epoch_rows(len(self.train), step, size, seed)]
 
     def histogram_bits(self, split: str = "test") -> float:
-        """Bits per dimension of the per-pixel histogram with Laplace's rule: what to beat."""
+        """Bits per dimension of per-pixel histograms with Laplace smoothing: a baseline."""
         return self.histogram_bits_each(split).mean().item()
 
     def histogram_bits_each(self, split: str) -> Float[Tensor, " n"]:
-        """The same for each image of a split."""
+        """`histogram_bits` of each image of a split."""
         counts = torch.nn.functional.one_hot(self.train, self.levels).sum(0) + 1.0
         log_p = (counts / counts.sum(-1, keepdim=True)).log2()
         x = self.split(split).unsqueeze(-1)
         return -log_p.expand(len(x), *log_p.shape).gather(-1, x).flatten(1).mean(1)
 
     def describe(self) -> dict[str, Any]:
-        """What a journal should remember of the target, in plain values."""
+        """A description of the target for the journal, in plain values."""
         return {
             "target": self.name,
             "name": self.name,
@@ -244,12 +242,12 @@ class Images:
 
 
 def _square(path: Path, size: int, mode: str) -> Shaped[ndarray, "..."]:
-    """The middle square of an image file; only the formats of `FORMATS` are tried."""
+    """The central square of an image file; only `FORMATS` are read."""
     from PIL import Image, ImageOps
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd metadata, and of sizes below our own bound
+            warnings.simplefilter("ignore")  # about odd metadata, and sizes below our own limit
             with Image.open(path, formats=FORMATS) as image:
                 w, h = image.size
                 if w * h > MOST_PIXELS:
@@ -259,15 +257,16 @@ def _square(path: Path, size: int, mode: str) -> Shaped[ndarray, "..."]:
                 return np.asarray(ImageOps.fit(image.convert(mode), (size, size)))
     except (InputError, OSError):
         raise
-    except Image.DecompressionBombError:  # Pillow's own bound, above ours
+    except Image.DecompressionBombError:  # Pillow's own limit is above ours
         raise InputError(
             f"{path} must have at most {MOST_PIXELS:,} pixels; got far more."
         ) from None
-    except Exception as error:  # Pillow's readers fail in all ways on damaged files
+    except Exception as error:  # Pillow raises many kinds of errors on damaged files
         raise InputError(f"{path} must be an image; it is damaged ({shorten(error)}).") from error
 
 
-def _whole(pixels: Shaped[ndarray, "n ..."]) -> Shaped[ndarray, "n c h w"]:
+def _integers(pixels: Shaped[ndarray, "n ..."]) -> Shaped[ndarray, "n c h w"]:
+    """Pixels as (n, c, h, w); refuses anything but nonnegative integers."""
     require(pixels.ndim in (3, 4), "Images.pixels", "be (n, h, w) or (n, c, h, w)", pixels.shape)
     require(len(pixels) >= 3, "Images.pixels", "hold at least 3 images", len(pixels))
     require(pixels.size > 0, "Images.pixels", "have pixels", pixels.shape)
@@ -278,9 +277,10 @@ def _whole(pixels: Shaped[ndarray, "n ..."]) -> Shaped[ndarray, "n c h w"]:
     require(pixels.dtype.kind in "biuf", "Images.pixels", "be numbers", str(pixels.dtype))
     fix = "Multiply shares of 1 by 255 and round."
     finite = np.isfinite(pixels)
-    fine = bool(finite.all() and (pixels == np.floor(pixels)).all() and pixels.min() >= 0)
-    odd = None if fine else pixels[~finite | (pixels != np.floor(pixels)) | (pixels < 0)][0].item()
-    require(fine, "Images.pixels", "be whole numbers from 0", odd, fix)
+    valid = bool(finite.all() and (pixels == np.floor(pixels)).all() and pixels.min() >= 0)
+    invalid = ~finite | (pixels != np.floor(pixels)) | (pixels < 0)
+    first = None if valid else pixels[invalid][0].item()
+    require(valid, "Images.pixels", "be whole numbers from 0", first, fix)
     top = pixels.max().item()
     require(top < MOST_LEVELS, "Images.pixels", f"be below {MOST_LEVELS:,}", top)
     return pixels.astype(np.int64)

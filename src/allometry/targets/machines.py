@@ -1,4 +1,4 @@
-"""Turing machines: their notations, a simulator with a bound on its steps, and known machines."""
+"""Turing machines: notations, a simulator with a step limit, and well-known machines."""
 
 import json
 import re
@@ -11,13 +11,13 @@ from allometry._core.errors import InputError, require
 from allometry._core.user_files import parse_json, read_text, shorten
 
 Move = tuple[str, int, str]
-"""What to write, where to go (-1, 0 or 1) and the state to be in."""
+"""Symbol to write, move (-1, 0 or 1) and next state."""
 
 _MOVES = {"L": -1, "R": 1, "N": 0, "S": 0, "l": -1, "r": 1, "*": 0, "-1": -1, "1": 1, "0": 0}
 _SHORT = re.compile(r"[0-9A-Z-]+(_[0-9A-Z-]+)*")
 
 MOST_RULES = 100_000
-"""Rules of the largest machine that is read."""
+"""Largest number of rules of a machine."""
 
 BUSY_BEAVERS = {
     2: "1RB1LB_1LA1RZ",
@@ -25,20 +25,20 @@ BUSY_BEAVERS = {
     4: "1RB1LB_1LA0LC_1RZ1LD_1RD0RA",
     5: "1RB1LC_1RC1RB_1RD0LE_1LA1LD_1RZ0LA",
 }
-"""Machines that run longest on an empty tape: 6, 21, 107 and 47,176,870 steps."""
+"""Halting machines with the longest runs on an empty tape: 6, 21, 107 and 47,176,870 steps."""
 
 
 @final
 @dataclass(frozen=True)
 class Configuration:
-    """All there is to know of a machine at one moment.
+    """The configuration of a machine after a step.
 
     Args:
         state: The state.
-        head: The cell under the head.
-        tape: The cells that are not blank.
+        head: Position of the head.
+        tape: Cells that are not blank.
         halted: Whether no rule applies.
-        step: How many steps have been made.
+        step: Number of steps so far.
     """
 
     state: str
@@ -55,16 +55,15 @@ class Configuration:
 
 @final
 class TuringMachine:
-    """A machine with one tape, endless on both sides.
+    """A machine with one tape, infinite on both sides.
 
-    It halts where no rule applies: in a state without rules, or at a pair of state and symbol
-    that has none.
+    It halts if no rule applies to the state and symbol.
 
     Args:
-        rules: From (state, symbol read) to (symbol written, move, next state), a move being -1
+        rules: Maps (state, symbol read) to (symbol written, move, next state); a move is -1
             (left), 0 (stay) or 1 (right).
-        start: The first state; that of the first rule unless told.
-        blank: The symbol of empty cells.
+        start: Start state. Default: the state of the first rule.
+        blank: Symbol of empty cells.
 
     Attributes:
         states: All states, the start first.
@@ -102,9 +101,9 @@ class TuringMachine:
 
     @staticmethod
     def parse(text: str, **options: str) -> "TuringMachine":
-        """A machine from whichever notation `text` is in.
+        """Parse a machine; the notation is detected.
 
-        - The busy-beaver string: `1RB1LC_1RC1RB_...`, a group per state A, B, ..., a rule per
+        - Standard text format: `1RB1LC_1RC1RB_...`, one group per state A, B, ..., one rule per
           symbol 0, 1, ...; `---` is no rule, and a state without a group halts.
         - JSON: see `from_json`.
         - Lines `state read write move next`: see `from_lines`.
@@ -114,7 +113,7 @@ class TuringMachine:
             **options: `start` and `blank`, for `from_lines`.
 
         Raises:
-            InputError: With the rule or the line that can't be read.
+            InputError: The text can't be parsed; the message names the rule or line.
         """
         stripped = text.strip()
         if stripped.startswith("{"):
@@ -130,7 +129,7 @@ class TuringMachine:
 
     @staticmethod
     def from_string(text: str) -> "TuringMachine":
-        """A machine from the busy-beaver string, blank 0 and start A."""
+        """Parse a machine in standard text format, with blank 0 and start A."""
         rules: dict[tuple[str, str], Move] = {}
         groups = text.strip().split("_")
         width = len(groups[0])
@@ -156,18 +155,18 @@ class TuringMachine:
 
     @staticmethod
     def from_lines(text: str, start: str | None = None, blank: str = "_") -> "TuringMachine":
-        """A machine from lines `state read write move next`, as in the online simulators.
+        """Parse a machine from lines `state read write move next`, as in online simulators.
 
-        `*` stands for any symbol when read (other rules of the state come first) and for the one
-        read when written; moves are l, r or *; `;`, `#` and `//` begin comments.
+        `*` matches any symbol when read (other rules of the state take precedence) and is the
+        symbol read when written; moves are l, r or *; `;`, `#` and `//` start comments.
 
         Args:
             text: The lines.
-            start: The first state; that of the first line unless told.
-            blank: The symbol of empty cells.
+            start: Start state. Default: the state of the first line.
+            blank: Symbol of empty cells.
 
         Raises:
-            InputError: With the line that can't be read, or that says a thing twice.
+            InputError: A line is invalid or repeats a rule; the message names the line.
         """
         lines: list[tuple[int, list[str]]] = []
         for number, line in enumerate(text.splitlines(), 1):
@@ -214,7 +213,7 @@ class TuringMachine:
         A rule is `[write, move, next]` with a move of "L", "R" or "N".
 
         Raises:
-            InputError: With the rule that can't be read.
+            InputError: A rule is invalid; the message names it.
         """
         data = parse_json(text, "machine", unique=True)
         table = data.get("rules") if isinstance(data, dict) else None
@@ -231,25 +230,25 @@ class TuringMachine:
         return TuringMachine(rules, start, blank)
 
     def cells(self, tape: str | Sequence[str] | Mapping[int, str]) -> dict[int, str]:
-        """The cells of an input that are not blank: text from cell 0 on, or cells by number.
+        """The nonblank cells of an input: text from cell 0 on, or cells by number.
 
         Raises:
-            InputError: A symbol is not the machine's.
+            InputError: A symbol does not belong to the machine.
         """
         pairs = tape.items() if isinstance(tape, Mapping) else enumerate(tape)
-        found = {int(i): str(s) for i, s in pairs}
-        for i, symbol in found.items():
+        cells = {int(i): str(s) for i, s in pairs}
+        for i, symbol in cells.items():
             known = symbol in self.symbols
             names = shorten(" ".join(self.symbols))
             require(known, f"tape[{i}]", f"be one of {names}", symbol)
-        return {i: s for i, s in found.items() if s != self.blank}
+        return {i: s for i, s in cells.items() if s != self.blank}
 
     def run(
         self, tape: str | Sequence[str] | Mapping[int, str] = "", *, steps: int
     ) -> Configuration:
-        """The configuration after `steps` steps, or where it halts before."""
+        """The configuration after `steps` steps, or when the machine halts earlier."""
         last = None
-        for last in self.trace(tape, steps=steps):  # noqa: B007 - the last one is wanted
+        for last in self.trace(tape, steps=steps):  # noqa: B007 - keeps the last one
             pass
         assert last is not None
         return last
@@ -257,11 +256,11 @@ class TuringMachine:
     def trace(
         self, tape: str | Sequence[str] | Mapping[int, str] = "", *, steps: int
     ) -> Iterator[Configuration]:
-        """Every configuration from the first to the halt, `steps` steps at most.
+        """Yield every configuration until the machine halts, at most `steps` steps.
 
         Args:
-            tape: What stands on the tape; the head begins at cell 0.
-            steps: The bound.
+            tape: Content of the tape; the head starts at cell 0.
+            steps: Largest number of steps.
         """
         require(steps >= 0, "steps", "be at least 0", steps)
         cells, state, head = self.cells(tape), self.start, 0
@@ -278,7 +277,7 @@ class TuringMachine:
             head += move
 
     def to_json(self) -> str:
-        """The machine as `from_json` reads it."""
+        """The machine as JSON, which `from_json` reads."""
         table: dict[str, dict[str, list[Any]]] = {}
         letter = {-1: "L", 0: "N", 1: "R"}
         for (state, symbol), (write, move, to) in self.rules.items():
@@ -291,13 +290,13 @@ class TuringMachine:
 
 def _json_rule(rule: Any, name: str) -> Move:
     listed = list(rule.values()) if isinstance(rule, dict) else rule
-    fine = isinstance(listed, list) and len(listed) == 3 and str(listed[1]) in _MOVES
-    require(fine, name, "be [write, L or R or N, next state]", rule)
+    valid = isinstance(listed, list) and len(listed) == 3 and str(listed[1]) in _MOVES
+    require(valid, name, "be [write, L or R or N, next state]", rule)
     return str(listed[0]), _MOVES[str(listed[1])], str(listed[2])
 
 
 def busy_beaver(states: int) -> TuringMachine:
-    """The champion of two symbols and 2 to 5 states, which runs longest on an empty tape.
+    """The busy beaver of 2 to 5 states and two symbols: the longest run on an empty tape.
 
     References:
         `rado1962`; `brady1983` for four states; `marxen1990` for five.
@@ -307,7 +306,7 @@ def busy_beaver(states: int) -> TuringMachine:
 
 
 def binary_increment() -> TuringMachine:
-    """Adds one to a binary number: goes to its end, then carries back."""
+    """Adds one to a binary number: moves to its end, then carries to the left."""
     return TuringMachine.from_lines("""
         right 0 0 R right
         right 1 1 R right
@@ -319,7 +318,7 @@ def binary_increment() -> TuringMachine:
 
 
 def palindrome() -> TuringMachine:
-    """Eats a word over {a, b} from both ends; halts in `yes` if it reads the same backwards."""
+    """Erases a word over {a, b} from both ends; halts in `yes` if it is a palindrome."""
     lines = ["start _ _ N yes"]
     for x, other in (("a", "b"), ("b", "a")):
         lines += [
@@ -336,7 +335,7 @@ def palindrome() -> TuringMachine:
 
 
 def copy() -> TuringMachine:
-    """Copies a word over {a, b} behind itself, a `|` between: marks a letter, carries it over."""
+    """Appends `|` and a copy to a word over {a, b}: marks a letter, then copies it."""
     lines = ["find | | L clean", "find _ | N done", "home | | L home", "clean _ _ R done"]
     for x, marked in (("a", "A"), ("b", "B")):
         lines += [

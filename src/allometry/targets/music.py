@@ -1,10 +1,9 @@
-r"""Tunes with a known law: a key, seven bars, in each a chord and eight notes.
+r"""Tunes with a known distribution: a key and seven bars, each with a chord and eight notes.
 
 A tune is 64 symbols: its key, then for each bar the degree of its chord and eight notes. Chords
-follow a chain of tonal harmony; a note is drawn from the scale of the key, near to the note
-before and mostly from the chord. Everything the law depends on stands in the tune, the key at its
-very beginning, so the probability of a next symbol is exact, and a model must look far back to
-reach it.
+form a Markov chain of tonal harmony. A note is sampled from the scale of the key, close to the
+previous note and mostly from the chord. The tune contains everything its distribution depends on,
+so next-symbol probabilities are exact. The key is at the beginning, so a model needs long context.
 
 Letters: n tunes, L = 64 symbols.
 """
@@ -21,14 +20,14 @@ BARS, NOTES = 7, 8
 LENGTH = 1 + BARS * (1 + NOTES)
 KEYS, DEGREES = 12, 6
 LOWEST, PITCHES = 55, 32
-"""MIDI number of the lowest note, and how many there are."""
+"""MIDI number of the lowest note, and the number of notes."""
 
 SIZE = KEYS + DEGREES + PITCHES
-"""Symbols: keys, then degrees of chords, then pitches."""
+"""Number of symbols: keys, then degrees of chords, then pitches."""
 
 SCALE = (0, 2, 4, 5, 7, 9, 11)
 MIDDLE = 16
-"""The pitch, counted from the lowest, near which a tune begins."""
+"""The pitch, counted from the lowest, near which a tune starts."""
 
 CHORDS = np.array(
     # to:  I    ii   iii  IV   V    vi
@@ -41,21 +40,21 @@ CHORDS = np.array(
         [0.10, 0.30, 0.05, 0.35, 0.15, 0.05],
     ]
 )
-"""How likely one chord is followed by another; a row sums to one."""
+"""Transition probabilities of chords; a row sums to one."""
 
 OUTSIDE = 0.15
-"""The weight of a note of the scale outside the chord, where one inside has 1."""
+"""Weight of a note of the scale outside the chord, relative to one inside."""
 
 REACH = 3.0
-"""Semitones over which a note is drawn to the one before."""
+"""Decay length of the weight in semitones from the previous note."""
 
 
 @functools.cache
-def _law() -> Float[ndarray, "12 6 32 32"]:
-    """Probability of a note by key, chord and the note before."""
+def _note_probabilities() -> Float[ndarray, "12 6 32 32"]:
+    """Probability of a note by key, chord and previous note."""
     pitch = np.arange(PITCHES)
     near = np.exp(-np.abs(pitch[:, None] - pitch) / REACH)
-    near[pitch, pitch] *= 0.5  # to stay is less usual than to move
+    near[pitch, pitch] *= 0.5  # repeating a note is less likely than moving
     table = np.empty((KEYS, DEGREES, PITCHES, PITCHES))
     for key in range(KEYS):
         steps = (pitch + LOWEST - key) % 12
@@ -67,38 +66,38 @@ def _law() -> Float[ndarray, "12 6 32 32"]:
 
 
 def tunes(n: int, seed: int = 0) -> Int[ndarray, "n 64"]:
-    """Tunes drawn from the law.
+    """Random tunes.
 
     Args:
-        n: How many.
-        seed: Of the draws.
+        n: Number of tunes.
+        seed: Seed of the random numbers.
     """
     require(n >= 1, "tunes.n", "be at least 1", n)
     rng = np.random.default_rng(seed)
-    law, made = _law(), np.empty((n, LENGTH), dtype=np.int64)
+    notes, rows = _note_probabilities(), np.empty((n, LENGTH), dtype=np.int64)
     key, degree, pitch = rng.integers(KEYS, size=n), np.zeros(n, dtype=np.int64), None
-    made[:, 0] = key
+    rows[:, 0] = key
     before = np.full(n, MIDDLE)
     for place in range(1, LENGTH):
         bar = (place - 1) // (1 + NOTES)
         if (place - 1) % (1 + NOTES) == 0:
-            degree = degree if bar == 0 else _drawn(CHORDS[degree], rng)
-            made[:, place] = KEYS + degree
+            degree = degree if bar == 0 else _sample(CHORDS[degree], rng)
+            rows[:, place] = KEYS + degree
         else:
-            pitch = _drawn(law[key, degree, before], rng)
-            made[:, place] = KEYS + DEGREES + pitch
+            pitch = _sample(notes[key, degree, before], rng)
+            rows[:, place] = KEYS + DEGREES + pitch
             before = pitch
-    return made
+    return rows
 
 
 def log_prob(rows: Int[ndarray, "n L"]) -> Float[ndarray, "n L"]:
-    """The exact log-probability of every symbol of each tune given those before it.
+    """The exact log-probability of every symbol given the previous ones.
 
-    Minus infinity where a symbol can't stand.
+    Minus infinity for an impossible symbol.
     """
-    good = rows.ndim == 2 and rows.shape[1] == LENGTH
-    require(good, "log_prob.rows", f"be tunes of {LENGTH} symbols", rows.shape)
-    law, n = _law(), len(rows)
+    valid = rows.ndim == 2 and rows.shape[1] == LENGTH
+    require(valid, "log_prob.rows", f"be tunes of {LENGTH} symbols", rows.shape)
+    notes, n = _note_probabilities(), len(rows)
     out = np.full(rows.shape, -np.inf)
     key = rows[:, 0]
     out[(key >= 0) & (key < KEYS), 0] = -np.log(KEYS)
@@ -111,8 +110,8 @@ def log_prob(rows: Int[ndarray, "n L"]) -> Float[ndarray, "n L"]:
         fits = (value >= 0) & (value < top)
         value = np.clip(value, 0, top - 1)
         if not first:
-            p, before = law[key, degree, before, value], value
-        elif place == 1:  # every tune begins on its tonic
+            p, before = notes[key, degree, before, value], value
+        elif place == 1:  # every tune starts with its tonic
             p, degree = (value == 0).astype(np.float64), value
         else:
             p, degree = CHORDS[degree, value], value
@@ -122,7 +121,7 @@ def log_prob(rows: Int[ndarray, "n L"]) -> Float[ndarray, "n L"]:
 
 
 def written(row: Int[ndarray, " 64"]) -> str:
-    """A tune as people write it: key, then the chord of each bar and its notes."""
+    """A tune in musical notation: key, then the chord of each bar and its notes."""
     names = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
     romans = ("I", "ii", "iii", "IV", "V", "vi")
     words = []
@@ -137,6 +136,6 @@ def written(row: Int[ndarray, " 64"]) -> str:
     return " ".join(words)
 
 
-def _drawn(p: Float[ndarray, "n k"], rng: np.random.Generator) -> Int[ndarray, " n"]:
+def _sample(p: Float[ndarray, "n k"], rng: np.random.Generator) -> Int[ndarray, " n"]:
     cdf = p.cumsum(-1)
     return (cdf > rng.random((len(p), 1)) * cdf[:, -1:]).argmax(-1)

@@ -1,4 +1,4 @@
-"""Rows of numbers from a CSV file as a target: learn their density.
+"""Numeric columns of a CSV file as a target: learn their density.
 
 Letters: n rows, d columns.
 """
@@ -34,22 +34,21 @@ _NUMERIC = re.compile(r"^\s*[-+]?[\d.,]*\d[\d.,]*(?:[eE][-+]?\d+)?\s*$")
 class NumericTable:
     """The numeric columns of a CSV file, standardised by the training rows.
 
-    A loss is in nats per row of the columns as they are in the file: the logs of the scales are
-    added back. Rows with a missing number are left out and counted.
+    The loss is in nats per row in the units of the file: the logs of the scales are added back.
+    Rows with a missing number are left out and counted.
 
     Args:
         path: The file, with a header.
-        columns: Which; all that are numbers unless told.
-        splits: Shares of train, validation and test, drawn at random.
-        seed: Of the split.
-        fingerprint: If given, the fingerprint it must have: a study resumes only on the rows it
-            began with.
+        columns: Names of columns. Default: all numeric columns.
+        splits: Shares of train, validation and test, split at random.
+        seed: Seed of the split.
+        fingerprint: Expected fingerprint: a study resumes only on the same rows.
 
     Attributes:
-        columns: Their names.
-        dropped: Rows left out.
-        notes: Sentences on how commas in its numbers were read.
-        scale: Standard deviation of each column among the training rows.
+        columns: Names of the columns.
+        dropped: Number of rows left out.
+        notes: How commas in numbers were interpreted.
+        scale: Standard deviation of each column in the training rows.
     """
 
     def __init__(
@@ -60,29 +59,29 @@ class NumericTable:
         seed: int = 0,
         fingerprint: str | None = None,
     ) -> None:
-        place = Path(path).expanduser().absolute()
-        frame, self.notes = _frame(place)
+        file = Path(path).expanduser().absolute()
+        frame, self.notes = _frame(file)
         known = [str(c) for c in frame.select_dtypes("number").columns]
         chosen = known if columns is None else list(columns)
         missing = [c for c in chosen if c not in known]
         require(not missing, "NumericTable.columns", f"be numeric columns of {path}", missing)
         require(len(chosen) >= 1, f"{path}", "have a numeric column", list(frame.columns))
-        whole = frame[chosen].replace([np.inf, -np.inf], np.nan).dropna()
-        self.columns, self.dropped = chosen, len(frame) - len(whole)
-        values = whole.to_numpy(dtype=np.float64)
+        complete = frame[chosen].replace([np.inf, -np.inf], np.nan).dropna()
+        self.columns, self.dropped = chosen, len(frame) - len(complete)
+        values = complete.to_numpy(dtype=np.float64)
         order = np.random.default_rng(seed).permutation(len(values))
         parts = cut(len(values), splits, "NumericTable.splits")
         train = values[order[slice(*parts[0])]]
         self.mean, self.scale = train.mean(0), train.std(0)
-        flat = [c for c, s in zip(chosen, self.scale, strict=True) if s == 0]
-        require(not flat, "NumericTable.columns", "vary among the training rows", flat)
+        constant = [c for c, s in zip(chosen, self.scale, strict=True) if s == 0]
+        require(not constant, "NumericTable.columns", "vary among the training rows", constant)
         rows = torch.from_numpy((values[order] - self.mean) / self.scale)
         self.train, self.validation, self.test = (rows[a:b] for a, b in parts)
-        self.name, self.levels = place.stem, None
+        self.name, self.levels = file.stem, None
         self.shape = (len(chosen),)
         self.log_scale = float(np.log(self.scale).sum())
         self.unit = "nats per row"
-        self._arguments: dict[str, Any] = {"path": str(place), "columns": chosen}
+        self._arguments: dict[str, Any] = {"path": str(file), "columns": chosen}
         self._arguments |= {"splits": list(splits), "seed": seed}
         head = repr((chosen, tuple(splits), seed)).encode()
         self.fingerprint = hashlib.sha256(head + values.tobytes()).hexdigest()
@@ -90,31 +89,31 @@ class NumericTable:
 
     @property
     def spec(self) -> Spec:
-        """The request that makes this very target again in another process."""
+        """The spec that recreates this target in another process."""
         return Spec(NumericTable, **self._arguments, fingerprint=self.fingerprint)
 
     @property
     def dim(self) -> int:
-        """Columns."""
+        """Number of columns."""
         return math.prod(self.shape)
 
     @property
     def D_unique(self) -> int:
-        """Training rows there are."""
+        """Number of training rows."""
         return len(self.train)
 
     def split(self, name: str) -> Float[Tensor, "n d"]:
-        """The standardised rows of a split, in the default type."""
+        """The standardised rows of a split, in the default dtype."""
         require(name in SPLITS, "split", "be train, validation or test", name)
         return getattr(self, name).to(torch.get_default_dtype())
 
     def batch(self, step: int, *, size: int, seed: int) -> Float[Tensor, "{size} d"]:
-        """The rows of one step: a pure function of its arguments."""
+        """The rows of a training step: a pure function of its arguments."""
         rows = epoch_rows(len(self.train), step, size, seed)
         return self.train[rows].to(torch.get_default_dtype())
 
     def describe(self) -> dict[str, Any]:
-        """What a journal should remember of the target, in plain values."""
+        """A description of the target for the journal, in plain values."""
         return {
             "target": self.name,
             "name": self.name,
@@ -133,10 +132,11 @@ class NumericTable:
 
 
 def _frame(path: Path) -> "tuple[pd.DataFrame, list[str]]":
-    """The table in a file, and how its commas were read.
+    """The table in a file, and notes on how its commas were interpreted.
 
     Raises:
-        InputError: Rows and header disagree, two columns have one name, or commas may mean either.
+        InputError: Rows do not match the header, two columns share a name, or commas are
+            ambiguous.
     """
     import pandas as pd
 
@@ -150,11 +150,11 @@ def _frame(path: Path) -> "tuple[pd.DataFrame, list[str]]":
     separator, text, _ = separator_of(table_text(path))
     groups = "." if mark == "," else "," if notes else None
     try:
-        # Its parser stays: another may differ in the last digit, and so would the fingerprint.
+        # Keep pandas' parser: another may differ in the last digit, which changes the fingerprint.
         frame = pd.read_csv(
             io.StringIO(text), sep=separator, decimal=mark, thousands=groups, index_col=False
         )
-    except (ValueError, OverflowError) as error:  # pandas' own errors are of these kinds
+    except (ValueError, OverflowError) as error:  # base classes of pandas' errors
         raise InputError(
             f"{path} must be a CSV file with a header; {shorten(error, 120)}."
         ) from None
@@ -162,6 +162,6 @@ def _frame(path: Path) -> "tuple[pd.DataFrame, list[str]]":
 
 
 def _numeric(cells: Sequence[str]) -> bool:
-    """Whether most cells of a column look like numbers, whatever their commas mean."""
+    """Whether most cells of a column look like numbers, with any meaning of commas."""
     filled = [cell for cell in cells if cell.strip()]
     return 2 * sum(bool(_NUMERIC.match(cell)) for cell in filled) > len(filled)

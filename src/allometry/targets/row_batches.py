@@ -1,4 +1,4 @@
-"""What targets made of rows share: the order in which training goes through them."""
+"""Shared code of targets made of rows: splits, batches and fingerprints."""
 
 import functools
 from collections.abc import Sequence
@@ -13,26 +13,26 @@ from allometry._core.errors import InputError, require
 SPLITS = ("train", "validation", "test")
 
 
-def same_content(kind: str, name: str, found: str, wanted: str | None) -> None:
-    """Refuse a target whose content is no longer what a study began with.
+def same_content(kind: str, name: str, actual: str, expected: str | None) -> None:
+    """Refuse a target whose content has changed since its study was created.
 
     Args:
-        kind: Of target.
-        name: Of it.
-        found: The fingerprint it has.
-        wanted: The fingerprint it must have, if any.
+        kind: Kind of target.
+        name: Its name.
+        actual: Its fingerprint.
+        expected: The fingerprint in the study, if any.
     """
-    if wanted not in (None, found):
+    if expected not in (None, actual):
         raise InputError(
-            f"{kind}.fingerprint must be {found[:12]}... of {name}; got {str(wanted)[:12]}.... "
+            f"{kind}.fingerprint must be {actual[:12]}... of {name}; got {str(expected)[:12]}.... "
             "Its content changed; start a new study for it."
         )
 
 
 def epoch_rows(rows: int, step: int, size: int, seed: int) -> Int[Tensor, " {size}"]:
-    """Numbers of the rows of one batch: every row once in each epoch, in a shuffled order.
+    """Row indices of one batch: every row once per epoch, in a shuffled order.
 
-    A pure function of its arguments, so a resumed run sees what it would have seen.
+    A pure function of its arguments, so a resumed run sees the same batches.
     """
     require(rows >= 1, "rows", "be at least 1", rows)
     require(size >= 1, "size", "be at least 1", size)
@@ -50,10 +50,10 @@ def _order(rows: int, epoch: int, seed: int) -> np.ndarray:
 
 
 def cut(rows: int, shares: Sequence[float], name: str) -> list[tuple[int, int]]:
-    """Beginning and end of train, validation and test among `rows` rows, none of them empty."""
-    good = len(shares) == 3 and min(shares) > 0 and abs(sum(shares) - 1) < 1e-9
-    require(good, name, "be three positive shares that sum to 1", tuple(shares))
+    """Start and end of train, validation and test among `rows` rows, none of them empty."""
+    valid = len(shares) == 3 and min(shares) > 0 and abs(sum(shares) - 1) < 1e-9
+    require(valid, name, "be three positive shares that sum to 1", tuple(shares))
     first, second = int(rows * shares[0]), int(rows * round(shares[0] + shares[1], 12))
-    fix = "Give more of them or other splits."
+    fix = "Give more rows or other splits."
     require(0 < first < second < rows, name, "leave no split empty", (rows, tuple(shares)), fix)
     return [(0, first), (first, second), (second, rows)]

@@ -15,21 +15,21 @@ from allometry._core.spec import Spec
 
 @final
 class AutoregressiveSeries:
-    r"""Values of a Gaussian AR(p) whose best possible loss is known.
+    r"""Values of a Gaussian AR(p) process with known irreducible loss.
 
-    $x_t = \sum_k \phi_k x_{t-k} + e_t$; no predictor of the next value does better, in nats, than
-    $\tfrac12 \log 2\pi e\sigma^2$, or in mean square than $\sigma^2$.
+    $x_t = \sum_k \phi_k x_{t-k} + e_t$; the smallest possible loss of a predictor is
+    $\tfrac12 \log 2\pi e\sigma^2$ in nats, or $\sigma^2$ in mean square.
 
     Args:
-        phi: The coefficients, of a stationary process.
+        phi: Coefficients of a stationary process.
         sigma: Standard deviation of the innovations.
-        length: How many values.
-        seed: Of the values.
+        length: Number of values.
+        seed: Seed of the values.
         splits: Shares of train, validation and test, in order of time.
 
     Attributes:
         train: The first values; likewise `validation`, `test`.
-        entropy_rate: Nats per value that no model can beat.
+        entropy_rate: Irreducible loss in nats per value.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class AutoregressiveSeries:
             "seed": seed,
             "splits": list(splits),
         }
-        # Run in until the beginning is forgotten to double precision.
+        # Burn-in until the initial values have no effect in double precision.
         burn = int(np.ceil(37 / -np.log(max(largest, 1e-3)))) + len(phi)
         noise = np.random.default_rng(seed).normal(scale=sigma, size=burn + length)
         x = torch.from_numpy(signal.lfilter([1.0], polynomial, noise)[burn:].copy())
@@ -71,16 +71,16 @@ class AutoregressiveSeries:
 
     @property
     def spec(self) -> Spec:
-        """The request that makes this very target again."""
+        """The spec that recreates this target."""
         return Spec(AutoregressiveSeries, **self.arguments)
 
     @property
     def D_unique(self) -> int:
-        """Training values there are."""
+        """Number of training values."""
         return len(self.train)
 
     def describe(self) -> dict[str, Any]:
-        """What a journal should remember of the target, in plain values."""
+        """A description of the target for the journal, in plain values."""
         return {
             "target": self.name,
             **self.arguments,
@@ -93,7 +93,7 @@ class AutoregressiveSeries:
     def batch(
         self, step: int, *, size: int, context: int, seed: int
     ) -> Float[Tensor, "{size} {context}+1"]:
-        """Windows of the training values at random places: a pure function of seed and step."""
+        """Random windows of the training values: a pure function of seed and step."""
         require(len(self.train) > context, "context", f"be below {len(self.train)}", context)
         rng = np.random.default_rng([seed, step])
         starts = torch.from_numpy(rng.integers(len(self.train) - context, size=size))

@@ -1,4 +1,4 @@
-"""Text of several sources: a control code for each, lines of unknown symbols left out.
+"""Text from several sources, each with a control code; lines of unknown symbols are dropped.
 
 Letters: b windows, s sources.
 """
@@ -22,39 +22,38 @@ from allometry.targets.row_batches import SPLITS, cut, same_content
 from allometry.targets.vocabulary import BPE, Characters, Marked, Vocabulary
 
 MODULES = ("argparse", "inspect", "subprocess", "tarfile", "typing", "_pydecimal")
-"""Modules whose source code is the embedded text of several sources."""
+"""Modules of Python's library whose source code is the embedded text."""
 
 MOST = 80_000
-"""Characters taken of each of them."""
+"""Number of characters used of each module."""
 
 
 @final
 class Sources:
-    r"""Next-symbol prediction on several texts, each window told where it comes from.
+    r"""Next-symbol prediction on several texts, conditioned on the source.
 
-    Each source is cut into train, validation and test by itself, and no window crosses from one to
-    another. With `codes` a window begins with the control code of its source instead of its first
-    symbol, so that one model learns $p(x \mid \text{source})$ and can be asked for either.
+    Each source is split into train, validation and test separately, and no window spans two
+    sources. With `codes`, a window starts with the control code of its source instead of its first
+    symbol, so that one model learns $p(x \mid \text{source})$ for every source.
 
-    Symbols known are those of the training parts, or the `size` - 1 most frequent of them. Of a
-    source in another script almost every symbol may be unknown; a line with more than the share
-    `most_unknown` of them is left out of every split, and counted in `dropped`.
+    The vocabulary has the symbols of the training parts, or the `size` - 1 most frequent of them.
+    Almost every symbol of a source in another script may be unknown. A line whose share of unknown
+    symbols exceeds `most_unknown` is left out of every split and counted in `dropped`.
 
     Args:
-        *paths: Text files; the name of a source is its file's.
+        *paths: Text files; the stem of a file is the name of its source.
         vocabulary: `"characters"` or `"bpe"`.
-        size: Symbols at most, codes not counted.
+        size: Largest number of symbols, without codes.
         splits: Shares of train, validation and test of every source.
-        codes: Begin each window with the code of its source.
-        most_unknown: The largest share of unknown symbols that a line may have; 1 keeps all.
-        fingerprint: If given, the fingerprint they must have: a study resumes only on the texts
-            it began with.
+        codes: Start each window with the code of its source.
+        most_unknown: Largest share of unknown symbols of a line; 1 keeps all lines.
+        fingerprint: Expected fingerprint: a study resumes only on the same texts.
 
     Attributes:
-        names: Of the sources.
-        train: Symbols of all sources, one after another; likewise `validation`, `test`.
-        dropped: Lines left out of each source.
-        unknown: How many symbols of each split are unknown.
+        names: Names of the sources.
+        train: Concatenated symbols of all sources; likewise `validation`, `test`.
+        dropped: Number of lines left out of each source.
+        unknown: Number of unknown symbols of each split.
 
     Example:
         >>> from allometry.targets import Sources
@@ -76,10 +75,10 @@ class Sources:
         most_unknown: float | int = 1.0,
         fingerprint: str | None = None,
     ) -> None:
-        places = [Path(path).expanduser().absolute() for path in paths]
-        texts = {place.stem: str(read(place, "characters")) for place in places}
-        require(len(texts) == len(places), "Sources.paths", "have different names", list(texts))
-        arguments = {"paths": [str(place) for place in places], "vocabulary": vocabulary}
+        files = [Path(path).expanduser().absolute() for path in paths]
+        texts = {file.stem: str(read(file, "characters")) for file in files}
+        require(len(texts) == len(files), "Sources.paths", "have different names", list(texts))
+        arguments = {"paths": [str(file) for file in files], "vocabulary": vocabulary}
         arguments |= {"size": size, "splits": list(splits), "codes": codes}
         arguments |= {"most_unknown": most_unknown}
         self._build(texts, "sources", Sources.from_paths, arguments)
@@ -96,7 +95,7 @@ class Sources:
         most_unknown: float | int = 1.0,
         fingerprint: str | None = None,
     ) -> "Sources":
-        """`Sources(*paths, ...)` with plain arguments by name, for a `Spec`."""
+        """`Sources(*paths, ...)` with keyword arguments only, for a `Spec`."""
         return Sources(
             *paths,
             vocabulary=vocabulary,
@@ -117,35 +116,35 @@ class Sources:
         codes: bool = True,
         most_unknown: float | int = 1.0,
     ) -> "Sources":
-        """Sources from texts in memory, by their names."""
-        made = object.__new__(Sources)
+        """Sources from texts in memory, by name."""
+        target = object.__new__(Sources)
         arguments = {"texts": texts, "name": name, "vocabulary": vocabulary, "size": size}
         arguments |= {"splits": list(splits), "codes": codes, "most_unknown": most_unknown}
-        made._build(texts, name, Sources.from_strings, arguments)
-        return made
+        target._build(texts, name, Sources.from_strings, arguments)
+        return target
 
     @staticmethod
     def embedded(
         splits: Sequence[float] = (0.8, 0.1, 0.1),
         codes: bool = False,
     ) -> "Sources":
-        """The source code of six modules that every Python carries, 80,000 characters of each.
+        """The source code of six modules of Python's library, 80,000 characters of each.
 
-        Python versions differ in them; compare losses only where the fingerprints agree.
+        It differs between Python versions; compare losses only for equal fingerprints.
         """
         texts = {}
         for module in MODULES:
-            found = importlib.util.find_spec(module)
-            if found is None or found.origin is None:
+            spec = importlib.util.find_spec(module)
+            if spec is None or spec.origin is None:
                 raise InputError(f"{module} must be part of this Python; it is not.")
-            text = Path(found.origin).read_text(encoding="utf-8")
+            text = Path(spec.origin).read_text(encoding="utf-8")
             texts[module.removeprefix("_py")] = text[:MOST]
-        made = object.__new__(Sources)
+        target = object.__new__(Sources)
         arguments: dict[str, Any] = {"vocabulary": "characters", "size": None}
         arguments |= {"splits": list(splits), "codes": codes, "most_unknown": 1.0}
-        made._build(texts, "modules", Sources.embedded, arguments)
-        made.arguments = {"splits": list(splits), "codes": codes}
-        return made
+        target._build(texts, "modules", Sources.embedded, arguments)
+        target.arguments = {"splits": list(splits), "codes": codes}
+        return target
 
     def _build(
         self, texts: dict[str, str], name: str, maker: Any, arguments: dict[str, Any]
@@ -157,9 +156,11 @@ class Sources:
         self.name, self.names = name, list(texts)
         self.codes, self._maker, self.arguments = bool(arguments["codes"]), maker, arguments
         shares = arguments["splits"]
-        learnt = "".join(t[: cut(len(t), shares, "Sources.splits")[0][1]] for t in texts.values())
-        counted = BPE.trained if kind == "bpe" else Characters.counted
-        base = counted(learnt, arguments["size"])
+        training = "".join(
+            t[: cut(len(t), shares, "Sources.splits")[0][1]] for t in texts.values()
+        )
+        learn = BPE.trained if kind == "bpe" else Characters.counted
+        base = learn(training, arguments["size"])
         self.dropped: dict[str, int] = {}
         kept = {n: self._filtered(n, text, base, share) for n, text in texts.items()}
         self.vocabulary = Marked(base, self.names) if self.codes else base
@@ -168,13 +169,13 @@ class Sources:
             for split, (a, b) in zip(SPLITS, cut(len(text), shares, "Sources"), strict=True):
                 self._parts[split].append(torch.from_numpy(base.encode(text[a:b]).astype(int)))
         self.train, self.validation, self.test = (torch.cat(p) for p in self._parts.values())
-        lost = base.unknown
+        unknown = base.unknown
         self.unknown = {
-            s: 0 if lost is None else int((self.split(s) == lost).sum()) for s in SPLITS
+            s: 0 if unknown is None else int((self.split(s) == unknown).sum()) for s in SPLITS
         }
         self.unit = f"nats per {'character' if kind == 'characters' else 'token'}"
-        said = [self.vocabulary.to_dict(), list(shares), [len(t) for t in kept.values()]]
-        digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+        head = [self.vocabulary.to_dict(), list(shares), [len(t) for t in kept.values()]]
+        digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
         for text in kept.values():
             digest.update(text.encode("utf-8", "surrogatepass"))
         self.fingerprint = digest.hexdigest()
@@ -194,13 +195,13 @@ class Sources:
 
     @property
     def spec(self) -> Spec:
-        """The request that makes this target again in another process."""
+        """The spec that recreates this target in another process."""
         content = {"fingerprint": self.fingerprint} if "paths" in self.arguments else {}
         return Spec(self._maker, **self.arguments, **content)
 
     @property
     def D_unique(self) -> int:
-        """Training symbols there are."""
+        """Number of training symbols."""
         return len(self.train)
 
     def split(self, name: str) -> Int[Tensor, " tokens"]:
@@ -209,7 +210,7 @@ class Sources:
         return getattr(self, name)
 
     def describe(self) -> dict[str, Any]:
-        """What a journal should remember of the target, in plain values."""
+        """A description of the target for the journal, in plain values."""
         shown = {k: v for k, v in self.arguments.items() if k != "texts"}
         return {
             "target": self.name,
@@ -227,9 +228,9 @@ class Sources:
     def batch(
         self, step: int, *, size: int, context: int, seed: int
     ) -> Int[Tensor, "{size} {context}+1"]:
-        """Windows of one step, each from one source; a pure function of its arguments.
+        """Windows of a training step, each from one source; a pure function of its arguments.
 
-        A source is drawn by its share of the training symbols, a window at random within it.
+        A source is sampled in proportion to its training symbols, a window uniformly within it.
         """
         self._fits("train", context)
         rng = np.random.default_rng([seed, step, 5])
@@ -238,12 +239,12 @@ class Sources:
         which = rng.choice(len(parts), size=size, p=lengths / lengths.sum())
         starts = (rng.random(size) * (lengths[which] - context)).astype(int)
         rows = [parts[s][a : a + context + 1] for s, a in zip(which, starts, strict=True)]
-        return self._told(torch.stack(rows), torch.from_numpy(which))
+        return self._with_codes(torch.stack(rows), torch.from_numpy(which))
 
     def labelled(
         self, split: str, context: int
     ) -> tuple[Int[Tensor, "b {context}"], Int[Tensor, " b"]]:
-        """Windows of a split that do not overlap, without codes, and the source of each."""
+        """Non-overlapping windows of a split, without codes, and the source of each."""
         self._fits(split, context)
         parts = self._parts[split]
         rows = [part[: len(part) // context * context].view(-1, context) for part in parts]
@@ -253,9 +254,9 @@ class Sources:
     def blocks(
         self, split: str, context: int
     ) -> tuple[Int[Tensor, "b n"], Int[Tensor, "b n"], Bool[Tensor, "b n"]]:
-        """All of a split as `(inputs, targets, mask)`, source after source.
+        """A whole split as `(inputs, targets, mask)`, source by source.
 
-        Every symbol but the first of its source is the target of exactly one place of the mask.
+        Every symbol but the first of its source is a target at exactly one position of the mask.
         """
         self._fits(split, context)
         inputs, targets, masks = [], [], []
@@ -264,13 +265,13 @@ class Sources:
             index = torch.arange(0, predicted, context)[:, None] + torch.arange(context)
             mask = index < predicted
             index = index.clamp(max=predicted - 1)
-            inputs.append(self._told(part[index], torch.full((len(index),), source)))
+            inputs.append(self._with_codes(part[index], torch.full((len(index),), source)))
             targets.append(part[index + 1])
             masks.append(mask)
         return torch.cat(inputs), torch.cat(targets), torch.cat(masks)
 
-    def _told(self, rows: Tensor, sources: Tensor) -> Tensor:
-        """Rows that begin with the code of their source, where there are codes."""
+    def _with_codes(self, rows: Tensor, sources: Tensor) -> Tensor:
+        """Rows that start with the code of their source, if codes are used."""
         if not isinstance(self.vocabulary, Marked):
             return rows
         rows = rows.clone()
@@ -280,8 +281,8 @@ class Sources:
     def _fits(self, split: str, context: int) -> None:
         require(split in SPLITS, "split", "be train, validation or test", split)
         shortest = min(len(part) for part in self._parts[split])
-        what = f"be below the shortest source's {shortest} {split} symbols"
-        require(1 <= context < shortest, "context", what, context)
+        limit = f"be below the shortest source's {shortest} {split} symbols"
+        require(1 <= context < shortest, "context", limit, context)
 
     def __repr__(self) -> str:
         return f"Sources({', '.join(self.names)}: {self.D_unique:,} training symbols)"

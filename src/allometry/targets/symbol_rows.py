@@ -1,4 +1,4 @@
-"""Rows of symbols of one length as a target: pictures, tunes and series read like text.
+"""Symbol sequences of fixed length as a target: images, tunes and time series.
 
 Letters: n rows, L symbols of a row, V symbols of the alphabet, K levels.
 """
@@ -25,22 +25,22 @@ from allometry.targets.series import AutoregressiveSeries
 
 @final
 class Symbols:
-    r"""Predict each symbol of a row from those before it; every row begins with one start symbol.
+    r"""Predict each symbol of a row from the previous ones; every row begins with a start symbol.
 
-    What a transformer reads as text it reads here as pixels, notes or levels of a series, so that
-    one study can grow the same model on all of them.
+    The symbols are pixels, notes or quantised values, so that one study can train the same model
+    on all of them.
 
     Args:
-        rows: (n, L), whole numbers from 0.
-        size: V, symbols of the alphabet without the start; one more than the largest unless told.
-        name: In one word.
+        rows: (n, L), integers from 0.
+        size: V, number of symbols without the start. Default: one more than the largest.
+        name: Short name.
         splits: Shares of train, validation and test, in the order of the rows.
-        floor: Nats per symbol that no model can beat, where that is known.
+        floor: Irreducible loss in nats per symbol, if known.
 
     Attributes:
         train: Rows of the training part; likewise `validation`, `test`.
-        size: V + 1, the start symbol (the last) among them.
-        unit: What a loss is measured in.
+        size: V + 1, including the start symbol (the last).
+        unit: Unit of the loss.
 
     Example:
         >>> from allometry.targets import Symbols
@@ -67,46 +67,46 @@ class Symbols:
         top = int(rows.max()) + 1
         require(size is None or size >= top, "Symbols.size", f"be at least {top}", size)
         parts = cut(len(rows), splits, "Symbols.splits")
-        held = torch.from_numpy(rows.astype(np.int64))
-        self.train, self.validation, self.test = (held[a:b] for a, b in parts)
+        symbols = torch.from_numpy(rows.astype(np.int64))
+        self.train, self.validation, self.test = (symbols[a:b] for a, b in parts)
         self.name, self.floor, self.length = name, floor, rows.shape[1]
         self.size = 1 + (top if size is None else size)
         self.fingerprint = hashlib.sha256(
-            f"{name} {self.size} {parts} {rows.shape}".encode() + held.numpy().tobytes()
+            f"{name} {self.size} {parts} {rows.shape}".encode() + symbols.numpy().tobytes()
         ).hexdigest()
         self._maker: Any = None
         self._arguments: dict[str, Any] = {}
 
     @staticmethod
     def digits(splits: Sequence[float] = (0.9, 0.05, 0.05), seed: int = 0) -> "Symbols":
-        """The 1,797 handwritten digits of scikit-learn, 8 x 8 pixels of 17 values, line by line.
+        """The 1,797 handwritten digits of scikit-learn, 8 x 8 pixels of 17 values, row by row.
 
         Args:
-            splits: As for `Symbols`.
-            seed: Of the order of the digits.
+            splits: See `Symbols`.
+            seed: Seed of the order of the digits.
         """
         images = Images.digits(splits=splits, seed=seed)
         rows = torch.cat([images.train, images.validation, images.test]).flatten(1).numpy()
-        made = Symbols(rows, images.levels, "digits", splits)
-        return made._from(Symbols.digits, {"splits": list(splits), "seed": seed})
+        target = Symbols(rows, images.levels, "digits", splits)
+        return target._from(Symbols.digits, {"splits": list(splits), "seed": seed})
 
     @staticmethod
     def tunes(
         n: int = 4000, seed: int = 0, splits: Sequence[float] = (0.9, 0.05, 0.05)
     ) -> "Symbols":
-        r"""Tunes of seven bars in random keys, drawn by `music.tunes`, whose exact law is known.
+        r"""Tunes of seven bars in random keys from `music.tunes`, whose distribution is known.
 
-        The floor is the mean of $-\log p$ of the validation tunes under that law.
+        The floor is the mean of $-\log p$ of the validation tunes.
 
         Args:
-            n: How many.
-            seed: Of the tunes.
-            splits: As for `Symbols`.
+            n: Number of tunes.
+            seed: Seed of the tunes.
+            splits: See `Symbols`.
         """
         rows = music.tunes(n, seed)
-        made = Symbols(rows, music.SIZE, "tunes", splits)
-        made.floor = float(-music.log_prob(made.validation.numpy()).mean())
-        return made._from(Symbols.tunes, {"n": n, "seed": seed, "splits": list(splits)})
+        target = Symbols(rows, music.SIZE, "tunes", splits)
+        target.floor = float(-music.log_prob(target.validation.numpy()).mean())
+        return target._from(Symbols.tunes, {"n": n, "seed": seed, "splits": list(splits)})
 
     @staticmethod
     def series(
@@ -117,31 +117,31 @@ class Symbols:
         seed: int = 0,
         splits: Sequence[float] = (0.9, 0.05, 0.05),
     ) -> "Symbols":
-        r"""Values of a Gaussian AR(p), each told by which of K equally likely intervals it is in.
+        r"""Values of a Gaussian AR(p) process, quantised to K equally likely intervals.
 
-        A fine quantiser keeps the information that the past has of the next value, so no model
-        does better than about $\log K - \tfrac12 \log(\sigma_x^2/\sigma_e^2)$ nats, with the
-        variances of the process and of its innovations; coarse intervals keep somewhat less, and
-        a row begins without a past.
+        A fine quantiser keeps the mutual information of the past and the next value, so the
+        irreducible loss is about $\log K - \tfrac12 \log(\sigma_x^2/\sigma_e^2)$ nats, with the
+        variances of the process and of its innovations. Coarse intervals keep somewhat less
+        information, and a row starts without a past.
 
         Args:
             phi: Coefficients of the process.
-            n: Rows.
+            n: Number of rows.
             length: Values in a row.
             levels: K.
-            seed: Of the values.
-            splits: As for `Symbols`.
+            seed: Seed of the values.
+            splits: See `Symbols`.
         """
         require(levels >= 2, "Symbols.levels", "be at least 2", levels)
-        whole = AutoregressiveSeries(phi, length=n * length, seed=seed, splits=(0.9, 0.05, 0.05))
-        x = torch.cat([whole.train, whole.validation, whole.test]).numpy()
-        # The scale is known from the training part alone.
+        series = AutoregressiveSeries(phi, length=n * length, seed=seed, splits=(0.9, 0.05, 0.05))
+        x = torch.cat([series.train, series.validation, series.test]).numpy()
+        # The scale is estimated from the training part only.
         sd = float(np.std(x[: int(n * splits[0]) * length]))
         level = np.minimum((special.ndtr(x / sd) * levels).astype(np.int64), levels - 1)
         floor = math.log(levels) - math.log(sd)
-        made = Symbols(level.reshape(n, length), levels, "series", splits, floor)
+        target = Symbols(level.reshape(n, length), levels, "series", splits, floor)
         arguments = {"phi": list(phi), "n": n, "length": length, "levels": levels}
-        return made._from(Symbols.series, arguments | {"seed": seed, "splits": list(splits)})
+        return target._from(Symbols.series, arguments | {"seed": seed, "splits": list(splits)})
 
     def _from(self, maker: Any, arguments: dict[str, Any]) -> "Symbols":
         self._maker, self._arguments = maker, arguments
@@ -149,7 +149,7 @@ class Symbols:
 
     @property
     def spec(self) -> Spec:
-        """The request that makes this very target again in another process."""
+        """The spec that recreates this target in another process."""
         fix = "Use Symbols.digits, Symbols.tunes or Symbols.series, or a function of your own."
         require(
             self._maker is not None, "Symbols", "know how it was made to be studied", "rows", fix
@@ -158,7 +158,7 @@ class Symbols:
 
     @property
     def D_unique(self) -> int:
-        """Training symbols there are."""
+        """Number of training symbols."""
         return self.train.numel()
 
     def split(self, name: str) -> Int[Tensor, "n L"]:
@@ -169,26 +169,26 @@ class Symbols:
     def batch(
         self, step: int, *, size: int, context: int, seed: int
     ) -> Int[Tensor, "{size} {context}+1"]:
-        """Rows of the training part, each after the start symbol; a pure function."""
-        self._whole(context)
-        return self._begun(self.train[epoch_rows(len(self.train), step, size, seed)])
+        """Training rows with the start symbol; a pure function of its arguments."""
+        self._require_row(context)
+        return self._with_start(self.train[epoch_rows(len(self.train), step, size, seed)])
 
     def blocks(
         self, split: str, context: int
     ) -> tuple[Int[Tensor, "n L"], Int[Tensor, "n L"], Bool[Tensor, "n L"]]:
-        """All of a split as `(inputs, targets, mask)`; every symbol counts."""
-        self._whole(context)
-        rows = self._begun(self.split(split))
+        """A whole split as `(inputs, targets, mask)`; every symbol counts."""
+        self._require_row(context)
+        rows = self._with_start(self.split(split))
         return rows[:, :-1], rows[:, 1:], torch.ones_like(rows[:, 1:], dtype=torch.bool)
 
     def entropy(self, split: str = "train") -> float:
-        """Nats of one symbol alone, by its share in a split: what to beat."""
+        """Entropy of the symbol frequencies of a split in nats: a baseline."""
         share = torch.bincount(self.split(split).flatten()).double()
         share = share[share > 0] / share.sum()
         return float(-(share * share.log()).sum())
 
     def describe(self) -> dict[str, Any]:
-        """What a journal should remember of the target, in plain values."""
+        """A description of the target for the journal, in plain values."""
         return {
             "target": self.name,
             "name": self.name,
@@ -202,10 +202,10 @@ class Symbols:
             "fingerprint": self.fingerprint,
         }
 
-    def _begun(self, rows: Tensor) -> Tensor:
+    def _with_start(self, rows: Tensor) -> Tensor:
         return torch.nn.functional.pad(rows, (1, 0), value=self.size - 1)
 
-    def _whole(self, context: int) -> None:
+    def _require_row(self, context: int) -> None:
         require(context == self.length, "context", f"be a row of {self.length}", context)
 
     def __repr__(self) -> str:

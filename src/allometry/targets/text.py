@@ -27,26 +27,24 @@ _UNITS = {"characters": "character", "bytes": "byte", "bpe": "token"}
 class Text:
     r"""Next-symbol prediction on text files.
 
-    Each file is cut into a contiguous beginning (train), middle (validation) and end (test); the
-    pieces of several files are joined in the order given. The vocabulary is made from the training
-    part alone: a character that occurs only later becomes the unknown symbol, is counted in
-    `unknown`, and so neither crashes nor is known beforehand. Files are read as UTF-8; a byte
-    order mark is dropped and Windows line ends become `\n` (with `vocabulary="bytes"` the file is
-    taken as it is).
+    Each file is split into a contiguous beginning (train), middle (validation) and end (test); the
+    parts of several files are joined in the given order. The vocabulary is built from the training
+    part only: a character that occurs only later becomes the unknown symbol and is counted in
+    `unknown`. Files are read as UTF-8; a byte order mark is dropped and Windows line ends become
+    `\n` (with `vocabulary="bytes"` the file is read unchanged).
 
     Args:
-        *paths: One text file or more.
+        *paths: One or more text files.
         vocabulary: `"characters"`, `"bytes"`, or `"bpe"` (byte-level, learnt from the train part).
-        size: Symbols at most. For characters: the rarest become unknown (all are kept unless
-            told). For bpe: 1,024 unless told. Bytes are always 256.
+        size: Largest number of symbols. For characters, the rarest become unknown; by default all
+            are kept. For bpe, 1,024 by default. Bytes are always 256.
         splits: Shares of train, validation and test, which sum to one. All but train may be 0.
-        fingerprint: If given, the fingerprint the target must have: a study resumes only on the
-            text it began with.
+        fingerprint: Expected fingerprint: a study resumes only on the same text.
 
     Attributes:
         train: Token ids of the training part; likewise `validation`, `test`.
-        unknown: How many tokens of each split are the unknown symbol.
-        unit: What a loss is measured in.
+        unknown: Number of unknown tokens of each split.
+        unit: Unit of the loss.
         fingerprint: SHA-256 over contents, vocabulary and splits.
 
     Example:
@@ -68,12 +66,12 @@ class Text:
     ) -> None:
         require(len(paths) > 0, "Text.paths", "name at least one file", paths)
         _check(vocabulary, splits)
-        # Absolute, so that a worker elsewhere finds them. Which file it is does not count, only
-        # what is in it: a link to it and another spelling are the same request.
-        places = [str(Path(path).expanduser().absolute()) for path in paths]
-        documents = [read(Path(place), vocabulary) for place in places]
-        arguments = {"paths": places, "vocabulary": vocabulary, "size": size, "splits": splits}
-        self._build(documents, Path(places[0]).stem, Text.from_paths, arguments)
+        # Absolute paths, for workers in other folders. The key depends on the content, not on the
+        # path, so a link to the file gives the same key.
+        files = [str(Path(path).expanduser().absolute()) for path in paths]
+        documents = [read(Path(file), vocabulary) for file in files]
+        arguments = {"paths": files, "vocabulary": vocabulary, "size": size, "splits": splits}
+        self._build(documents, Path(files[0]).stem, Text.from_paths, arguments)
         self._verify(fingerprint, "its files")
 
     @staticmethod
@@ -85,7 +83,7 @@ class Text:
         splits: Sequence[float | int] = (0.9, 0.05, 0.05),
         fingerprint: str | None = None,
     ) -> "Text":
-        """`Text(*paths, ...)` with plain arguments by name, for a `Spec`."""
+        """`Text(*paths, ...)` with keyword arguments only, for a `Spec`."""
         return Text(
             *paths, vocabulary=vocabulary, size=size, splits=splits, fingerprint=fingerprint
         )
@@ -101,12 +99,12 @@ class Text:
     ) -> "Text":
         """A target from text in memory."""
         _check(vocabulary, splits)
-        made = object.__new__(Text)
+        target = object.__new__(Text)
         arguments: dict[str, Any] = {"text": text, "name": name, "vocabulary": vocabulary}
         arguments |= {"size": size, "splits": splits}
-        made._build([text], name, Text.from_string, arguments)
-        made._verify(fingerprint, "its text")
-        return made
+        target._build([text], name, Text.from_string, arguments)
+        target._verify(fingerprint, "its text")
+        return target
 
     @staticmethod
     def embedded(
@@ -116,28 +114,29 @@ class Text:
         repeats: bool = False,
         fingerprint: str | None = None,
     ) -> "Text":
-        """The English prose that every Python carries: the language reference behind `help()`.
+        """The English prose in Python's library: the language reference behind `help()`.
 
-        Topics in alphabetical order. Several of them repeat whole sections of others (a fifth of
-        the text; a sixth of the last twentieth stands word for word in what precedes it), so a
-        paragraph is kept only where it first occurs: a model must not be praised for having seen
-        the test. Python versions differ in their documentation, hence in this corpus (characters
-        without repeats, with repeats): 3.11.7 has 373,103 and 465,048, 3.12.1 396,820 and 492,233,
-        3.13.0 413,994 and 510,664. Compare losses only where the fingerprints agree.
+        Topics are in alphabetical order. Several of them repeat whole sections of others (a fifth
+        of the text; a sixth of the last twentieth occurs verbatim before). A paragraph is kept
+        only where it first occurs, so that the test part does not repeat the training part. The
+        text depends on the Python version (characters without repeats, with repeats): 3.11.7 has
+        373,103 and 465,048, 3.12.1 396,820 and 492,233, 3.13.0 413,994 and 510,664. Compare losses
+        only for equal fingerprints.
 
         Args:
-            vocabulary: As for `Text`.
-            size: As for `Text`.
-            splits: As for `Text`.
+            vocabulary: See `Text`.
+            size: See `Text`.
+            splits: See `Text`.
             repeats: Keep paragraphs that occur more than once.
-            fingerprint: As for `Text`.
+            fingerprint: See `Text`.
         """
         _check(vocabulary, splits)
-        made = object.__new__(Text)
+        target = object.__new__(Text)
         arguments = {"vocabulary": vocabulary, "size": size, "splits": splits, "repeats": repeats}
-        made._build([topics(repeats)], "embedded", Text.embedded, arguments)
-        made._verify(fingerprint, f"Python {platform.python_version()}, whose documentation it is")
-        return made
+        target._build([topics(repeats)], "embedded", Text.embedded, arguments)
+        version = platform.python_version()
+        target._verify(fingerprint, f"the documentation of Python {version}")
+        return target
 
     def _build(
         self,
@@ -163,9 +162,9 @@ class Text:
         ids = [self._encode(t) for t in texts]
         self.train, self.validation, self.test = (torch.from_numpy(i) for i in ids)
         self._characters = {s: _characters(t) for s, t in zip(SPLITS, texts, strict=True)}
-        lost = self.vocabulary.unknown
+        unknown = self.vocabulary.unknown
         self.unknown = {
-            s: 0 if lost is None else int((i == lost).sum())
+            s: 0 if unknown is None else int((i == unknown).sum())
             for s, i in zip(SPLITS, ids, strict=True)
         }
         self.unit = f"nats per {_UNITS[kind]}"
@@ -179,21 +178,21 @@ class Text:
             return Bytes().encode_bytes(text)
         return self.vocabulary.encode(text)
 
-    def _verify(self, fingerprint: str | None, what: str) -> None:
+    def _verify(self, fingerprint: str | None, source: str) -> None:
         if fingerprint is not None and fingerprint != self.fingerprint:
             raise InputError(
                 f"Text.fingerprint must be {self.fingerprint[:12]}... of {self.name}; got "
-                f"{fingerprint[:12]}.... The text changed ({what}); start a new study for it."
+                f"{fingerprint[:12]}.... The text changed ({source}); start a new study for it."
             )
 
     @property
     def spec(self) -> Spec:
-        """The request that makes this very target again in another process."""
+        """The spec that recreates this target in another process."""
         return Spec(self._maker, **self.arguments, fingerprint=self.fingerprint)
 
     @property
     def D_unique(self) -> int:
-        """Training tokens there are; training on more repeats them."""
+        """Number of training tokens; training on more repeats them."""
         return len(self.train)
 
     def split(self, name: str) -> Int[Tensor, " tokens"]:
@@ -202,13 +201,13 @@ class Text:
         return getattr(self, name)
 
     def characters_per_token(self, split: str) -> float:
-        """Characters a token stands for; a loss divided by it is in nats per character."""
+        """Mean characters per token; a loss divided by it is in nats per character."""
         tokens = len(self.split(split))
         require(tokens > 0, "split", "not be empty", split, "Give it a share in splits.")
         return self._characters[split] / tokens
 
     def describe(self) -> dict[str, Any]:
-        """What a journal should remember of the target, in plain values."""
+        """A description of the target for the journal, in plain values."""
         shown = {k: v for k, v in self.arguments.items() if k != "text"}
         tokens = {s: len(self.split(s)) for s in SPLITS}
         return {
@@ -225,7 +224,7 @@ class Text:
         }
 
     def windows(self, context: int) -> int:
-        """Windows of one epoch: all that fit, but one that leaves room to shift the grid."""
+        """Number of windows of one epoch: all that fit, minus one so that the grid can shift."""
         require(context >= 1, "context", "be at least 1", context)
         predicted = len(self.train) - 1
         if predicted < context:
@@ -237,7 +236,7 @@ class Text:
         return max(1, predicted // context - 1)
 
     def epochs(self, steps: int, *, size: int, context: int) -> float:
-        """How often `steps` batches of `size` windows go through the training part."""
+        """Number of epochs of `steps` batches of `size` windows."""
         return steps * size / self.windows(context)
 
     def batch(
@@ -245,16 +244,16 @@ class Text:
     ) -> Int[Tensor, "{size} {context}+1"]:
         """The training windows of one step: inputs are `[:, :-1]`, targets `[:, 1:]`.
 
-        A pure function of its arguments, so a resumed run sees what it would have seen. In every
-        epoch the text is laid out in windows of `context` targets that do not overlap, on a grid
-        shifted at random, and the windows are shuffled: no token is a target twice in an epoch,
-        and over epochs each is met at every distance from a window's beginning.
+        A pure function of its arguments, so a resumed run sees the same batches. In every epoch
+        the text is divided into non-overlapping windows of `context` targets on a randomly shifted
+        grid, and the windows are shuffled. No token is a target twice in an epoch; over epochs,
+        each occurs at every distance from a window's start.
 
         Args:
             step: Number of the batch, from 0.
-            size: Windows in it.
-            context: Tokens each window gives to the model.
-            seed: Which order.
+            size: Windows in the batch.
+            context: Context length in tokens.
+            seed: Seed of the order.
         """
         require(step >= 0, "step", "be at least 0", step)
         require(size >= 1, "size", "be at least 1", size)
@@ -287,12 +286,12 @@ class Text:
         Int[Tensor, "windows {context}"],
         Bool[Tensor, "windows {context}"],
     ]:
-        """All of a split as `(inputs, targets, mask)`, in order.
+        """A whole split as `(inputs, targets, mask)`, in order.
 
-        Every token but the first is the target of exactly one place where `mask` holds. Windows
-        begin anew, so a token early in its window is predicted from little; `overlap` repeats the
-        last tokens of a window at the head of the next, where the mask leaves them out, so that
-        every prediction after the first window has at least `overlap` tokens behind it.
+        Every token but the first is a target at exactly one position where `mask` is true. A token
+        early in its window is predicted from a short context. `overlap` repeats the last tokens of
+        a window at the start of the next, where the mask excludes them, so that every prediction
+        after the first window has at least `overlap` tokens of context.
         """
         require(context >= 1, "context", "be at least 1", context)
         require(0 <= overlap < context, "overlap", "be at least 0 and below context", overlap)
@@ -320,9 +319,9 @@ class Text:
 
 def _check(vocabulary: str, splits: Sequence[float | int]) -> None:
     require(vocabulary in _UNITS, "Text.vocabulary", "be characters, bytes or bpe", vocabulary)
-    good = len(splits) == 3 and all(0 <= s <= 1 for s in splits) and abs(sum(splits) - 1) < 1e-9
+    valid = len(splits) == 3 and all(0 <= s <= 1 for s in splits) and abs(sum(splits) - 1) < 1e-9
     require(
-        good and splits[0] > 0,
+        valid and splits[0] > 0,
         "Text.splits",
         "be three shares of train, validation and test that sum to 1, train above 0",
         tuple(splits),
@@ -334,7 +333,7 @@ def _cut(documents: Sequence[str | bytes], shares: Sequence[float | int]) -> lis
     parts: list[list[Any]] = [[], [], []]
     for document in documents:
         n = len(document)
-        # Rounded before the cut: 0.9 + 0.05 is a hair below 0.95 in binary.
+        # Rounded before the cut: 0.9 + 0.05 is slightly below 0.95 in binary.
         first = int(n * shares[0])
         second = n if shares[2] == 0 else int(n * round(shares[0] + shares[1], 12))
         for part, (a, b) in zip(parts, ((0, first), (first, second), (second, n)), strict=True):
@@ -351,7 +350,7 @@ def _cut(documents: Sequence[str | bytes], shares: Sequence[float | int]) -> lis
 
 
 def _characters(text: str | bytes) -> int:
-    """Characters of a part; in bytes, those that begin a UTF-8 character."""
+    """Number of characters of a part; in bytes, those that start a UTF-8 character."""
     if isinstance(text, str):
         return len(text)
     return int(((np.frombuffer(text, dtype=np.uint8) & 0xC0) != 0x80).sum())

@@ -1,4 +1,4 @@
-"""From one sequence to another: reversal, sorting, transliteration.
+"""Sequence transduction: reversal, sorting, transliteration.
 
 Letters: b pairs, k symbols of a source, n of its answer.
 """
@@ -19,25 +19,25 @@ KINDS = ("reversal", "sorting", "transliteration")
 
 CYRILLIC = dict(zip("abvgdezijklmnoprstufhcy", "абвгдезийклмнопрстуфхцы", strict=True))
 CYRILLIC |= {"zh": "ж", "kh": "х", "ch": "ч", "sh": "ш", "yu": "ю", "ya": "я", "shch": "щ"}
-"""Letters and groups of letters with one sign each; the longest group that fits is read first."""
+"""Cyrillic signs of letters and groups of letters; the longest matching group is read first."""
 
 
 @final
 class Transduction:
-    r"""The job of turning a random sequence into another by a rule, known exactly.
+    r"""Map a random sequence to another by an exact rule.
 
-    Ids of the symbols are 0..V-1; the answer begins after `start` = V and ends with `end` = V + 1,
-    and both sides are filled up with `end`, which is padding beyond the first.
+    Symbol ids are 0..V-1. The answer starts after `start` = V and ends with `end` = V + 1. Both
+    sides are padded with `end`.
 
-    - reversal: the sequence backwards;
-    - sorting: its symbols in order;
-    - transliteration: Latin letters to Cyrillic, where groups such as sh and shch have one sign,
-      so that an answer is shorter than its source by an amount that must be found out.
+    - reversal: the reversed sequence;
+    - sorting: its symbols in ascending order;
+    - transliteration: Latin letters to Cyrillic. Groups such as sh and shch have one sign, so an
+      answer is shorter than its source by an amount that depends on the source.
 
     Args:
         kind: One of `KINDS`.
         size: V for reversal and sorting; transliteration has its own.
-        length: The most symbols of a source; lengths are drawn from half of it up.
+        length: Largest length of a source; lengths are uniform from half of it up.
 
     Example:
         >>> from allometry.targets import Transduction
@@ -64,32 +64,32 @@ class Transduction:
 
     @property
     def size(self) -> int:
-        """Symbols there are, with start and end."""
+        """Number of symbols, including start and end."""
         return self.symbols + 2
 
     @property
     def start(self) -> int:
-        """What an answer begins after."""
+        """The symbol before an answer."""
         return self.symbols
 
     @property
     def end(self) -> int:
-        """What an answer ends with."""
+        """The symbol after an answer."""
         return self.symbols + 1
 
     @property
     def spec(self) -> Spec:
-        """The request that makes this target again in another process."""
+        """The spec that recreates this target in another process."""
         return Spec(Transduction, kind=self.kind, size=self._size, length=self.length)
 
     @property
     def fingerprint(self) -> str:
-        """What tells this job from others."""
-        said = f"{self.kind} {self.symbols} {self.length}"
-        return hashlib.sha256(said.encode()).hexdigest()
+        """Identifies this target."""
+        text = f"{self.kind} {self.symbols} {self.length}"
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """What a journal should remember of the target, in plain values."""
+        """A description of the target for the journal, in plain values."""
         return {
             "target": self.name,
             "name": self.name,
@@ -101,19 +101,19 @@ class Transduction:
         }
 
     def answer(self, source: str) -> str:
-        """What a written source becomes, for transliteration."""
+        """The transliteration of a source text."""
         require(self.kind == KINDS[2], "Transduction.answer", "be of transliteration", self.kind)
-        made, place = "", 0
-        while place < len(source):
-            longest = (g for g in (4, 2, 1) if source[place : place + g] in CYRILLIC)
+        signs, at = "", 0
+        while at < len(source):
+            longest = (g for g in (4, 2, 1) if source[at : at + g] in CYRILLIC)
             group = next(longest, 0)
             require(group > 0, "source", f"be of the letters {''.join(self._latin)}", source)
-            made += CYRILLIC[source[place : place + group]]
-            place += group
-        return made
+            signs += CYRILLIC[source[at : at + group]]
+            at += group
+        return signs
 
     def solve(self, source: list[int]) -> list[int]:
-        """The answer to a source of ids, without start and end."""
+        """The answer to a source, as ids without start and end."""
         if self.kind == "reversal":
             return source[::-1]
         if self.kind == "sorting":
@@ -126,7 +126,7 @@ class Transduction:
     ) -> tuple[Int[Tensor, "b k"], Int[Tensor, "b n"]]:
         """Sources, and answers after `start`; a pure function of its arguments.
 
-        Steps below 0 are for measuring: no training sees them.
+        Negative steps are for evaluation: training does not use them.
         """
         rng = np.random.default_rng([seed, abs(step), int(step < 0), 8])
         letters = len(self._latin) if self.kind == KINDS[2] else self.symbols
@@ -142,13 +142,13 @@ class Transduction:
         return torch.tensor(sources), torch.tensor(answers)
 
     def _grouped(self, source: list[int], rng: np.random.Generator) -> list[int]:
-        """The source with groups of letters put in at random, for chance makes few."""
+        """The source with random groups of letters inserted, which are rare by chance."""
         groups = [g for g in CYRILLIC if len(g) > 1]
-        written = [self._latin[i] for i in source]
-        for place in range(len(written)):
+        letters = [self._latin[i] for i in source]
+        for i in range(len(letters)):
             if rng.random() < 0.25:
-                written[place] = groups[int(rng.integers(len(groups)))]
-        return [self._latin.index(c) for c in "".join(written)[: self.length]]
+                letters[i] = groups[int(rng.integers(len(groups)))]
+        return [self._latin.index(c) for c in "".join(letters)[: self.length]]
 
     def __repr__(self) -> str:
         return f"Transduction({self.kind}: {self.symbols} symbols, up to {self.length} long)"

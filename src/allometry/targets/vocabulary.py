@@ -1,4 +1,4 @@
-"""Vocabularies: text to token ids and back. Decoding never fails."""
+"""Vocabularies: encode text to token ids and decode them. Decoding never fails."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,43 +13,43 @@ from allometry._core.errors import InputError, require
 from allometry._core.user_files import shorten
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
-"""How the unknown symbol is written when decoded."""
+"""Decoded form of the unknown symbol."""
 
-_CHUNK = 1 << 22  # characters handled at once: bounds the four bytes each one takes on its way
+_CHUNK = 1 << 22  # characters processed at once: limits the memory for four bytes per character
 
 
 Ids = Int[Tensor, " tokens"] | Int[ndarray, " tokens"] | Sequence[int]
 
 
 class Vocabulary(ABC):
-    """A finite set of symbols numbered 0..size-1. Abstract; every subclass is final."""
+    """A finite set of symbols with ids 0..size-1. Abstract; every subclass is final."""
 
     kind: str
     symbols: list[str]
     unknown: int | None
-    """The id of the unknown symbol; `None` where every text can be spelt."""
+    """The id of the unknown symbol; `None` if every text can be encoded."""
 
     @final
     @property
     def size(self) -> int:
-        """How many symbols there are, the unknown one included."""
+        """Number of symbols, including the unknown one."""
         return len(self.symbols)
 
     @abstractmethod
     def encode(self, text: str) -> Int[ndarray, " tokens"]:
-        """The ids of `text`, in the smallest signed dtype that holds them."""
+        """The ids of `text`, in the smallest sufficient signed dtype."""
 
     @abstractmethod
     def decode(self, ids: Ids) -> str:
-        """The text of `ids`; an id outside the vocabulary is written as the unknown symbol."""
+        """The text of `ids`; an id outside the vocabulary becomes the unknown symbol."""
 
     @abstractmethod
     def token_bytes(self) -> list[bytes]:
-        """The bytes each symbol stands for; none for the unknown one. Grammars need them."""
+        """The bytes of each symbol; empty for the unknown one. For grammars."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready picture from which `vocabulary_from_dict` makes it anew."""
+        """The vocabulary as JSON values; `vocabulary_from_dict` reads them."""
 
     @final
     def __len__(self) -> int:
@@ -57,16 +57,16 @@ class Vocabulary(ABC):
 
     @final
     def _dtype(self) -> type[np.signedinteger]:
-        # Never uint8: torch takes uint8 indices for a mask.
+        # Never uint8: torch interprets uint8 indices as a mask.
         return np.int16 if self.size <= 1 << 15 else np.int32
 
 
 @final
 class Characters(Vocabulary):
-    """One symbol for each character given, in code-point order, then the unknown symbol.
+    """One symbol for each given character, in code-point order, then the unknown symbol.
 
     Args:
-        characters: The characters known. Any other is encoded as `unknown`.
+        characters: The known characters. Any other is encoded as `unknown`.
 
     Example:
         >>> from allometry.targets.vocabulary import Characters
@@ -87,15 +87,15 @@ class Characters(Vocabulary):
 
     @staticmethod
     def counted(text: str, size: int | None = None) -> "Characters":
-        """The characters of `text`; at most `size` symbols, the rarest left to the unknown one."""
+        """The characters of `text`; at most `size` symbols, the rarest become unknown."""
         counts = np.zeros(0x110000, dtype=np.int64)
         for codes in _codes(text):
-            found = np.bincount(codes)
-            counts[: len(found)] += found
+            chunk = np.bincount(codes)
+            counts[: len(chunk)] += chunk
         known = np.flatnonzero(counts)
         if size is not None:
             require(size >= 2, "size", "be at least 2 (one character and the unknown)", size)
-            # Stable on ties: the lower code point stays.
+            # Ties go to the lower code point.
             known = known[np.argsort(-counts[known], kind="stable")][: size - 1]
         return Characters("".join(map(chr, known)))
 
@@ -105,7 +105,7 @@ class Characters(Vocabulary):
         return np.concatenate(parts) if parts else np.empty(0, dtype=self._dtype())
 
     def decode(self, ids: Ids) -> str:  # noqa: D102
-        return "".join(self.symbols[i] for i in _within(ids, self.size))
+        return "".join(self.symbols[i if 0 <= i < self.size else -1] for i in _integers(ids))
 
     def token_bytes(self) -> list[bytes]:  # noqa: D102
         return [s.encode() for s in self.symbols[:-1]] + [b""]
@@ -116,7 +116,7 @@ class Characters(Vocabulary):
 
 @final
 class Bytes(Vocabulary):
-    """The 256 bytes. Nothing is unknown; bytes that are no UTF-8 are decoded as �.
+    """The 256 bytes. Nothing is unknown; bytes that are not UTF-8 are decoded as �.
 
     Example:
         >>> from allometry.targets.vocabulary import Bytes
@@ -139,8 +139,8 @@ class Bytes(Vocabulary):
         return np.frombuffer(data, dtype=np.uint8).astype(self._dtype())
 
     def decode(self, ids: Ids) -> str:  # noqa: D102
-        whole = b"".join(bytes([i]) if 0 <= i < 256 else UNKNOWN.encode() for i in _integers(ids))
-        return whole.decode("utf-8", errors="replace")
+        data = b"".join(bytes([i]) if 0 <= i < 256 else UNKNOWN.encode() for i in _integers(ids))
+        return data.decode("utf-8", errors="replace")
 
     def token_bytes(self) -> list[bytes]:  # noqa: D102
         return [bytes([i]) for i in range(256)]
@@ -162,11 +162,11 @@ class BPE(Vocabulary):
     kind = "bpe"
 
     def __init__(self, tokenizer: str) -> None:
-        from tokenizers import Tokenizer  # half a second that the other vocabularies need not pay
+        from tokenizers import Tokenizer  # takes half a second; other vocabularies don't need it
 
         try:
             self._tokenizer = Tokenizer.from_str(tokenizer)
-        # Its errors, and those of a panic in Rust, derive from nothing narrower.
+        # A panic in Rust derives from BaseException only.
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
@@ -179,7 +179,7 @@ class BPE(Vocabulary):
 
     @staticmethod
     def trained(text: str, size: int | None = None) -> "BPE":
-        """Merges learnt from `text` until there are `size` symbols (1,024 unless told)."""
+        """Merges learnt from `text` until there are `size` symbols (default: 1,024)."""
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
         size = 1024 if size is None else size
@@ -198,15 +198,15 @@ class BPE(Vocabulary):
 
     def encode(self, text: str) -> Int[ndarray, " tokens"]:  # noqa: D102
         text = text.encode("utf-8", errors="replace").decode("utf-8")
-        # In pieces that end with a line, so that a long file does not become one huge Encoding.
-        lines, pieces, held = text.splitlines(keepends=True), [], 0
+        # In pieces of whole lines, so that a long file does not become one huge Encoding.
+        lines, pieces, length = text.splitlines(keepends=True), [], 0
         batch: list[str] = []
         for line in lines:
             batch.append(line)
-            held += len(line)
-            if held >= _CHUNK // 4:
+            length += len(line)
+            if length >= _CHUNK // 4:
                 pieces.append(self._piece("".join(batch)))
-                batch, held = [], 0
+                batch, length = [], 0
         pieces.append(self._piece("".join(batch)))
         return np.concatenate(pieces)
 
@@ -225,12 +225,12 @@ class BPE(Vocabulary):
         return "".join([*parts, self._tokenizer.decode(known, skip_special_tokens=False)])
 
     def token_bytes(self) -> list[bytes]:  # noqa: D102
-        # The byte-level alphabet: printable Latin-1 stands for itself, the other bytes for the
-        # code points from 256 on, in order.
+        # The byte-level alphabet: printable Latin-1 bytes are their own characters, the others are
+        # the code points from 256 on, in order.
         printable = {i for i in range(256) if 33 <= i <= 126 or 161 <= i <= 172 or i >= 174}
         hidden = [i for i in range(256) if i not in printable]
         byte = {chr(i): i for i in printable} | {chr(256 + k): i for k, i in enumerate(hidden)}
-        # Symbols of foreign tokenizers may lie outside that alphabet: no grammar allows them.
+        # Symbols of other tokenizers may be outside this alphabet: no grammar allows them.
         return [
             bytes(byte[c] for c in symbol) if all(c in byte for c in symbol) else b""
             for symbol in self.symbols
@@ -242,14 +242,14 @@ class BPE(Vocabulary):
 
 @final
 class Marked(Vocabulary):
-    """A vocabulary with control codes behind its symbols: one for each source of a text.
+    """A vocabulary with control codes after its symbols: one for each source of a text.
 
-    A code is written `<name>`. It is read only at the very beginning of a text, where a prompt has
-    it; nothing inside a text can be taken for one.
+    A code is written `<name>`. It is recognised only at the very start of a text, as in a prompt;
+    the same characters inside a text are not a code.
 
     Args:
         base: The symbols of the text.
-        names: Of the codes.
+        names: Names of the codes.
 
     Example:
         >>> from allometry.targets.vocabulary import Characters, Marked
@@ -303,7 +303,7 @@ def vocabulary_from_dict(data: Any) -> Vocabulary:
     """The vocabulary that `to_dict` wrote.
 
     Raises:
-        InputError: `data` is no such picture; it may come from anyone's file.
+        InputError: `data` is not valid; it may come from an untrusted file.
     """
     return _from_dict(data, marked=True)
 
@@ -320,8 +320,8 @@ def _from_dict(data: Any, *, marked: bool) -> Vocabulary:
         return BPE(_text(data, "tokenizer"))
     if kind == "marked" and marked:
         names = data.get("names")
-        fine = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        require(fine, "vocabulary.names", "be a list of names", names, fix)
+        valid = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        require(valid, "vocabulary.names", "be a list of names", names, fix)
         assert isinstance(names, list)
         return Marked(_from_dict(data.get("base"), marked=False), names)
     known = "characters, bytes, bpe or marked" if marked else "characters, bytes or bpe"
@@ -335,7 +335,7 @@ def _text(data: Mapping[str, Any], name: str) -> str:
 
 
 def _codes(text: str) -> Iterator[Int[ndarray, " characters"]]:
-    """The code points of `text`, a chunk at a time."""
+    """Yield the code points of `text` in chunks."""
     for start in range(0, len(text), _CHUNK):
         piece = text[start : start + _CHUNK].encode("utf-32-le", errors="surrogatepass")
         yield np.frombuffer(piece, dtype=np.uint32).astype(np.int64)
@@ -345,7 +345,3 @@ def _integers(ids: Ids) -> list[int]:
     if isinstance(ids, Tensor | ndarray):
         return ids.reshape(-1).tolist()
     return [int(i) for i in ids]
-
-
-def _within(ids: Ids, size: int) -> list[int]:
-    return [i if 0 <= i < size else size - 1 for i in _integers(ids)]

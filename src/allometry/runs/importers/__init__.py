@@ -1,7 +1,7 @@
-"""Importers: anyone's runs as columns that a law can be fitted to.
+"""Importers: convert run tables and logs to columns that a law can be fitted to.
 
 CSV, TSV, JSON lines, Parquet, a study's folder, W&B exports, TensorBoard events, Hugging Face
-trainer states and MLflow stores, told apart by what they are.
+trainer states and MLflow stores; the format is detected.
 """
 
 import math
@@ -32,21 +32,21 @@ def load(
     family: str | None = None,
     where: Sequence[str] = (),
 ) -> Imported:
-    """The runs in a file or folder, with how their columns were recognised and what is bad.
+    """Load the runs in a file or folder; report recognised columns and bad rows.
 
     Args:
-        path: A file or folder of any kind named above.
-        N: Column of parameters, where the guess is not wanted.
+        path: A file or folder in one of the formats above.
+        N: Column of parameters. Default: recognised by name.
         D: Column of data.
         C: Column of FLOPs.
         loss: Column of the loss.
-        family: Only the runs of this family.
-        where: Only the rows whose columns say so, each as `column=value`.
+        family: Use only the runs of this family.
+        where: Use only rows that match all of these `column=value` conditions.
     """
     path = Path(path)
     with storage_errors("read", path):
-        there = exists(path)
-    if not there:
+        found_path = exists(path)
+    if not found_path:
         raise InputError(f"{path} must be a file or folder of runs; got no such path.")
     sheet = _where(_sheet(path), where)
     cells = sheet.cells
@@ -58,10 +58,10 @@ def load(
         )
     if "loss" not in found:
         likely = [name for name in cells if "loss" in name.lower()]
-        such = f", as in --loss {likely[0]}" if likely else ""
+        example = f", as in --loss {likely[0]}" if likely else ""
         raise InputError(
             f"{path} must have a column of losses; got {', '.join((likely or list(cells))[:12])}. "
-            f"Name it with --loss{such}."
+            f"Name it with --loss{example}."
         )
     if not {"N", "D", "C"} & set(found):
         step = next((s for s in ("_step", "step") if s in cells), None)
@@ -71,46 +71,46 @@ def load(
                 f"{', '.join(list(cells)[:12])}. Name it with --n, --d or --c."
             )
         found["D"] = (step, 1.0)
-    made = clean(sheet, found)
-    _some(path, cells, found, made)
-    parted = kinds(cells, found) if sheet.source == "CSV" else {}
-    if parted:
-        most = max(parted, key=lambda column: len(parted[column]))
-        all_ = ", ".join(f"{column} ({len(there)})" for column, there in parted.items())
-        such = shlex.quote(f"{most}={parted[most][0]}")
-        made.notes.append(
-            f"The runs are of several kinds by their columns {all_}, and are taken together; "
-            f"--where {such} takes one."
+    imported = clean(sheet, found)
+    _require_runs(path, cells, found, imported)
+    groups = kinds(cells, found) if sheet.source == "CSV" else {}
+    if groups:
+        largest = max(groups, key=lambda column: len(groups[column]))
+        columns = ", ".join(f"{column} ({len(values)})" for column, values in groups.items())
+        example = shlex.quote(f"{largest}={groups[largest][0]}")
+        imported.notes.append(
+            f"The columns {columns} divide the runs into several kinds, which are fitted "
+            f"together; --where {example} selects one."
         )
     if found.get("D", ("",))[0] in ("_step", "step"):
-        made.notes.append("D is counted in steps, as no column of tokens was recognised.")
-    return _only(made, family)
+        imported.notes.append("D is counted in steps, as no column of tokens was recognised.")
+    return _of_family(imported, family)
 
 
-def _some(
+def _require_runs(
     path: Path,
     cells: Cells,
     found: dict[str, tuple[str, float]],
-    made: Imported,
+    imported: Imported,
 ) -> None:
-    """Whether anything is left to fit; if not, what is wrong with the first of it."""
+    """Refuse a table without usable runs; the message has the reason of the first bad row."""
     sizes = [q for q in ("N", "D", "C") if q in found]
-    if not any(q in made.columns for q in sizes):
+    if not any(q in imported.columns for q in sizes):
         column = found[sizes[0]][0]
         raise InputError(
             f"{path} must hold numbers in its column {column!r}; got "
             f"{shorten(next(iter(cells[column]), ''), 30)!r}."
         )
-    if not len(made.columns["loss"]):
-        first = made.bad[0]
+    if not len(imported.columns["loss"]):
+        first = imported.bad[0]
         raise InputError(
-            f"{path} must hold a run that can be fitted; all {len(made.bad)} rows are bad, the "
-            f"first on line {first.line}: {first.why}."
+            f"{path} must hold a run that can be fitted; all {len(imported.bad)} rows are bad, "
+            f"the first on line {first.line}: {first.why}."
         )
 
 
 def _where(sheet: Sheet, where: Sequence[str]) -> Sheet:
-    """The rows whose columns hold what is asked for."""
+    """The rows that match the conditions."""
     for text in where:
         column, sign, value = text.partition("=")
         if not sign or column not in sheet.cells:
@@ -119,19 +119,19 @@ def _where(sheet: Sheet, where: Sequence[str]) -> Sheet:
                 f"{', '.join(list(sheet.cells)[:12])}; got {text!r}."
             )
         if column in sheet.twice:
-            raise InputError(f"--where must name one column; got {column!r}, there twice.")
+            raise InputError(f"--where must name one column; got {column!r}, which is duplicated.")
         keep = [i for i, v in enumerate(sheet.cells[column]) if str(v).strip() == value]
         if not keep:
-            there = sorted({shorten(v, 40) for v in sheet.cells[column]})
+            values = sorted({shorten(v, 40) for v in sheet.cells[column]})
             raise InputError(
-                f"--where {column} must be one of {', '.join(there[:12])}; got {value!r}."
+                f"--where {column} must be one of {', '.join(values[:12])}; got {value!r}."
             )
         sheet = sheet.take(keep)
     return sheet
 
 
 def _sheet(path: Path) -> Sheet:
-    """The cells of whatever `path` is."""
+    """The cells of a file or folder in any format."""
     if path.is_dir():
         return _folder(path)
     if path.name == "trainer_state.json":
@@ -146,7 +146,7 @@ def _sheet(path: Path) -> Sheet:
     if kind == ".json":
         raise InputError(
             f"{path} must be CSV, TSV, JSON lines or Parquet; got a .json file. Write one object "
-            "a line and name it .jsonl."
+            "per line and name it .jsonl."
         )
     sheet = read_csv(path)
     history = "_step" in sheet.cells and logs.is_history(sheet.cells)
@@ -160,7 +160,7 @@ def _folder(path: Path) -> Sheet:
         frame = Runs(path).frame()
         frame = frame[frame["status"] == "done"]
         if len(frame) and frame["C"].notna().any():
-            frame = frame[frame["C"].notna()]  # models that only count have no compute
+            frame = frame[frame["C"].notna()]  # n-gram baselines have no compute
         if frame.empty:
             raise InputError(f"{path} must hold finished runs; got none. See `allometry status`.")
         cells: dict[str, Any] = {str(c): frame[c].tolist() for c in frame.columns}
@@ -180,13 +180,12 @@ def _folder(path: Path) -> Sheet:
     )
 
 
-def _only(made: Imported, family: str | None) -> Imported:
-    """The rows of one family; families without compute leave themselves out of a mixed study."""
-    if family is None or "family" not in made.columns:
-        return made
-    keep = made.columns["family"] == family
+def _of_family(imported: Imported, family: str | None) -> Imported:
+    """The rows of one family, or all."""
+    if family is None or "family" not in imported.columns:
+        return imported
+    keep = imported.columns["family"] == family
     if not keep.any():
-        there = ", ".join(sorted(set(map(str, made.columns["family"]))))
-        raise InputError(f"--family must be one of {there}; got {family!r}.")
-    columns = {k: v[keep] for k, v in made.columns.items()}
-    return Imported(columns, made.recognised, made.bad, made.notes, made.source)
+        names = ", ".join(sorted(set(map(str, imported.columns["family"]))))
+        raise InputError(f"--family must be one of {names}; got {family!r}.")
+    return replace(imported, columns={k: v[keep] for k, v in imported.columns.items()})

@@ -1,4 +1,4 @@
-"""Which column means what: by name, unit and suffix; and which rows can't be used, by line.
+"""Recognise columns by name, unit and suffix; list rows that can't be used by line.
 
 Letters: n rows.
 """
@@ -49,13 +49,13 @@ NAMES: dict[str, tuple[str, ...]] = {
     "status": ("status", "state"),
     "D_unique": ("dunique", "uniquetokens", "uniquedata"),
 }  # fmt: skip
-"""Names that a quantity goes by, letters and digits only, likeliest first."""
+"""Column names of each quantity, letters and digits only, likeliest first."""
 
 
 @final
 @dataclass(frozen=True)
 class BadRow:
-    """A row that can't be used: its line in the file and why."""
+    """A row that can't be used: its line in the file and the reason."""
 
     line: int
     why: str
@@ -64,14 +64,14 @@ class BadRow:
 @final
 @dataclass(frozen=True)
 class Imported:
-    """Columns ready for `allometry.laws.fit`, with how they were recognised and what was not.
+    """Columns for `allometry.laws.fit`, and how they were recognised.
 
     Args:
-        columns: N, D, C, loss and what else was found, one value per usable row.
-        recognised: For each, the column of the file and the unit it was read in.
+        columns: N, D, C, loss and other quantities, one value per usable row.
+        recognised: Column of the file and its unit, by quantity.
         bad: Rows left out, by line number.
-        notes: Sentences on what was derived or assumed.
-        source: What kind of file it was.
+        notes: Sentences on derived or assumed values.
+        source: Kind of file.
     """
 
     columns: dict[str, ndarray]
@@ -81,28 +81,29 @@ class Imported:
     source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """What was recognised and what is bad, as plain values."""
+        """Recognised columns and bad rows as plain values."""
         return {
             "recognised": dict(self.recognised),
             "bad": [{"line": bad.line, "why": bad.why} for bad in self.bad],
         }
 
     def words(self) -> list[str]:
-        """What was guessed, derived and left out, one sentence each."""
-        said = [", ".join(f"{k} from {v!r}" for k, v in self.recognised.items()) + "."]
-        said += self.notes
+        """Sentences on recognised, derived and left out values."""
+        messages = [", ".join(f"{k} from {v!r}" for k, v in self.recognised.items()) + "."]
+        messages += self.notes
         if self.bad:
-            said.append(f"{len(self.bad)} rows were left out:")
-        again = [bad for bad in self.bad if bad.why.startswith("the same run")]
+            rows = "1 row was" if len(self.bad) == 1 else f"{len(self.bad)} rows were"
+            messages.append(f"{rows} left out:")
+        duplicates = [bad for bad in self.bad if bad.why.startswith("the same run")]
         other = [bad for bad in self.bad if not bad.why.startswith("the same run")]
-        said += [f"  line {bad.line}: {bad.why}" for bad in other[:20]]
+        messages += [f"  line {bad.line}: {bad.why}" for bad in other[:20]]
         if len(other) > 20:
-            said.append(f"  and {len(other) - 20} more (all of them with --json)")
-        if again:
-            lines = ", ".join(str(bad.line) for bad in again[:12])
-            more = ", ..." if len(again) > 12 else ""
-            said.append(f"  the same run as an earlier line: {lines}{more}")
-        return said
+            messages.append(f"  and {len(other) - 20} more (all of them with --json)")
+        if duplicates:
+            lines = ", ".join(str(bad.line) for bad in duplicates[:12])
+            more = ", ..." if len(duplicates) > 12 else ""
+            messages.append(f"  the same run as an earlier line: {lines}{more}")
+        return messages
 
 
 def plain(name: str) -> tuple[str, float]:
@@ -118,11 +119,11 @@ def plain(name: str) -> tuple[str, float]:
 
 
 def recognise(names: Sequence[str], chosen: dict[str, str | None]) -> dict[str, tuple[str, float]]:
-    """For each quantity the column that holds it, with its unit's factor.
+    """The column of each quantity, with the factor of its unit.
 
     Args:
-        names: The columns there are.
-        chosen: Columns that the user named; None to guess.
+        names: All columns.
+        chosen: Columns that the user named; `None` to recognise them.
     """
     found: dict[str, tuple[str, float]] = {}
     taken: set[str] = set()
@@ -138,7 +139,7 @@ def recognise(names: Sequence[str], chosen: dict[str, str | None]) -> dict[str, 
         taken.add(column)
     error = f"{chosen.get('loss')}_se"
     if error in names and "loss_se" not in found:
-        # A measure named as the loss brings its own error, not that of the loss.
+        # A measure named as the loss has its own standard error.
         found["loss_se"] = (error, 1.0)
         taken.add(error)
     for quantity, known in NAMES.items():
@@ -159,7 +160,7 @@ def recognise(names: Sequence[str], chosen: dict[str, str | None]) -> dict[str, 
 def _nearest(
     simple: dict[str, tuple[str, float]], known: tuple[str, ...], *, contain: bool
 ) -> str | None:
-    """The column with the likeliest exact name; for losses, else one that contains it."""
+    """The column with the likeliest exact name; for losses, otherwise one that contains it."""
     for name in known:
         for column, (short, _) in simple.items():
             if short == name:
@@ -173,12 +174,12 @@ def _nearest(
 
 
 def clean(sheet: Sheet, found: dict[str, tuple[str, float]]) -> Imported:
-    """Numbers from cells, with each row that can't be used listed by its line and reason."""
+    """Convert cells to numbers; list each unusable row by line and reason."""
     cells, lines = sheet.cells, sheet.lines
     keep = np.ones(len(lines), bool)
     bad = dict(sheet.bad)
     columns: dict[str, ndarray] = {}
-    mark, said = _mark(sheet, found)
+    mark, notes = _mark(sheet, found)
     for quantity, (column, factor) in found.items():
         values = cells[column]
         if quantity in ("family", "status"):
@@ -187,9 +188,9 @@ def clean(sheet: Sheet, found: dict[str, tuple[str, float]]) -> Imported:
         with np.errstate(over="ignore"):
             columns[quantity] = numbers(values, mark) * factor
         if quantity in ("N", "D", "C", "loss"):
-            _judge(quantity, column, values, columns[quantity], bad)
+            _check_numbers(quantity, column, values, columns[quantity], bad)
     for quantity in ("N", "D", "C"):
-        # A column that is empty throughout says nothing and spoils no row.
+        # A completely empty column is dropped and makes no row bad.
         if quantity in columns and not np.isfinite(columns[quantity]).any():
             del columns[quantity]
             bad = {i: why for i, why in bad.items() if not why.startswith(f"{quantity} (")}
@@ -203,16 +204,16 @@ def clean(sheet: Sheet, found: dict[str, tuple[str, float]]) -> Imported:
         for q, (column, factor) in found.items()
         if q in columns
     }
-    return Imported(columns, recognised, listed, said + _notes(columns), sheet.source)
+    return Imported(columns, recognised, listed, notes + _notes(columns), sheet.source)
 
 
 def _mark(sheet: Sheet, found: dict[str, tuple[str, float]]) -> tuple[str, list[str]]:
-    """The decimal mark of the recognised columns, each of which must be one column."""
+    """The decimal mark of the recognised columns, which must be unique."""
     for quantity, (column, _) in found.items():
         if column in sheet.twice:
             raise InputError(
-                f"The column {column!r}, read as {quantity}, must be there once; got it several "
-                "times with different values. Rename or remove the others."
+                f"The column {column!r}, read as {quantity}, must be unique; got several with "
+                "different values. Rename or remove the others."
             )
     used = {
         column: [v for i, v in enumerate(sheet.cells[column]) if i not in sheet.bad]
@@ -226,23 +227,23 @@ def _mark(sheet: Sheet, found: dict[str, tuple[str, float]]) -> tuple[str, list[
 def kinds(
     cells: dict[str, Sequence[Any]], found: dict[str, tuple[str, float]]
 ) -> dict[str, list[str]]:
-    """Columns of words that part the runs into a few kinds, with the kinds."""
+    """Categorical columns that divide the runs into a few kinds, with their values."""
     used = {column for column, _ in found.values()}
-    made = {}
+    categories = {}
     for column, values in cells.items():
         if column in used:
             continue
-        there = sorted({str(v).strip() for v in values} - {"", "None", "nan"})
-        words = [v for v in there if math.isnan(number(v))]
-        if len(there) >= 2 and len(words) == len(there) <= min(30, len(values) // 5):
-            made[column] = there
-    return made
+        distinct = sorted({str(v).strip() for v in values} - {"", "None", "nan"})
+        words = [v for v in distinct if math.isnan(number(v))]
+        if len(distinct) >= 2 and len(words) == len(distinct) <= min(30, len(values) // 5):
+            categories[column] = distinct
+    return categories
 
 
-def _judge(
+def _check_numbers(
     quantity: str, column: str, values: Sequence[Any], numbers: ndarray, bad: dict[int, str]
 ) -> None:
-    """Note the first thing wrong with each row."""
+    """Record the first problem of each row in `bad`."""
     with np.errstate(invalid="ignore"):
         wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers > 0)))
     for i in wrong.tolist():
@@ -258,7 +259,7 @@ def _judge(
 
 
 def _duplicates(columns: dict[str, ndarray], bad: dict[int, str]) -> list[tuple[int, int]]:
-    """Rows that repeat an earlier one in every number, with that one."""
+    """Rows that repeat an earlier row in every number, with that row."""
     keys = [k for k in ("N", "D", "C", "loss", "seed") if k in columns]
     if len(keys) < 2:
         return []
@@ -277,7 +278,7 @@ def _duplicates(columns: dict[str, ndarray], bad: dict[int, str]) -> list[tuple[
 
 
 def _notes(columns: dict[str, ndarray]) -> list[str]:
-    """What is derived, and units that look mixed."""
+    """Notes on derived quantities and possibly mixed units."""
     notes = []
     have = {k for k in ("N", "D", "C") if k in columns}
     if len(have) == 2:
@@ -287,7 +288,7 @@ def _notes(columns: dict[str, ndarray]) -> list[str]:
         if name in columns and len(columns[name]) >= 4:
             logs = np.sort(np.log10(columns[name]))
             gaps = np.diff(logs)
-            # Units mixed in one column leave a gap of decades with clusters on both sides.
+            # Mixed units leave a gap of decades with clusters on both sides.
             if gaps.max(initial=0) > 2.5 and gaps.max() > 5 * np.median(gaps[gaps > 0], axis=None):
                 at = int(gaps.argmax())
                 notes.append(

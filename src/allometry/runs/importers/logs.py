@@ -1,6 +1,6 @@
-"""Logs of training: W&B histories, HF Trainer states, TensorBoard events, MLflow runs.
+"""Training logs: W&B histories, HF Trainer states, TensorBoard events, MLflow runs.
 
-A log of one run gives a learning curve, one row per evaluation; a folder of logs gives one row per
+A log of one run gives a learning curve, one row per evaluation. A folder of logs gives one row per
 run, its last evaluation.
 """
 
@@ -28,7 +28,7 @@ _STEPS = ("_step", "step", "steps", "global_step")
 
 
 def is_history(cells: Cells) -> bool:
-    """Whether a CSV is the history of one run: a step column, rising from row to row."""
+    """Whether a CSV is the history of one run: it has a nondecreasing step column."""
     for name in _STEPS:
         if name in cells:
             steps = [number(v) for v in cells[name]]
@@ -39,7 +39,7 @@ def is_history(cells: Cells) -> bool:
 @final
 @dataclass(frozen=True)
 class FoundLogs:
-    """What logs lie below a folder: TensorBoard's event files, MLflow's folders of metrics."""
+    """Logs below a folder: TensorBoard's event files, MLflow's folders of metrics."""
 
     events: list[Path]
     metrics: list[Path]
@@ -58,7 +58,7 @@ def below(folder: Path) -> FoundLogs:
 
 
 def histories(folder: Path) -> Sheet:
-    """The last row of each W&B history in a folder; size and data also from the file's name."""
+    """The last row of each W&B history in a folder; a size may come from the file's name."""
     rows: list[dict[str, Any]] = []
     for path in sorted(p for p in folder.glob("*.csv") if p.is_file()):
         sheet = read_csv(path)
@@ -76,7 +76,7 @@ def histories(folder: Path) -> Sheet:
 
 
 def _last(values: Any) -> Any:
-    """The last cell that holds something."""
+    """The last nonempty cell."""
     return next(
         (v for v in reversed(list(values)) if str(v).strip() not in ("", "nan", "None")), ""
     )
@@ -102,11 +102,11 @@ def trainer_state(path: Path) -> Sheet:
         if key not in row:
             continue
         seen = row.get("num_input_tokens_seen")
-        made = {"step": row.get("step"), "loss": row[key]}
-        made["tokens"] = seen if seen else None
+        cells = {"step": row.get("step"), "loss": row[key]}
+        cells["tokens"] = seen if seen else None
         if state.get("total_flos") and row.get("step"):
-            made["total_flos"] = number(state["total_flos"]) * number(row["step"]) / most
-        rows.append(made)
+            cells["total_flos"] = number(state["total_flos"]) * number(row["step"]) / most
+        rows.append(cells)
     if not rows:
         raise InputError(f"{path} must hold evaluations; got a log_history without losses.")
     return from_rows(rows, "HF trainer state")
@@ -117,7 +117,7 @@ def tensorboard(path: Path, files: Sequence[Path] = ()) -> Sheet:
     require_extra("tensorboard", "tensorboard")
     tables: dict[Path, dict[float, dict[str, Any]]] = {}
     for file in files or [path]:
-        # A run that was resumed has several files in its folder.
+        # A resumed run has several files in its folder.
         table = tables.setdefault(file.parent, {})
         for tag, step, value in _scalars(file):
             table.setdefault(step, {"step": step})[tag] = value
@@ -137,10 +137,10 @@ def tensorboard(path: Path, files: Sequence[Path] = ()) -> Sheet:
 
 
 def _scalars(file: Path) -> list[tuple[str, int, float]]:
-    """Tag, step and value of every scalar; what follows a damaged record is left out."""
+    """Tag, step and value of every scalar up to the first damaged record."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    # Its reader hands the lengths in a file to malloc, so they are looked at first.
+    # Its reader passes lengths from the file to malloc, so they are checked first.
     _require_records(file)
     log = EventAccumulator(str(file), size_guidance={"scalars": 0})
     try:
@@ -150,13 +150,13 @@ def _scalars(file: Path) -> list[tuple[str, int, float]]:
             for tag in log.Tags()["scalars"]
             for event in log.Scalars(tag)
         ]
-    # protobuf's and TensorFlow's errors derive from nothing narrower.
+    # protobuf's and TensorFlow's errors have no narrower common base.
     except Exception as error:
         raise InputError(f"{file} must be a TensorBoard event file; it is damaged.") from error
 
 
 def _require_records(file: Path) -> None:
-    """Refuse a file that does not consist of records; a torn last one is no matter."""
+    """Refuse a file that does not consist of records; a torn last one is allowed."""
     with open_regular(file, MOST_TABLE) as data:
         size, at = file.stat().st_size, 0
         while at + 12 <= size:
@@ -175,7 +175,7 @@ def mlflow(folder: Path, found: Sequence[Path]) -> Sheet:
 
     Args:
         folder: The store.
-        found: The folders of metrics in it.
+        found: Its folders of metrics.
     """
     rows = []
     for metrics in found:

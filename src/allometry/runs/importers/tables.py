@@ -1,4 +1,4 @@
-"""Tables of runs: JSON lines and Parquet, each row with its line in the file."""
+"""Read tables of runs: JSON lines and Parquet; each row keeps its line number."""
 
 from collections import Counter
 from pathlib import Path
@@ -9,11 +9,11 @@ from allometry._core.errors import InputError, require_extra
 from allometry._core.user_files import MOST_TABLE, open_regular, parse_json
 
 MOST_CELLS = 50_000_000
-"""Cells of the largest table: a small file may unpack to any number of them."""
+"""Largest number of cells of a table: a small file may unpack to any number."""
 
 
 def read_jsonl(path: Path) -> Sheet:
-    """Columns of a file of JSON objects, one per line; nested objects become `a/b`."""
+    """Read a file of JSON objects, one per line; nested objects become columns `a/b`."""
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
     bad: dict[int, str] = {}
@@ -30,16 +30,16 @@ def read_jsonl(path: Path) -> Sheet:
             row, bad[len(rows)] = {}, str(error).rstrip(".")
         rows.append(row)
         lines.append(line)
-    made = from_rows(rows, "JSON lines")
-    if not made.cells:
+    sheet = from_rows(rows, "JSON lines")
+    if not sheet.cells:
         raise InputError(f"{path} must hold a JSON object on each line; got none.")
-    if len(rows) * len(made.cells) > MOST_CELLS:
+    if len(rows) * len(sheet.cells) > MOST_CELLS:
         raise InputError(f"{path} must have at most {MOST_CELLS:,} cells; got more.")
-    return Sheet(made.cells, lines, made.source, bad)
+    return Sheet(sheet.cells, lines, sheet.source, bad)
 
 
 def read_parquet(path: Path) -> Sheet:
-    """Columns of a Parquet file; row numbers from 1 stand for lines."""
+    """Read a Parquet file; rows are numbered from 1."""
     require_extra("pyarrow", "parquet")
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
@@ -55,7 +55,7 @@ def read_parquet(path: Path) -> Sheet:
             frame = table.read().to_pandas()
         except InputError:
             raise
-        # pyarrow's own errors, OSError among them, and those of types that pandas lacks.
+        # pyarrow's errors, including OSError, and those of types that pandas lacks.
         except (ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
             raise InputError(f"{path} must be a Parquet file; it can't be read as one.") from error
     names = [str(name) for name in frame.columns]
@@ -67,7 +67,7 @@ def read_parquet(path: Path) -> Sheet:
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Nested objects as one, without recursion: a file may nest them as deep as it likes."""
+    """Flatten nested objects without recursion: a file may nest them to any depth."""
     out: dict[str, Any] = {}
     todo = [("", row)]
     while todo:

@@ -1,4 +1,4 @@
-"""Formal languages as targets: verdicts, words and exact next-symbol laws."""
+"""Formal languages as targets: membership, words and exact next-symbol distributions."""
 
 from allometry.targets.languages.automaton import Automaton
 from allometry.targets.languages.bracket_stream import Brackets

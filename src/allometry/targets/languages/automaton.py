@@ -1,4 +1,4 @@
-"""Regular languages, given by a finite automaton."""
+"""Regular languages, defined by a finite automaton."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -19,16 +19,16 @@ Transitions = Mapping[tuple[str, str], str | Iterable[str]]
 class Automaton(Language):
     """The regular language of a finite automaton, deterministic or not.
 
-    A nondeterministic one is made deterministic at once; states from which no word can be
-    finished are left out. The law of words: after each prefix every symbol that still leads to a
-    word, and the end where the prefix is one, has the same share; `weights` change that.
+    A nondeterministic automaton is converted to a deterministic one; states that can't reach an
+    accepting state are removed. By default, all possible next symbols, and the end if the prefix
+    is a word, are equally likely; `weights` change that.
 
     Args:
-        transitions: From (state, symbol) to the next state or states.
-        start: The state (or states) in which reading begins.
-        accepting: States in which a word may end.
-        weights: For (state, symbol), and for (state, "") the end: its weight among what may
-            follow, 1 unless told. Only for deterministic automata.
+        transitions: Maps (state, symbol) to the next state or states.
+        start: Start state or states.
+        accepting: Accepting states.
+        weights: Relative weights of (state, symbol), and of (state, "") for the end. Default: 1.
+            Only for deterministic automata.
 
     Example:
         >>> from allometry.targets import Automaton
@@ -59,8 +59,9 @@ class Automaton(Language):
         require(len(first) > 0, "Automaton.start", "name a state", start)
         require(len(final_states) > 0, "Automaton.accepting", "name a state", accepting)
         single = len(first) == 1 and all(len(to) == 1 for to in moves.values())
-        fine = weights is None or single
-        require(fine, "Automaton.weights", "be left out for a nondeterministic automaton", weights)
+        valid = weights is None or single
+        constraint = "be left out for a nondeterministic automaton"
+        require(valid, "Automaton.weights", constraint, weights)
         self._build(moves, first, final_states, dict(weights or {}))
 
     def _build(
@@ -73,7 +74,7 @@ class Automaton(Language):
         subsets = [first]
         number = {first: 0}
         table: list[list[int]] = []
-        for subset in subsets:  # grows while it is walked
+        for subset in subsets:  # grows during the iteration
             row = []
             for symbol in self.alphabet:
                 to = frozenset(s for q in subset for s in moves.get((q, symbol), ()))
@@ -99,12 +100,12 @@ class Automaton(Language):
         share = np.zeros((len(subsets), self.size + 1))
         for i, name in enumerate(self.states):
             for j, symbol in enumerate((*self.alphabet, "")):
-                there = ends[i] if j == self.size else self._arcs[i, j] >= 0
-                weight = weights.pop((name, symbol), 1.0) if there else 0.0
+                possible = ends[i] if j == self.size else self._arcs[i, j] >= 0
+                weight = weights.pop((name, symbol), 1.0) if possible else 0.0
                 require(weight >= 0, f"weights[{name!r}, {symbol!r}]", "be at least 0", weight)
                 share[i, j] = weight
         require(
-            not weights, "Automaton.weights", "belong to arcs there are", next(iter(weights), "")
+            not weights, "Automaton.weights", "belong to existing arcs", next(iter(weights), "")
         )
         total = share.sum(axis=1, keepdims=True)
         for i in np.flatnonzero(live & (total[:, 0] == 0)):
@@ -113,13 +114,13 @@ class Automaton(Language):
 
     @staticmethod
     def from_text(text: str) -> "Automaton":
-        """An automaton from lines `state symbol state`, `start: state` and `accept: states`.
+        """Parse lines `state symbol state`, `start: state` and `accept: states`.
 
-        An arc may end in a weight in brackets, `q a q [0.3]`; `q [0.7]` weighs the end in q.
-        What follows `#` is left out.
+        An arc may have a weight in brackets, `q a q [0.3]`; `q [0.7]` is the weight of the end in
+        q. `#` starts a comment.
 
         Raises:
-            InputError: A line can't be read; the message names it.
+            InputError: A line is invalid; the message names it.
         """
         moves: dict[tuple[str, str], set[str]] = {}
         weights: dict[tuple[str, str], float] = {}
@@ -150,27 +151,27 @@ class Automaton(Language):
 
     def _state(self, ids: Sequence[int]) -> tuple[int, int | None]:
         state = 0
-        for place, symbol in enumerate(ids):
+        for position, symbol in enumerate(ids):
             to = int(self._arcs[state, symbol])
             if to < 0:
-                return state, place
+                return state, position
             state = to
         return state, None
 
     def accepts(self, word: Word) -> bool:
-        """Whether reading `word` ends in an accepting state."""
+        """Whether `word` leads to an accepting state."""
         state, wrong = self._state(self.ids(word))
         return wrong is None and bool(self._ends[state])
 
     def next_symbol(self, prefix: Word) -> Float[ndarray, " v_plus_1"]:
-        """Shares of the symbols and of the end in the state that `prefix` leads to."""
+        """Probabilities of the symbols and of the end after `prefix`."""
         ids = self.ids(prefix)
         state, wrong = self._state(ids)
         if wrong is not None:
             raise not_a_prefix(wrong, self.alphabet[ids[wrong]])
         return self._share[state].copy()
 
-    def _laws(self, ids: list[int]) -> Iterator[Float[ndarray, " v_plus_1"]]:
+    def _distributions(self, ids: list[int]) -> Iterator[Float[ndarray, " v_plus_1"]]:
         state = 0
         for symbol in [*ids, -1]:
             yield self._share[state]
@@ -179,18 +180,18 @@ class Automaton(Language):
                 return
 
     def count(self, length: int) -> int:
-        """Words of `length` symbols: paths of the automaton, in whole numbers."""
+        """Number of words of `length` symbols: paths of the automaton, counted exactly."""
         require(length >= 0, "length", "be at least 0", length)
-        ways = [1] + [0] * (len(self.states) - 1)
+        paths = [1] + [0] * (len(self.states) - 1)
         for _ in range(length):
             after = [0] * len(self.states)
             for i, j in zip(*np.nonzero(self._arcs >= 0), strict=True):
-                after[int(self._arcs[i, j])] += ways[i]
-            ways = after
-        return sum(w for w, ends in zip(ways, self._ends, strict=True) if ends)
+                after[int(self._arcs[i, j])] += paths[i]
+            paths = after
+        return sum(n for n, ends in zip(paths, self._ends, strict=True) if ends)
 
     def sample(self, rng: np.random.Generator) -> list[int]:
-        """A word from the law."""
+        """A random word."""
         word: list[int] = []
         state = 0
         while (symbol := draw(self._share[state], rng)) < self.size:
@@ -224,13 +225,13 @@ class Automaton(Language):
 
 
 def _bracket(parts: list[str], number: int, line: str) -> tuple[float | None, list[str]]:
-    """The weight in brackets at the end of a line, if there is one, and the rest."""
+    """The weight in brackets at the end of a line, if any, and the rest."""
     if not (parts[-1].startswith("[") and parts[-1].endswith("]") and len(parts) > 1):
         return None, parts
     try:
         return float(parts[-1][1:-1]), parts[:-1]
     except ValueError:
-        # Not a number: a bracket may well be a symbol of the language.
+        # Not a number: a bracket may be a symbol of the language.
         if len(parts) == 3:
             return None, parts
         raise InputError(

@@ -1,4 +1,4 @@
-r"""Words of a bounded Dyck language laid end to end, as a job of predicting the next symbol.
+r"""Next-symbol prediction on concatenated words of a bounded Dyck language.
 
 Letters: b sequences, n symbols, v symbols of the alphabet with the end.
 """
@@ -21,17 +21,17 @@ from allometry._core.spec import Spec
 
 @final
 class Brackets:
-    r"""The job of predicting the next symbol of words of $\mathrm{Dyck}_{k,D}$, one after another.
+    r"""Predict the next symbol of concatenated words of $\mathrm{Dyck}_{k,D}$.
 
-    Words follow the law of `targets.Dyck`, each closed by the end symbol, whose id is 2k and which
-    stands before the first word too. The exact law of the next symbol is known at every place, so
-    losses need not be estimated from what happened to be drawn.
+    Words have the distribution of `targets.Dyck`. Each is followed by the end symbol, whose id is
+    2k; it also precedes the first word. The next-symbol distribution is known at every position,
+    so losses can be computed without sampling error of the targets.
 
     Args:
-        k: Types of brackets.
-        depth: D.
-        length: Symbols of a sequence in training.
-        p: Probability of opening.
+        k: Number of bracket types.
+        depth: Largest nesting depth D.
+        length: Length of a training sequence.
+        p: Probability of an opening bracket.
 
     Example:
         >>> job = Brackets(2, 3, length=8)
@@ -58,16 +58,16 @@ class Brackets:
 
     @property
     def spec(self) -> Spec:
-        """The request that makes this target again in another process."""
+        """The spec that recreates this target in another process."""
         return Spec(Brackets, k=self.k, depth=self.depth, length=self.length, p=self.p)
 
     @property
     def fingerprint(self) -> str:
-        """What tells this job from others."""
+        """Identifies this target."""
         return hashlib.sha256(f"{self.name} {self.length} {self.p}".encode()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """What a journal should remember of the target, in plain values."""
+        """A description of the target for the journal, in plain values."""
         shape = {"k": self.k, "depth": self.depth, "length": self.length, "p": self.p}
         rest = {"unit": self.unit, "entropy_rate": float(self.entropy_rate)}
         return (
@@ -79,27 +79,27 @@ class Brackets:
 
     @cached_property
     def entropy_rate(self) -> Estimate:
-        """Nats per symbol below which no model can go, from the stationary law of the depth."""
+        """Irreducible loss in nats per symbol, from the stationary distribution of the depth."""
         D, p = self.depth, self.p
-        # Depth goes up with p and down with 1 - p; at 0 it stays (a word ends), at D it falls.
+        # Depth rises with p and falls with 1 - p; at 0 it stays (a word ends), at D it falls.
         weights = [1.0]
         for h in range(1, D + 1):
             down = 1.0 if h == D else 1 - p
             weights.append(weights[-1] * p / down)
         chance = -p * math.log(p / self.k) - (1 - p) * math.log(1 - p)
         value = sum(weights[:-1]) / sum(weights) * chance
-        return Estimate(value, exact=True, method="stationary law of the depth")
+        return Estimate(value, exact=True, method="stationary distribution of the depth")
 
     def batch(
         self, step: int, *, size: int, seed: int, length: int | None = None
     ) -> Int[Tensor, "b n_plus_1"]:
-        """Sequences of a step, the end symbol in front: a pure function of the arguments.
+        """Sequences of a step, starting with the end symbol: a pure function of the arguments.
 
         Args:
-            step: Of the training; negative ones are for measuring.
-            size: Sequences.
-            seed: Of the training's data.
-            length: Symbols; those of training unless told.
+            step: Number of the training step; negative ones are for evaluation.
+            size: Number of sequences.
+            seed: Seed of the training data.
+            length: Length of a sequence. Default: the training length.
         """
         return torch.from_numpy(self._draw(step, size, seed, length)[0])
 
@@ -111,22 +111,22 @@ class Brackets:
         Int[Tensor, "b n"],
         Int[Tensor, "b n"],
     ]:
-        """A batch with the law of each next symbol, the depth and the innermost open type (or -1).
+        """A batch with next-symbol distributions, depths and innermost open types (-1: none).
 
         Args:
-            step: As in `batch`.
-            size: Sequences.
-            seed: Of the data.
-            length: Symbols.
+            step: See `batch`.
+            size: Number of sequences.
+            seed: Seed of the data.
+            length: Length of a sequence.
         """
         words, heights, tops = self._draw(step, size, seed, length)
-        law = np.zeros((*heights.shape, self.size))
+        probability = np.zeros((*heights.shape, self.size))
         opens = np.where(heights == self.depth, 0.0, self.p)
-        law[..., 0:-1:2] = (opens / self.k)[..., None]
+        probability[..., 0:-1:2] = (opens / self.k)[..., None]
         closing = np.where(heights > 0, 2 * tops + 1, 2 * self.k)
-        np.put_along_axis(law, closing[..., None], (1 - opens)[..., None], axis=-1)
-        tokens, law = torch.from_numpy(words), torch.from_numpy(law)
-        return tokens, law, torch.from_numpy(heights), torch.from_numpy(tops)
+        np.put_along_axis(probability, closing[..., None], (1 - opens)[..., None], axis=-1)
+        tokens, probabilities = torch.from_numpy(words), torch.from_numpy(probability)
+        return tokens, probabilities, torch.from_numpy(heights), torch.from_numpy(tops)
 
     def _draw(
         self, step: int, size: int, seed: int, length: int | None

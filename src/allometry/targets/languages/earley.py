@@ -1,9 +1,8 @@
-r"""Reading a word from left to right with every parse at once, and what may follow.
+r"""Earley's algorithm with probabilities: next-symbol distributions of a weighted grammar.
 
-Earley's algorithm with probabilities: a state carries its forward probability $\alpha$, of all
-that has been read and this state, and its inner one $\gamma$, of what it has read itself. Both
-are divided by the probability of each symbol as it is read, so that nothing underflows and the
-$\alpha$ before a symbol are its share.
+A state has a forward probability $\alpha$ (of the prefix and this state) and an inner probability
+$\gamma$ (of the part that the state covers). Both are divided by the probability of each symbol as
+it is read, so nothing underflows, and the $\alpha$ before a symbol sum to its probability.
 """
 
 from collections import defaultdict
@@ -18,18 +17,18 @@ from allometry.targets.languages.normal_form import Normal
 
 @final
 class Rulebook:
-    """The rules of a normal form, filed by what is looked up while reading.
+    """The rules of a normal form, indexed by their first symbol.
 
     Args:
         normal: The grammar.
-        terminals: How many there are.
+        terminals: Number of terminals.
     """
 
     def __init__(self, normal: Normal, terminals: int) -> None:
         self.normal, self.terminals = normal, terminals
         self.single: dict[int, list[tuple[int, float]]] = defaultdict(list)
         self.double: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
-        # expect[Y, t]: weight of t as the first symbol of a rule of Y.
+        # expect[Y, t]: weight of t as the first symbol of rules of Y.
         self.expect = np.zeros((normal.size, terminals))
         for left, right, weight in normal.rules:
             if len(right) == 1:
@@ -42,15 +41,15 @@ class Rulebook:
 
 @final
 class Reader:
-    """Where reading stands after a prefix. Immutable: `read` gives the next one.
+    """The parser's state after a prefix. Immutable: `read` returns the next one.
 
     Args:
         rules: The grammar.
-        columns: What awaits what at each place so far.
+        columns: Columns of the chart so far.
         ended: Probability that the word ends here, given the prefix.
 
     Attributes:
-        law: Shares of the symbols that may follow, the last for the end.
+        probabilities: Next-symbol distribution; the last entry is the end.
 
     References:
         `earley1970`; `stolcke1995` sections 4.4 to 4.6 for the probabilities.
@@ -59,27 +58,27 @@ class Reader:
     def __init__(self, rules: Rulebook, columns: "list[Column]", ended: float) -> None:
         self.rules, self.columns = rules, columns
         column = columns[-1]
-        law = column.predicted @ rules.expect
+        symbols = column.predicted @ rules.expect
         for (awaited, _, _), (alpha, _) in column.waiting.items():
             if awaited < 0:
-                law[~awaited] += alpha
-        self.law: Float[ndarray, " v_plus_1"] = np.append(law, ended)
+                symbols[~awaited] += alpha
+        self.probabilities: Float[ndarray, " v_plus_1"] = np.append(symbols, ended)
 
     @staticmethod
     def start(rules: Rulebook) -> "Reader":
-        """Before the first symbol."""
+        """The state before the first symbol."""
         root = {(0, -1, 0): (1 - rules.normal.empty, 1.0)}
         return Reader(rules, [Column(root, rules)], rules.normal.empty)
 
     def read(self, symbol: int) -> "Reader | None":
-        """After one more symbol; `None` if no word goes on that way."""
-        share = float(self.law[symbol])
+        """The state after one more symbol; `None` if no word continues with it."""
+        share = float(self.probabilities[symbol])
         if share <= 0:
             return None
         here = len(self.columns)
         rules, last = self.rules, self.columns[-1]
         waiting: dict[tuple[int, int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
-        # gamma of finished nonterminals, by where they began; found from the latest begin on.
+        # gamma of completed nonterminals by their start, processed from the latest start on.
         finished: list[dict[int, float]] = [defaultdict(float) for _ in range(here)]
         for (awaited, left, begin), (_, gamma) in last.waiting.items():
             if awaited == ~symbol:
@@ -120,10 +119,10 @@ class Reader:
 
 @final
 class Column:
-    """States whose first symbol has been read, and the rules predicted, at one place.
+    """A column of the chart: states whose first symbol has been read, and predicted rules.
 
     Args:
-        waiting: From (awaited symbol, left side, begin) to alpha and gamma.
+        waiting: Maps (awaited symbol, left side, begin) to alpha and gamma.
         rules: The grammar.
     """
 
@@ -131,13 +130,13 @@ class Column:
         self, waiting: dict[tuple[int, int, int], tuple[float, float]], rules: Rulebook
     ) -> None:
         self.waiting = waiting
-        wanted = np.zeros(rules.normal.size)
+        forward = np.zeros(rules.normal.size)
         self._awaiting: dict[int, list[tuple[int, int, float, float]]] = defaultdict(list)
         for (awaited, left, begin), (alpha, gamma) in waiting.items():
             if awaited >= 0:
-                wanted[awaited] += alpha
+                forward[awaited] += alpha
                 self._awaiting[awaited].append((left, begin, alpha, gamma))
-        self.predicted: Float[ndarray, " nonterminals"] = wanted @ rules.normal.corner
+        self.predicted: Float[ndarray, " nonterminals"] = forward @ rules.normal.corner
 
     def awaiting(self, name: int) -> list[tuple[int, int, float, float]]:
         """States that await the nonterminal `name`: left side, begin, alpha, gamma."""

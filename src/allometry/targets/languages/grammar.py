@@ -1,4 +1,4 @@
-"""Context-free languages, given by a weighted grammar."""
+"""Context-free languages, defined by a weighted grammar."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -20,22 +20,21 @@ from allometry.targets.languages.notation import Rule, read_rules
 from allometry.targets.languages.parse_trees import Tree, best_tree
 
 MOST_NAMES = 1000
-"""Nonterminals of the largest grammar: probabilities take a matrix of their square."""
+"""Largest number of nonterminals: the parser uses a square matrix of this size."""
 
 
 @final
 class Grammar(Language):
     r"""The context-free language of a weighted grammar.
 
-    The weights of a nonterminal's rules are divided by their sum. The law of words is that of
-    derivations which end: where the grammar may go on for ever, `termination` says how likely it
-    is not to, and everything else is conditional on it. A symbol's exact probability after a
-    prefix comes from Earley's algorithm, whatever the shape of the rules (empty, renaming,
-    recursive on either side, ambiguous).
+    The weights of a nonterminal's rules are normalised. If derivations may not end, `termination`
+    is the probability that they do, and all other probabilities are conditional on it. Earley's
+    algorithm computes exact next-symbol probabilities for any rules (empty, unit, left- or
+    right-recursive, ambiguous).
 
     Args:
         rules: Text in the notation of `read_rules`, or rules.
-        start: The nonterminal words grow from; the first rule's unless told.
+        start: Start symbol. Default: the nonterminal of the first rule.
 
     Example:
         >>> from allometry.targets import Grammar
@@ -70,18 +69,19 @@ class Grammar(Language):
         self.alphabet = tuple(sorted({s for r in self.rules for t, s in r.right if t}))
         require(len(self.alphabet) > 0, "Grammar.rules", "have some terminal", str(self.rules[0]))
         self.names = [start, *sorted(used - {start})]
-        many = len(self.names)
+        size = len(self.names)
         require(
-            many <= MOST_NAMES, "Grammar.rules", f"have {MOST_NAMES} nonterminals at most", many
+            size <= MOST_NAMES, "Grammar.rules", f"have {MOST_NAMES} nonterminals at most", size
         )
-        self._tighten()
+        self._normalise()
 
     @staticmethod
     def from_file(path: str | Path, start: str | None = None) -> "Grammar":
-        """A grammar from a text file in the notation of `read_rules`."""
+        """Read a grammar from a text file in the notation of `read_rules`."""
         return Grammar(read_text(path), start)
 
-    def _tighten(self) -> None:
+    def _normalise(self) -> None:
+        """Normalise the weights and condition them on termination."""
         number = {name: i for i, name in enumerate(self.names)}
         letter = {symbol: ~i for i, symbol in enumerate(self.alphabet)}
         size = len(self.names)
@@ -103,7 +103,7 @@ class Grammar(Language):
                 f"grammar line {line}: {self.names[i]} must derive some word; all its rules lead "
                 "back to themselves. Give it a rule that ends."
             )
-        # Near a critical grammar Newton stops some 1e-8 short of the solution, which is 1.
+        # Near a critical grammar, Newton's method stops about 1e-8 below the solution, which is 1.
         self._raw, self._z = raw, np.where(z > 1 - 1e-7, 1.0, z)
         self._proper: list[Production] = []
         for left, right, weight in raw:
@@ -112,7 +112,7 @@ class Grammar(Language):
 
     @property
     def termination(self) -> Estimate:
-        """Probability that a derivation with the rules' own weights ends."""
+        """Probability that a derivation with the given weights ends."""
         return Estimate(float(self._z[0]), exact=True, method="Newton's method, to 1e-12")
 
     @cached_property
@@ -120,63 +120,63 @@ class Grammar(Language):
         return Rulebook(normal_form(self._proper, len(self.names)), self.size)
 
     def reader(self) -> Reader:
-        """A reader before the first symbol: `.read(id)` gives the next, `.law` the shares."""
+        """A parser before the first symbol; see its `.read(id)` and `.probabilities`."""
         return Reader.start(self._book)
 
     def _read(self, ids: list[int]) -> tuple[Reader, int | None]:
         reader = self.reader()
-        for place, symbol in enumerate(ids):
+        for position, symbol in enumerate(ids):
             after = reader.read(symbol)
             if after is None:
-                return reader, place
+                return reader, position
             reader = after
         return reader, None
 
     def accepts(self, word: Word) -> bool:
-        """Whether some derivation gives `word`."""
+        """Whether the grammar derives `word`."""
         reader, wrong = self._read(self.ids(word))
-        return wrong is None and bool(reader.law[-1] > 0)
+        return wrong is None and bool(reader.probabilities[-1] > 0)
 
     def next_symbol(self, prefix: Word) -> Float[ndarray, " v_plus_1"]:
-        """Shares of the symbols and of the end after `prefix`."""
+        """Probabilities of the symbols and of the end after `prefix`."""
         ids = self.ids(prefix)
         reader, wrong = self._read(ids)
         if wrong is not None:
             raise not_a_prefix(wrong, self.alphabet[ids[wrong]])
-        return reader.law
+        return reader.probabilities
 
-    def _laws(self, ids: list[int]) -> Iterator[Float[ndarray, " v_plus_1"]]:
+    def _distributions(self, ids: list[int]) -> Iterator[Float[ndarray, " v_plus_1"]]:
         reader: Reader | None = self.reader()
         for symbol in [*ids, -1]:
             assert reader is not None
-            yield reader.law
+            yield reader.probabilities
             reader = reader.read(symbol) if symbol >= 0 else None
 
     def prefix_log_prob(self, prefix: Word) -> float:
-        """Natural logarithm of the probability that a word begins with `prefix`."""
+        """Natural logarithm of the probability that a word starts with `prefix`."""
         total = 0.0
-        for symbol, law in zip(ids := self.ids(prefix), self._laws(ids), strict=False):
-            if law[symbol] <= 0:
+        for symbol, p in zip(ids := self.ids(prefix), self._distributions(ids), strict=False):
+            if p[symbol] <= 0:
                 return -math.inf
-            total += math.log(law[symbol])
+            total += math.log(p[symbol])
         return total
 
     def parse(self, word: Word) -> Tree | None:
-        """The most probable parse, with the rules as written; `None` outside the language."""
-        found = best_tree(self._proper, self.names, self.alphabet, self.ids(word))
-        return None if found is None else found[0]
+        """The most probable parse with the given rules; `None` outside the language."""
+        best = best_tree(self._proper, self.names, self.alphabet, self.ids(word))
+        return None if best is None else best[0]
 
     def count(self, length: int) -> int:
-        """How many different words of `length` symbols there are (found one by one)."""
+        """Number of distinct words of `length` symbols, by enumeration."""
         return sum(1 for _ in self.words(length))
 
     def derivations(self, length: int) -> int:
-        """How many parses the words of `length` symbols have together.
+        """Number of parses of all words of `length` symbols.
 
         Raises:
-            InputError: Rules rename in a circle, so that a word has parses without end.
+            InputError: Unit rules form a cycle, so that a word has infinitely many parses.
         """
-        self._refuse_circles()
+        self._refuse_cycles()
         memo: dict[tuple[int, int], int] = {}
 
         def trees(symbol: int, n: int) -> int:
@@ -197,11 +197,11 @@ class Grammar(Language):
             if (rule, dot, n) not in parts:
                 least = sum(self._shortest[s] if s >= 0 else 1 for s in right[dot + 1 :])
                 parts[rule, dot, n] = sum(
-                    there * rest(rule, dot + 1, n - m)
+                    count * rest(rule, dot + 1, n - m)
                     for m in range(
                         self._shortest[right[dot]] if right[dot] >= 0 else 1, n - least + 1
                     )
-                    if (there := trees(right[dot], m))
+                    if (count := trees(right[dot], m))
                 )
             return parts[rule, dot, n]
 
@@ -216,8 +216,8 @@ class Grammar(Language):
                 best[left] = min(best[left], sum(best[s] if s >= 0 else 1 for s in right))
         return best
 
-    def _refuse_circles(self) -> None:
-        """Raise if a nonterminal derives itself alone: X -> ... -> X."""
+    def _refuse_cycles(self) -> None:
+        """Raise an error if a nonterminal derives exactly itself: X -> ... -> X."""
         size = len(self.names)
         step = np.zeros((size, size), dtype=bool)
         for left, right, _ in self._raw:
@@ -234,7 +234,7 @@ class Grammar(Language):
             )
 
     def sample(self, rng: np.random.Generator) -> list[int]:
-        """A word from the law, grown from the start symbol."""
+        """A random word, derived from the start symbol."""
         word: list[int] = []
         stack = [0]
         while stack:
@@ -248,15 +248,16 @@ class Grammar(Language):
 
     @cached_property
     def _choices(self) -> list[tuple[list[tuple[int, ...]], ndarray]]:
-        found = []
+        """Right sides and weights of the rules of each nonterminal."""
+        choices = []
         for i in range(len(self.names)):
-            mine = [(right, w) for left, right, w in self._proper if left == i]
-            found.append(([r for r, _ in mine], np.array([w for _, w in mine])))
-        return found
+            own = [(right, w) for left, right, w in self._proper if left == i]
+            choices.append(([r for r, _ in own], np.array([w for _, w in own])))
+        return choices
 
     @cached_property
     def _expected_uses(self) -> Float[ndarray, " nonterminals"] | None:
-        """How often each nonterminal is expanded in a derivation, on average; None if infinite."""
+        """Expected number of expansions of each nonterminal; `None` if infinite."""
         size = len(self.names)
         move = np.zeros((size, size))
         for left, right, weight in self._proper:
@@ -269,7 +270,7 @@ class Grammar(Language):
 
     @property
     def mean_length(self) -> Estimate:
-        """Expected symbols of a word; infinite for a critical grammar."""
+        """Expected number of symbols of a word; infinite for a critical grammar."""
         uses = self._expected_uses
         if uses is None:
             return Estimate(math.inf, method="critical grammar")
@@ -280,7 +281,7 @@ class Grammar(Language):
 
     @property
     def derivation_entropy(self) -> Estimate:
-        """Entropy of a derivation in nats; the entropy of a word where no word has two parses."""
+        """Entropy of a derivation in nats; for unambiguous grammars the entropy of a word."""
         uses = self._expected_uses
         if uses is None:
             return Estimate(math.inf, method="critical grammar")
@@ -290,9 +291,9 @@ class Grammar(Language):
         return Estimate(float(uses @ each), exact=True, method="linear system")
 
     def entropy(self, samples: int, rng: np.random.Generator) -> Estimate:
-        """Entropy of a word in nats, the mean of -log p over `samples` words.
+        """Entropy of a word in nats, estimated by the mean of -log p over `samples` words.
 
-        For unambiguous grammars `derivation_entropy` is the same without error.
+        For unambiguous grammars `derivation_entropy` is exact.
         """
         require(samples >= 2, "entropy.samples", "be at least 2", samples)
         x = np.array([-self.log_prob(self.sample(rng)) for _ in range(samples)])

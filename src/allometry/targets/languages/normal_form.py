@@ -1,4 +1,4 @@
-r"""The algebra of a weighted grammar: totals of nonterminals, and a form without ε and unit rules.
+r"""Weighted grammars: total weights of nonterminals, and a form without ε and unit rules.
 
 A symbol is an int: a nonterminal i >= 0, a terminal t as ~t < 0.
 """
@@ -21,9 +21,9 @@ Production = tuple[int, tuple[int, ...], float]
 def totals(rules: list[Production], size: int) -> Float[ndarray, " {size}"]:
     r"""Least solution of $z_X = \sum_{X \to \alpha} w \prod_{Y \in \alpha} z_Y$.
 
-    What all trees that grow from X weigh together: with weights that sum to one, the probability
-    that a derivation from X ends. Newton's method, component by component of the graph of who
-    uses whom, which converges from below.
+    The total weight of all trees derived from X: with weights that sum to one, the probability
+    that a derivation from X ends. Newton's method on the strongly connected components of the
+    dependency graph, which converges from below.
 
     References:
         `etessami2009` on decomposed Newton iteration.
@@ -38,7 +38,7 @@ def totals(rules: list[Production], size: int) -> Float[ndarray, " {size}"]:
     done = np.zeros(size, dtype=bool)
     waiting = set(range(number))
     while waiting:
-        # A component is ready when all it uses outside of itself is known.
+        # A component is ready when all other components that it uses are solved.
         ready = min(
             c
             for c in waiting
@@ -49,8 +49,7 @@ def totals(rules: list[Production], size: int) -> Float[ndarray, " {size}"]:
             )
         )
         members = np.flatnonzero(label == ready)
-        mine = [r for r in rules if label[r[0]] == ready]
-        z = _newton(mine, members, z)
+        z = _newton([r for r in rules if label[r[0]] == ready], members, z)
         done[members] = True
         waiting.remove(ready)
     return z
@@ -73,7 +72,7 @@ def _newton(rules: list[Production], members: ndarray, z: ndarray) -> ndarray:
         try:
             step = np.linalg.solve(np.eye(len(members)) - slope, gap)
         except np.linalg.LinAlgError:
-            break  # critical: the derivative is 1 at the solution, and we are as near as floats go
+            break  # critical: the derivative is 1 at the solution; floats allow no better one
         if not np.isfinite(step).all() or (step < -1e-9).any():
             break
         z[members] += np.maximum(step, 0)
@@ -93,9 +92,9 @@ class Normal:
 
     Attributes:
         rules: Productions; the weights of each left side sum to one.
-        size: Nonterminals.
-        empty: Probability of the empty word, which `rules` leave out.
-        corner: Expected times Y is the left corner under Z, Z itself included: (Z, Y).
+        size: Number of nonterminals.
+        empty: Probability of the empty word, which `rules` exclude.
+        corner: Expected number of times Y is a left corner of Z, including Z itself: (Z, Y).
     """
 
     rules: list[Production]
@@ -105,20 +104,20 @@ class Normal:
 
 
 def normal_form(rules: list[Production], size: int) -> Normal:
-    """The same law of words without ε rules and without rules that only rename.
+    """A grammar of the same distribution without ε rules and unit rules.
 
     Args:
-        rules: A proper grammar that surely ends, its start symbol 0.
-        size: Nonterminals.
+        rules: A proper grammar that terminates with probability one, with start symbol 0.
+        size: Number of nonterminals.
     """
     rules, size = _binary(rules, size)
-    nothing = totals([r for r in rules if all(s >= 0 for s in r[1])], size)
-    nothing[nothing > 1 - 1e-15] = 1.0
-    full = 1 - nothing
+    empty = totals([r for r in rules if all(s >= 0 for s in r[1])], size)
+    empty[empty > 1 - 1e-15] = 1.0
+    full = 1 - empty
     merged: dict[tuple[int, tuple[int, ...]], float] = {}
 
     def add(left: int, right: tuple[int, ...], weight: float) -> None:
-        # A nonterminal now means "and not empty": its share moves into the weight.
+        # A nonterminal now excludes the empty word: that probability moves into the weight.
         for s in right:
             weight *= full[s] if s >= 0 else 1.0
         if weight > 0 and full[left] > 0:
@@ -129,13 +128,13 @@ def normal_form(rules: list[Production], size: int) -> Normal:
             add(left, right, weight)
         if len(right) == 2:
             for kept, dropped in ((right[:1], right[1]), (right[1:], right[0])):
-                if dropped >= 0 and nothing[dropped] > 0:
-                    add(left, kept, weight * nothing[dropped])
-    rename = np.zeros((size, size))
+                if dropped >= 0 and empty[dropped] > 0:
+                    add(left, kept, weight * empty[dropped])
+    unit = np.zeros((size, size))
     for (left, right), weight in merged.items():
         if len(right) == 1 and right[0] >= 0:
-            rename[left, right[0]] += weight
-    closure = np.linalg.inv(np.eye(size) - rename)
+            unit[left, right[0]] += weight
+    closure = np.linalg.inv(np.eye(size) - unit)
     final_rules: dict[tuple[int, tuple[int, ...]], float] = {}
     for (middle, right), weight in merged.items():
         if len(right) == 1 and right[0] >= 0:
@@ -149,15 +148,15 @@ def normal_form(rules: list[Production], size: int) -> Normal:
             first[left, right[0]] += weight
     corner = np.linalg.inv(np.eye(size) - first)
     listed = [(left, right, w) for (left, right), w in final_rules.items()]
-    return Normal(listed, size, float(nothing[0]), corner)
+    return Normal(listed, size, float(empty[0]), corner)
 
 
 def _binary(rules: list[Production], size: int) -> tuple[list[Production], int]:
-    """The same with at most two symbols on the right: A -> B C D as A -> B N, N -> C D."""
-    made: list[Production] = []
+    """Binarise: at most two symbols on the right, A -> B C D as A -> B N, N -> C D."""
+    binary: list[Production] = []
     for left, right, weight in rules:
         while len(right) > 2:
-            made.append((left, (right[0], size), weight))
+            binary.append((left, (right[0], size), weight))
             left, right, weight, size = size, right[1:], 1.0, size + 1
-        made.append((left, right, weight))
-    return made, size
+        binary.append((left, right, weight))
+    return binary, size

@@ -1,4 +1,4 @@
-"""Grammars as people write them: `S -> '(' S ')' S [0.4] | [0.6]`."""
+"""Parse grammars in text form: `S -> '(' S ')' S [0.4] | [0.6]`."""
 
 import re
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ EMPTY = ("ε", "epsilon")
 @final
 @dataclass(frozen=True)
 class Rule:
-    """One rule: a nonterminal, what it becomes, its weight, and the line it stood on.
+    """One rule of a grammar.
 
     Args:
         left: The nonterminal.
-        right: Pairs (is it a terminal, its name).
-        weight: Relative to the other rules of `left`.
-        line: Where it was read; 0 if nowhere.
+        right: Its expansion as pairs (is a terminal, name).
+        weight: Weight relative to the other rules of `left`.
+        line: Line number in the text; 0 if none.
     """
 
     left: str
@@ -37,14 +37,14 @@ class Rule:
 
 
 def read_rules(text: str) -> list[Rule]:
-    """The rules of a grammar in the notation of NLTK and of BNF.
+    """Parse the rules of a grammar in the notation of NLTK and BNF.
 
-    One rule a line, or alternatives parted by `|`, also on a line of their own. Terminals stand
-    in quotes, nonterminals do not; nothing, `ε` or `epsilon` is the empty word; a number in
-    brackets is a weight, 1 if absent; `#` begins a comment.
+    One rule per line, or alternatives separated by `|`, which may start a line. Terminals are
+    quoted, nonterminals are not; nothing, `ε` or `epsilon` is the empty word; a number in brackets
+    is a weight (default: 1); `#` starts a comment.
 
     Raises:
-        InputError: With the number of the line and what is wrong with it.
+        InputError: A line is invalid; the message names it.
     """
     rules: list[Rule] = []
     left = ""
@@ -69,7 +69,7 @@ def read_rules(text: str) -> list[Rule]:
 
 
 def _pieces(line: str, number: int) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    pieces: list[tuple[str, str]] = []
     at = 0
     text = line.rstrip()
     while at < len(text):
@@ -79,9 +79,9 @@ def _pieces(line: str, number: int) -> list[tuple[str, str]]:
         if match is None:
             raise _wrong(number, line, f"be readable at column {at + 1} (an open quote?)")
         kind = match.lastgroup or ""
-        found.append((kind, match.group(kind)))
+        pieces.append((kind, match.group(kind)))
         at = match.end()
-    return found
+    return pieces
 
 
 def _split(pieces: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:

@@ -1,4 +1,4 @@
-"""The most probable parse of a word, with the rules as they were written."""
+"""The most probable parse of a word with the original rules."""
 
 import heapq
 import itertools
@@ -13,7 +13,7 @@ from allometry.targets.languages.normal_form import Production
 @final
 @dataclass(frozen=True)
 class Tree:
-    """A parse: a nonterminal and what it became. Leaves are symbols.
+    """A parse tree: a nonterminal and its children. Leaves are symbols.
 
     Args:
         label: The nonterminal.
@@ -24,11 +24,11 @@ class Tree:
     children: "tuple[Tree | str, ...]"
 
     def leaves(self) -> list[str]:
-        """The symbols read from left to right."""
-        found: list[str] = []
+        """The symbols from left to right."""
+        leaves: list[str] = []
         for child in self.children:
-            found += child.leaves() if isinstance(child, Tree) else [child]
-        return found
+            leaves += child.leaves() if isinstance(child, Tree) else [child]
+        return leaves
 
     def __str__(self) -> str:
         inside = " ".join(c if isinstance(c, str) else str(c) for c in self.children)
@@ -36,17 +36,17 @@ class Tree:
 
 
 Item = tuple[int, int, int, int]
-"""Rule, symbols of it done, begin, end; a finished nonterminal is (-1 - X, 0, begin, end)."""
+"""Rule, position of the dot, begin, end; a completed nonterminal is (-1 - X, 0, begin, end)."""
 
 
 def best_tree(
     rules: list[Production], names: list[str], alphabet: tuple[str, ...], word: list[int]
 ) -> tuple[Tree, float] | None:
-    """The most probable tree of `word` and the logarithm of its probability; `None` without one.
+    """The most probable tree of `word` and its log-probability; `None` if there is no tree.
 
     Knuth's generalisation of Dijkstra's algorithm: probabilities are at most one, so items are
-    settled in order of falling probability and the first way to reach one is its best. Rules that
-    rename in a circle, and empty ones, need no care.
+    completed in order of falling probability, and the first derivation of an item is its best.
+    Cycles of unit rules and empty rules need no special treatment.
 
     References:
         `knuth1977`.
@@ -54,7 +54,7 @@ def best_tree(
     done: dict[Item, float] = {}
     back: dict[Item, tuple[Item | None, Item | None]] = {}
     queue: list[tuple[float, int, Item, Item | None, Item | None]] = []
-    tick = itertools.count()  # ties are settled by age: items can't always be compared
+    tick = itertools.count()  # breaks ties by age: items can't always be compared
     waits: dict[tuple[int, int], list[Item]] = defaultdict(list)  # (symbol, place) -> items
     ends: dict[tuple[int, int], list[Item]] = defaultdict(list)  # (symbol, begin) -> finished
 

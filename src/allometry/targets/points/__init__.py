@@ -1,4 +1,4 @@
-"""Points: laws on R^d with exact densities, and the target that draws from one."""
+"""Points: distributions on R^d with exact densities, and the target that samples from one."""
 
 from allometry.targets.points.density import Density, Modal
 from allometry.targets.points.mixture import (

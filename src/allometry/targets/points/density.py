@@ -1,4 +1,4 @@
-"""Laws on R^d that can be drawn from and whose density is known.
+"""Distributions on R^d that can be sampled and whose density is known.
 
 Letters: n points, d dimensions, k components.
 """
@@ -17,16 +17,16 @@ from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 
 DRAWS = 200_000
-"""Points behind an entropy for which there is no formula and no quadrature."""
+"""Number of samples for an entropy without formula or quadrature."""
 
 
 class Density(ABC):
-    """A probability density that can be sampled; made by value, so its `spec` makes it again.
+    """A probability density that can be sampled.
 
     Attributes:
-        name: In one word.
-        dim: d.
-        spec: The request that makes this very law again.
+        name: Short name.
+        dim: Dimension d.
+        spec: The spec that recreates this density.
     """
 
     name: str
@@ -42,30 +42,30 @@ class Density(ABC):
         """Log density at float64 points."""
 
     def sample(self, n: int, seed: int = 0) -> Float[Tensor, "n d"]:
-        """`n` independent points in the default type: a pure function of its arguments."""
+        """`n` independent points in the default dtype: a pure function of its arguments."""
         require(n >= 1, "sample.n", "be at least 1", n)
         drawn = torch.from_numpy(self.draw(n, np.random.default_rng(seed)))
         return drawn.to(torch.get_default_dtype())
 
     def log_prob(self, x: Float[Tensor, "n d"], batch: int = 8192) -> Float[Tensor, " n"]:
-        """Log density at `x`, worked in float64 whatever the type of `x`."""
+        """Log density at `x`, computed in float64 for any dtype of `x`."""
         require(x.shape[1] == self.dim, f"{self.name}.x", f"have {self.dim} columns", x.shape)
         parts = [self.log_density(part) for part in x.double().split(batch)]
         return torch.cat(parts).to(x.dtype) if parts else x.new_empty(0)
 
     @functools.cached_property
     def entropy(self) -> Estimate:
-        """Differential entropy in nats: what no model's loss can go below."""
+        """Differential entropy in nats: the irreducible loss."""
         rng = np.random.default_rng(20_240_229)
-        surprise = -self.log_prob(torch.from_numpy(self.draw(DRAWS, rng)))
-        se = surprise.std().item() / DRAWS**0.5
-        return Estimate(surprise.mean().item(), se, n=DRAWS, method="mean surprise of draws")
+        surprisal = -self.log_prob(torch.from_numpy(self.draw(DRAWS, rng)))
+        se = surprisal.std().item() / DRAWS**0.5
+        return Estimate(surprisal.mean().item(), se, n=DRAWS, method="mean surprisal of samples")
 
     @property
     def box(self) -> tuple[Float[ndarray, " d"], Float[ndarray, " d"]]:
-        """Corners of a box for pictures: it holds nearly all of the mass."""
-        drawn = self.draw(20_000, np.random.default_rng(0))
-        low, high = np.quantile(drawn, 0.0005, axis=0), np.quantile(drawn, 0.9995, axis=0)
+        """Corners of a box for plots that contains nearly all of the probability."""
+        points = self.draw(20_000, np.random.default_rng(0))
+        low, high = np.quantile(points, 0.0005, axis=0), np.quantile(points, 0.9995, axis=0)
         margin = 0.08 * (high - low)
         return low - margin, high + margin
 
@@ -74,7 +74,7 @@ class Density(ABC):
 
 
 class Modal(Density, ABC):
-    """A law with modes that can be counted, as mode collapse asks.
+    """A distribution with countable modes, for measures of mode collapse.
 
     Attributes:
         means: Centre of each mode.
@@ -84,7 +84,7 @@ class Modal(Density, ABC):
 
     @abstractmethod
     def nearest(self, x: Float[Tensor, "n d"]) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
-        """The mode each point is nearest to and the distance in its standard deviations."""
+        """The nearest mode of each point, and the distance in its standard deviations."""
 
 
 def plane_entropy(
@@ -95,8 +95,8 @@ def plane_entropy(
 ) -> Estimate:
     r"""$-\int p \log p$ by the trapezoid rule on a grid of `step`.
 
-    For a density that is smooth at the scale s and vanishes before the edges the rule's error
-    falls as $\exp(-2 \pi^2 s^2 / \mathrm{step}^2)$: with step = s/2 it is beyond float64.
+    For a density that is smooth at the scale s and vanishes before the edges, the error falls as
+    $\exp(-2 \pi^2 s^2 / \mathrm{step}^2)$: with step = s/2 it is below float64's precision.
 
     References: `trefethen2014` Theorem 5.1.
     """

@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians in any dimension, and those on which generators are judged.
+"""Gaussian mixtures in any dimension, including the standard benchmarks of generative models.
 
 Letters: n points, d dimensions, k components.
 """
@@ -24,14 +24,14 @@ from allometry.targets.points.density import Density, Modal, plane_entropy
 class Mixture(Modal):
     r"""$p(x) = \sum_k \pi_k\,\mathcal N(x; \mu_k, s_k^2 I)$.
 
-    The entropy is exact for one component, by quadrature in the plane, and elsewhere the mean
-    surprise of many draws with its standard error.
+    The entropy is exact for one component, by quadrature in two dimensions, and otherwise the mean
+    surprisal of many samples with its standard error.
 
     Args:
-        means: $\mu$, a row per component.
+        means: $\mu$, one row per component.
         sd: s, one for all or one for each.
-        weights: $\pi$; equal unless told.
-        name: In one word.
+        weights: $\pi$. Default: equal.
+        name: Short name.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class Mixture(Modal):
         self.sd = torch.as_tensor(sd, dtype=torch.float64).expand(k).clone()
         require(bool((self.sd > 0).all()), "Mixture.sd", "be positive", sd)
         pi = torch.full((k,), 1 / k) if weights is None else torch.as_tensor(weights)
-        fine = pi.shape == (k,) and bool((pi > 0).all()) and abs(float(pi.sum()) - 1) < 1e-6
-        require(fine, "Mixture.weights", f"be {k} positive numbers that sum to 1", weights)
+        valid = pi.shape == (k,) and bool((pi > 0).all()) and abs(float(pi.sum()) - 1) < 1e-6
+        require(valid, "Mixture.weights", f"be {k} positive numbers that sum to 1", weights)
         self.weights = pi.double() / pi.double().sum()
         self.name = name
         self.spec = Spec(Mixture, means=means, sd=sd, weights=weights, name=name)
 
     def draw(self, n: int, rng: np.random.Generator) -> Float[ndarray, "n d"]:
-        """A component by its weight, then a point of it."""
+        """Sample a component by its weight, then a point of it."""
         chosen = rng.choice(len(self.means), size=n, p=self.weights.numpy())
         noise = rng.normal(size=(n, self.dim))
         return self.means.numpy()[chosen] + self.sd.numpy()[chosen, None] * noise
@@ -65,14 +65,14 @@ class Mixture(Modal):
 
     def component_log_density(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
         r"""$\log \pi_k \mathcal N(x; \mu_k, s_k^2 I)$."""
-        # Differences rather than |x|^2 - 2 x.mu + |mu|^2: no cancellation far from the origin.
+        # Differences instead of |x|^2 - 2 x.mu + |mu|^2: no cancellation far from the origin.
         squares = (x[:, None] - self.means).square().sum(2) / self.sd.square()
         scale = self.weights.log() - self.dim * (self.sd.log() + 0.5 * math.log(2 * math.pi))
         return scale - 0.5 * squares
 
     @functools.cached_property
     def entropy(self) -> Estimate:
-        """In nats; see the class for how."""
+        """Entropy in nats; see the class for the method."""
         if len(self.means) == 1:
             value = self.dim * (0.5 * math.log(2 * math.pi * math.e) + self.sd[0].log().item())
             return Estimate(value, exact=True, method="closed form")
@@ -86,58 +86,58 @@ class Mixture(Modal):
         return Density.entropy.func(self)  # pyright: ignore[reportAttributeAccessIssue]
 
     def nearest(self, x: Float[Tensor, "n d"]) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
-        """The mode each point is nearest to and the distance in its standard deviations."""
+        """The nearest mode of each point, and the distance in its standard deviations."""
         distance = torch.cdist(x.double(), self.means)
         near = distance.argmin(1)
         return near, (distance.gather(1, near[:, None])[:, 0] / self.sd[near]).to(x.dtype)
 
 
-def _named(made: Mixture, spec: Spec) -> Mixture:
-    made.spec = spec
-    return made
+def _with_spec(mixture: Mixture, spec: Spec) -> Mixture:
+    mixture.spec = spec
+    return mixture
 
 
 def ring(modes: int = 8, radius: float = 1.0, sd: float = 0.01) -> Mixture:
-    """Gaussians evenly spaced on a circle, as PacGAN has them.
+    """Gaussians evenly spaced on a circle, as in PacGAN.
 
     References: `lin2018` section 4.1.
     """
     require(modes >= 1, "ring.modes", "be at least 1", modes)
-    # Not linspace(0, 2 pi, modes), which puts two modes in one place.
+    # Not linspace(0, 2 pi, modes), in which two modes coincide.
     angle = 2 * np.pi * np.arange(modes) / modes
     means = radius * np.stack([np.cos(angle), np.sin(angle)], 1)
-    made = Mixture(means.tolist(), sd, name="ring")
-    return _named(made, Spec(ring, modes=modes, radius=radius, sd=sd))
+    mixture = Mixture(means.tolist(), sd, name="ring")
+    return _with_spec(mixture, Spec(ring, modes=modes, radius=radius, sd=sd))
 
 
 def grid(side: int = 5, step: float = 2.0, sd: float = 0.05) -> Mixture:
-    """Gaussians on a square grid centred at the origin, as PacGAN has them: 25 from -4 to 4.
+    """Gaussians on a square grid centred at the origin, as in PacGAN: 25 from -4 to 4.
 
     References: `lin2018` section 4.1.
     """
     require(side >= 1, "grid.side", "be at least 1", side)
     axis = step * (np.arange(side) - (side - 1) / 2)
     means = np.stack(np.meshgrid(axis, axis, indexing="ij"), 2).reshape(-1, 2)
-    made = Mixture(means.tolist(), sd, name="grid")
-    return _named(made, Spec(grid, side=side, step=step, sd=sd))
+    mixture = Mixture(means.tolist(), sd, name="grid")
+    return _with_spec(mixture, Spec(grid, side=side, step=step, sd=sd))
 
 
 def eight_gaussians(radius: float = 2.0, sd: float = 0.2) -> Mixture:
-    """Eight wide Gaussians on a circle: the usual first picture of a flow."""
-    made = ring(8, radius, sd)
-    made.name = "eight_gaussians"
-    return _named(made, Spec(eight_gaussians, radius=radius, sd=sd))
+    """Eight wide Gaussians on a circle, a common example for flows."""
+    mixture = ring(8, radius, sd)
+    mixture.name = "eight_gaussians"
+    return _with_spec(mixture, Spec(eight_gaussians, radius=radius, sd=sd))
 
 
 def random_mixture(
     dim: int = 2, components: int = 8, spread: float = 3.0, sd: float = 0.5, seed: int = 0
 ) -> Mixture:
-    """Components of random weight at random Gaussian places, in any dimension."""
+    """Components with random weights and Gaussian means, in any dimension."""
     require(dim >= 1, "random_mixture.dim", "be at least 1", dim)
     require(components >= 1, "random_mixture.components", "be at least 1", components)
     rng = np.random.default_rng(seed)
     means = spread * rng.normal(size=(components, dim))
     weights = rng.dirichlet(np.full(components, 5.0))
-    made = Mixture(means.tolist(), sd, weights.tolist(), name=f"mixture{dim}d")
+    mixture = Mixture(means.tolist(), sd, weights.tolist(), name=f"mixture{dim}d")
     arguments = {"dim": dim, "components": components, "spread": spread, "sd": sd}
-    return _named(made, Spec(random_mixture, **arguments, seed=seed))
+    return _with_spec(mixture, Spec(random_mixture, **arguments, seed=seed))

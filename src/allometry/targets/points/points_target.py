@@ -1,4 +1,4 @@
-"""Points of a known density as a target: learn the density from draws."""
+"""Points of a known density as a target: learn the density from samples."""
 
 import hashlib
 import math
@@ -18,19 +18,19 @@ from allometry.targets.row_batches import SPLITS, epoch_rows
 
 @final
 class Points:
-    """Draws from a `Density`: fresh ones at every step, or passes over a fixed set.
+    """Samples of a `Density`: new ones at every step, or epochs over a fixed set.
 
     Args:
-        density: The law.
-        size: Training points there are; without a number every batch is fresh.
-        held_out: Points of the validation split and of the test split, each.
-        seed: Of the fixed sets. The training set does not depend on `held_out`.
-        fingerprint: If given, the fingerprint the target must have.
+        density: The distribution.
+        size: Number of training points; `None` gives new points in every batch.
+        held_out: Number of points of the validation and of the test split.
+        seed: Seed of the fixed sets. The training set does not depend on `held_out`.
+        fingerprint: Expected fingerprint.
 
     Attributes:
-        density: The law, with `log_prob` and `entropy`.
-        validation: Points never trained on; likewise `test`.
-        unit: What a loss is measured in.
+        density: The distribution, with `log_prob` and `entropy`.
+        validation: Held-out points; likewise `test`.
+        unit: Unit of the loss.
 
     Example:
         >>> from allometry.targets import points
@@ -65,18 +65,18 @@ class Points:
         self._train = torch.from_numpy(density.draw(first, np.random.default_rng([seed, 0])))
         digest = hashlib.sha256(repr((density.spec.key, size)).encode())
         for part in (self._train, self.validation, self.test):
-            # Rounded: the last bit of a cosine differs between machines.
+            # Rounded, because the last bit of a cosine differs between machines.
             digest.update(part.float().numpy().round(3).tobytes())
         self.fingerprint = digest.hexdigest()
         if fingerprint not in (None, self.fingerprint):
             raise InputError(
                 f"Points.fingerprint must be {self.fingerprint[:12]}... of {self.name}; got "
-                f"{fingerprint[:12]}.... The law changed; start a new study for it."
+                f"{fingerprint[:12]}.... The distribution changed; start a new study for it."
             )
 
     @property
     def spec(self) -> Spec:
-        """The request that makes this very target again in another process."""
+        """The spec that recreates this target in another process."""
         return Spec(
             Points,
             density=self.density.spec,
@@ -88,21 +88,21 @@ class Points:
 
     @property
     def dim(self) -> int:
-        """Coordinates of a point."""
+        """Number of coordinates of a point."""
         return self.density.dim
 
     @property
     def entropy(self) -> Estimate:
-        """Nats that no model can beat."""
+        """Irreducible loss in nats."""
         return self.density.entropy
 
     @property
     def D_unique(self) -> float:
-        """Training points there are; infinite where every batch is fresh."""
+        """Number of training points; infinite if every batch is new."""
         return math.inf if self.size is None else self.size
 
     def split(self, name: str) -> Float[Tensor, "n d"]:
-        """The points of a split, in the default type; a train split takes a fixed `size`."""
+        """The points of a split, in the default dtype; a train split needs a fixed `size`."""
         require(name in SPLITS, "split", "be train, validation or test", name)
         if name == "train":
             fix = "Give size for a fixed training set."
@@ -111,18 +111,18 @@ class Points:
         return getattr(self, name).to(torch.get_default_dtype())
 
     def batch(self, step: int, *, size: int, seed: int) -> Float[Tensor, "{size} d"]:
-        """The points of one step: a pure function of its arguments."""
+        """The points of a training step: a pure function of its arguments."""
         require(step >= 0, "step", "be at least 0", step)
         if self.size is None:
-            # The first entry keeps training apart from the held-out sets of any seed.
+            # The first entry makes training independent of the held-out sets of any seed.
             rng = np.random.default_rng([7, self.seed, seed, step])
-            drawn = torch.from_numpy(self.density.draw(size, rng))
+            points = torch.from_numpy(self.density.draw(size, rng))
         else:
-            drawn = self._train[epoch_rows(self.size, step, size, seed)]
-        return drawn.to(torch.get_default_dtype())
+            points = self._train[epoch_rows(self.size, step, size, seed)]
+        return points.to(torch.get_default_dtype())
 
     def describe(self) -> dict[str, Any]:
-        """What a journal should remember of the target, in plain values."""
+        """A description of the target for the journal, in plain values."""
         return {
             "target": self.name,
             "name": self.name,
@@ -139,5 +139,5 @@ class Points:
         }
 
     def __repr__(self) -> str:
-        many = "fresh points" if self.size is None else f"{self.size:,} training points"
-        return f"Points({self.name}: {many}, d = {self.dim})"
+        points = "new points" if self.size is None else f"{self.size:,} training points"
+        return f"Points({self.name}: {points}, d = {self.dim})"

@@ -1,4 +1,4 @@
-"""Densities of the plane (and beyond) that are hard for one reason each.
+"""Benchmark densities in the plane and in higher dimensions.
 
 Letters: n points, d dimensions, m nodes of a quadrature.
 """
@@ -25,17 +25,17 @@ GAUSSIAN_ENTROPY = HALF_LOG_2PI + 0.5
 
 
 class Curve(Density, ABC):
-    r"""Curves in the plane, blurred: $c(t) + s\,\varepsilon$ with t drawn from a known law.
+    r"""Noisy curves in the plane: $c(t) + s\,\varepsilon$ with a known distribution of t.
 
-    The density $\int p(t)\,\mathcal N(x; c(t), s^2 I)\,dt$ is a Gauss-Legendre sum over t with so
-    many nodes that it is exact to float64 wherever the law has mass.
+    The density $\int p(t)\,\mathcal N(x; c(t), s^2 I)\,dt$ is a Gauss-Legendre sum over t with
+    enough nodes to be exact in float64 wherever the density is not negligible.
     """
 
     noise: float
 
     @abstractmethod
     def nodes(self) -> tuple[Float[ndarray, "m 2"], Float[ndarray, " m"]]:
-        """Places on the curves and their weights, which sum to 1."""
+        """Points on the curves and their weights, which sum to 1."""
 
     @functools.cached_property
     def _mesh(self) -> tuple[Tensor, Tensor]:
@@ -52,7 +52,7 @@ class Curve(Density, ABC):
 
     @functools.cached_property
     def entropy(self) -> Estimate:
-        """In nats, by quadrature over the plane."""
+        """Entropy in nats, by quadrature over the plane."""
         places, margin = self._mesh[0].numpy(), 9 * self.noise
         edges = places.min(0) - margin, places.max(0) + margin
         return plane_entropy(self, *edges, self.noise / 2)
@@ -66,13 +66,13 @@ def legendre(low: float, high: float, m: int) -> tuple[Float[ndarray, " m"], Flo
 
 @final
 class TwoMoons(Curve):
-    r"""Two interleaved half circles of radius 1, blurred.
+    r"""Two interleaved half circles of radius 1 with Gaussian noise.
 
-    $(\cos t, \sin t)$ and $(1 - \cos t, \tfrac12 - \sin t)$ with t uniform on $[0, \pi]$: the law
-    whose even grid of t is scikit-learn's `make_moons`.
+    $(\cos t, \sin t)$ and $(1 - \cos t, \tfrac12 - \sin t)$ with t uniform on $[0, \pi]$.
+    scikit-learn's `make_moons` uses an even grid of t instead.
 
     Args:
-        noise: Standard deviation of the blur.
+        noise: Standard deviation of the noise.
     """
 
     def __init__(self, noise: float = 0.05) -> None:
@@ -81,13 +81,13 @@ class TwoMoons(Curve):
         self.spec = Spec(TwoMoons, noise=noise)
 
     def nodes(self) -> tuple[Float[ndarray, "m 2"], Float[ndarray, " m"]]:
-        """Of both half circles."""
+        """Nodes of both half circles."""
         t, w = legendre(0, math.pi, max(96, math.ceil(12 / self.noise)))
         w = np.concatenate([w, w]) / (2 * math.pi)
         return np.concatenate([_moon(t, 0), _moon(t, 1)]), w
 
     def draw(self, n: int, rng: np.random.Generator) -> Float[ndarray, "n d"]:
-        """A moon by a coin, a place on it, the blur."""
+        """Sample a half circle, a point on it, and the noise."""
         which, t = rng.integers(2, size=n), rng.uniform(0, math.pi, size=n)
         centre = np.where(which[:, None] == 0, _moon(t, 0), _moon(t, 1))
         return centre + self.noise * rng.normal(size=(n, 2))
@@ -101,10 +101,10 @@ def _moon(t: ndarray, which: int) -> ndarray:
 
 @final
 class Spirals(Curve):
-    r"""Two spiral arms, blurred: $\pm \tfrac t3 (-\cos t, \sin t)$, $t = 3\pi\sqrt u$, u uniform.
+    r"""Two noisy spiral arms: $\pm \tfrac t3 (-\cos t, \sin t)$, $t = 3\pi\sqrt u$, u uniform.
 
     Args:
-        noise: Standard deviation of the blur.
+        noise: Standard deviation of the noise.
     """
 
     def __init__(self, noise: float = 0.1) -> None:
@@ -113,14 +113,14 @@ class Spirals(Curve):
         self.spec = Spec(Spirals, noise=noise)
 
     def nodes(self) -> tuple[Float[ndarray, "m 2"], Float[ndarray, " m"]]:
-        """Of both arms; t has a density that grows as t."""
+        """Nodes of both arms; the density of t is proportional to t."""
         end = 3 * math.pi
         t, w = legendre(0, end, max(128, math.ceil(75 / self.noise)))
         w = w * t / end**2
         return np.concatenate([_arm(t), -_arm(t)]), np.concatenate([w, w])
 
     def draw(self, n: int, rng: np.random.Generator) -> Float[ndarray, "n d"]:
-        """An arm by a coin, a place on it, the blur."""
+        """Sample an arm, a point on it, and the noise."""
         t = 3 * math.pi * np.sqrt(rng.uniform(size=n))
         sign = rng.choice([-1.0, 1.0], size=n)[:, None]
         return sign * _arm(t) + self.noise * rng.normal(size=(n, 2))
@@ -132,7 +132,7 @@ def _arm(t: ndarray) -> ndarray:
 
 @final
 class Rings(Density):
-    r"""Concentric circles, blurred; the angle is uniform and circles are equally likely.
+    r"""Noisy concentric circles; the angle is uniform and circles are equally likely.
 
     $p(x) = \frac1k \sum_i \frac{1}{2\pi s^2} e^{-(\rho^2 + r_i^2)/2s^2} I_0(\rho r_i / s^2)$,
     $\rho = |x|$.
@@ -149,13 +149,13 @@ class Rings(Density):
         self.spec = Spec(Rings, radii=list(radii), noise=noise)
 
     def draw(self, n: int, rng: np.random.Generator) -> Float[ndarray, "n d"]:
-        """A circle, an angle, the blur."""
+        """Sample a circle, an angle, and the noise."""
         r, angle = rng.choice(self.radii, size=n), rng.uniform(0, 2 * math.pi, size=n)
         circle = r[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
         return circle + self.noise * rng.normal(size=(n, 2))
 
     def log_density(self, x: Float[Tensor, "n 2"]) -> Float[Tensor, " n"]:
-        """With the scaled Bessel function, so that nothing overflows."""
+        """Computed with the scaled Bessel function, which does not overflow."""
         s2 = self.noise**2
         rho = x.norm(dim=1)[:, None]
         r = torch.tensor(self.radii, dtype=torch.float64)
@@ -176,20 +176,20 @@ class Rings(Density):
 
 @final
 class Checkerboard(Density):
-    """Uniform on the dark squares of a board on $[-1, 1]^2$; density 0 on the light ones.
+    """Uniform on the dark squares of a checkerboard on $[-1, 1]^2$; density 0 elsewhere.
 
     Args:
         cells: Squares along a side, an even number.
     """
 
     def __init__(self, cells: int = 4) -> None:
-        fine = cells >= 2 and cells % 2 == 0
-        require(fine, "Checkerboard.cells", "be even and at least 2", cells)
+        valid = cells >= 2 and cells % 2 == 0
+        require(valid, "Checkerboard.cells", "be even and at least 2", cells)
         self.name, self.dim, self.cells = "checkerboard", 2, cells
         self.spec = Spec(Checkerboard, cells=cells)
 
     def draw(self, n: int, rng: np.random.Generator) -> Float[ndarray, "n d"]:
-        """A dark square, a place in it."""
+        """Sample a dark square and a point in it."""
         column = rng.integers(self.cells, size=n)
         row = 2 * rng.integers(self.cells // 2, size=n) + column % 2
         corner = np.stack([column, row], 1)
@@ -226,7 +226,7 @@ class Funnel(Density):
         self.spec = Spec(Funnel, dim=dim, scale=scale)
 
     def draw(self, n: int, rng: np.random.Generator) -> Float[ndarray, "n d"]:
-        """First v, then the others."""
+        """Sample v, then the others given v."""
         noise = rng.normal(size=(n, self.dim))
         v = self.scale * noise[:, :1]
         return np.concatenate([v, np.exp(v / 2) * noise[:, 1:]], 1)
@@ -240,7 +240,7 @@ class Funnel(Density):
 
     @functools.cached_property
     def entropy(self) -> Estimate:
-        """That of d standard normals plus log s: v has mean 0, so its scales cancel."""
+        """The entropy of d standard normals plus log s: v has mean 0, so its scales cancel."""
         value = self.dim * GAUSSIAN_ENTROPY + math.log(self.scale)
         return Estimate(value, exact=True, method="closed form")
 
@@ -250,7 +250,7 @@ class Banana(Density):
     r"""A Gaussian bent along a parabola: $x_1 \sim \mathcal N(0, s^2)$,
     $x_2 = \varepsilon + b (x_1^2 - s^2)$; further coordinates are standard normal.
 
-    The bend keeps volume, so the entropy is the Gaussian's.
+    The transformation preserves volume, so the entropy is the Gaussian's.
 
     Args:
         bend: b.
@@ -267,20 +267,20 @@ class Banana(Density):
         self.spec = Spec(Banana, bend=bend, scale=scale, dim=dim)
 
     def draw(self, n: int, rng: np.random.Generator) -> Float[ndarray, "n d"]:
-        """The Gaussian, then the bend."""
+        """Sample the Gaussian, then apply the bend."""
         x = rng.normal(size=(n, self.dim))
         x[:, 0] *= self.scale
         x[:, 1] += self.bend * (x[:, 0] ** 2 - self.scale**2)
         return x
 
     def log_density(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
-        """The Gaussian's at the point bent back."""
+        """The Gaussian's log density at the inverse-transformed point."""
         straight = x[:, 1] - self.bend * (x[:, 0].square() - self.scale**2)
         squares = (x[:, 0] / self.scale).square() + straight.square() + x[:, 2:].square().sum(1)
         return -0.5 * squares - self.dim * HALF_LOG_2PI - math.log(self.scale)
 
     @functools.cached_property
     def entropy(self) -> Estimate:
-        """The Gaussian's."""
+        """The entropy of the Gaussian."""
         value = self.dim * GAUSSIAN_ENTROPY + math.log(self.scale)
         return Estimate(value, exact=True, method="closed form")
