@@ -63,7 +63,7 @@ def test_moons_are_studied_and_reported(tmp_path):
     assert (flows["gap"] > -5 * flows["gap_se"]).all()
     assert {"energy_distance", "precision", "recall", "coverage"} <= set(runs.measures())
     assert flows["recall"].between(0, 1).all()
-    assert "What the samples are worth" in text
+    assert "Sample quality" in text
 
 
 def test_digits_are_studied_and_reported(tmp_path):
@@ -80,7 +80,11 @@ def test_digits_are_studied_and_reported(tmp_path):
     # Samples of three; copies and ways of two; traversals and the plates of one.
     assert text.count("data:image/png;base64,") == 3 + 2 + 2 + 1
     assert text.count("data:image/svg+xml;base64,") == 1
-    for said in ("from -2.5 to 2.5", "The way between pairs", "as a directed model"):
+    for said in (
+        "from -2.5 to 2.5",
+        "Interpolation between pairs",
+        "as a directed graphical model",
+    ):
         assert said in text
     assert {"code_perplexity", "active_units", "mutual_information"} <= set(runs.measures())
     use = frame[frame["family"] == "vqvae"]["code_perplexity"].item()
@@ -201,14 +205,14 @@ def test_games_of_digits_are_reported(tmp_path):
     text = report.write(tmp_path / "report.html", runs).read_text()
     assert text.count("data:image/png;base64,") == 1
     for said in ("Classes found, of 10", "Cost of each player", "Number of the class",
-                 "the smallest game there is"):  # fmt: skip
+                 "the smallest game (Dirac-GAN)"):  # fmt: skip
         assert said in text
-    assert "nothing simple to compare with" not in text
+    assert "baseline to compare with" not in text
     assert "the Gaussian baseline" in text
-    assert "Built and trained" not in text
+    assert "Constructed and trained" not in text
     frame = runs.frame()
     floor = frame[frame["family"] == "gaussian"]["data_loss"].item()
-    assert f"The training data themselves are {fmt.loss(floor)} distance" in text
+    assert f"The training data themselves have a distance of {fmt.loss(floor)}" in text
     assert 0 < floor < frame["loss"].min()
 
 
@@ -256,7 +260,7 @@ def test_the_quantisers_exponent_is_the_theorys(tmp_path):
     assert slope == pytest.approx(-1, abs=0.15)
     text = report.write(tmp_path / "report.html", runs).read_text()
     assert "Voronoi cells" in text
-    assert "bound (broken)" in text
+    assert "lower bound (dashed)" in text
 
 
 def test_autoencoders_copy_better_as_they_grow(tmp_path):

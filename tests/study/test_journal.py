@@ -162,7 +162,7 @@ def test_a_line_that_is_no_run_is_named_with_its_number(tmp_path, line, why):
     assert len(Journal(path).read()) == 1
 
 
-def test_a_line_without_end_is_refused_and_not_held_in_memory(tmp_path):
+def test_a_line_without_end_is_refused_and_not_kept_in_memory(tmp_path):
     path = tmp_path / "j"
     with path.open("wb") as file:
         file.write(DONE)

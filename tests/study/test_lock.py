@@ -14,7 +14,7 @@ import sys, time
 from pathlib import Path
 from allometry.runs.lock import locked
 with locked(Path(sys.argv[1])):
-    print("held", flush=True)
+    print("locked", flush=True)
     time.sleep(60)
 """
 
@@ -24,7 +24,7 @@ def other(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout.readline() == "held\n"
+    assert process.stdout.readline() == "locked\n"
     yield process
     process.kill()
     process.wait()

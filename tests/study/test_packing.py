@@ -371,12 +371,12 @@ def test_data_budgets_from_one_stable_phase_equal_single_runs(tmp_path):
     )
     assert list(shared.index) == list(plain.index)
     np.testing.assert_allclose(shared, plain, rtol=1e-3)
-    # A trunk of 25 steps, cool-downs of 2, 3 and 6, in place of 8 + 16 + 31.
+    # A stable phase of 25 steps and cool-downs of 2, 3 and 6 instead of 8 + 16 + 31 steps.
     share = flops(asked) / sum(spec().budget().C for spec in specs)
     assert share == pytest.approx((25 + 2 + 3 + 6) / (8 + 16 + 31))
 
 
-def test_a_trunk_is_one_unit_of_a_schedule(monkeypatch):
+def test_a_stable_phase_is_one_unit_of_a_schedule(monkeypatch):
     asked = Study(
         TEXT, [recipes.cooled(recipes.transformer)], [900], seeds=2, tokens=[4e3, 8e3, 1.6e4]
     )

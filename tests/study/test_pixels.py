@@ -76,7 +76,7 @@ def test_digits_are_learnt_studied_and_reported(tmp_path):
         assert kept["samples"].shape[1:] == (40, 1, 8, 8)
         assert kept["samples"].max() <= 16
     text = report.write(tmp_path / "report.html", runs).read_text()
-    assert "Samples of the PixelCNN along training" in text
+    assert "Samples of the PixelCNN during training" in text
     assert "Nats per dimension" in text
     assert "Nats per image" in text
 

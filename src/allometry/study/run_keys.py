@@ -17,7 +17,7 @@ def with_folder_keys(specs: Sequence[Spec], folder: Path) -> list[Spec]:
     that one text at two paths was two studies. Folders of these versions keep their keys, and
     their runs are not repeated, whatever path the same content has now.
     """
-    if not study_file.there(folder):
+    if not study_file.exists(folder):
         return list(specs)
     about = study_file.read(folder)
     former, runs = about.get("former", {}), set(about.get("runs", ()))

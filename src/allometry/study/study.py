@@ -16,7 +16,7 @@ from allometry._core.files import make_folder, path_inside
 from allometry._core.spec import Spec
 from allometry.runs import study_file
 from allometry.runs.folder import Runs, write_curve
-from allometry.runs.journal import Journal, legible
+from allometry.runs.journal import Journal, without_invalid_columns
 from allometry.runs.lock import locked
 from allometry.study.execute.cleanup import remove_checkpoints, remove_leftovers
 from allometry.study.execute.driver import Event
@@ -265,7 +265,7 @@ class Study:
             "seeds": self.seeds,
             "versions": versions(),
         }
-        if study_file.there(folder):
+        if study_file.exists(folder):
             old = study_file.read(folder)
             before = old.get("target", {})
             if before.get("fingerprint") != about["target"].get("fingerprint"):
@@ -345,7 +345,7 @@ def _failure_record(event: Event) -> dict[str, Any]:
     outcome = {"status": event.data["status"], "error": event.data["error"]}
     outcome |= {"seconds": event.data.get("seconds"), "versions": versions()}
     outcome |= {"packing": event.data.get("packing")}
-    return legible(known | {"key": event.task.key} | outcome)
+    return without_invalid_columns(known | {"key": event.task.key} | outcome)
 
 
 def versions() -> dict[str, str]:

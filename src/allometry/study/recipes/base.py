@@ -110,7 +110,7 @@ def require_unchanged(target: Any, fingerprint: str) -> None:
 def grid(
     run: Callable[..., Request],
     target: Any,
-    shapes: Iterable[Mapping[str, Any]],
+    shapes: Iterable[Mapping[Any, Any]],
     tokens: Sequence[float],
     seeds: int,
     per_step: int,

@@ -131,8 +131,8 @@ class GanRun(CountedRun):
             penalty=0.1 if self.wasserstein else 0.0,
             decay=self.steps,
         )
-        G = Generator(**generator.arguments | {"rng": rng})
-        D = Discriminator(**discriminator.arguments | {"rng": rng})
+        G = Generator(**generator.arguments | {"rng": rng})  # pyright: ignore
+        D = Discriminator(**discriminator.arguments | {"rng": rng})  # pyright: ignore
         # The costs depend on tensors alone and no layer keeps statistics: all can be traced.
         traced = self.steps * (settings.turns + settings.unroll) >= TRACED
         return GANTraining(

@@ -112,7 +112,7 @@ class PixelRun(CountedRun, TrainingRequest):
             optimiser=optimiser,
             objective=nats,
             batch=lambda step: (in_line(target.batch(step, size=self.batch, seed=self.seed)),),
-            measure=lambda model: loss_on(model, target, "validation"),
+            measure=lambda model: loss_on(model, target, "validation"),  # pyright: ignore
             steps=self.steps,
             seen=self.batch,
             snapshot=snapshot,
