@@ -23,7 +23,8 @@ def moved(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     Example:
         >>> __getattr__ = moved("allometry.train", {"Judge": "EarlyStopping"})
         >>> import warnings
-        >>> with warnings.catch_warnings(record=True):
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")
         ...     __getattr__("Judge").__name__
         'EarlyStopping'
     """
