@@ -80,10 +80,10 @@ def test_a_damaged_library_is_built_again_once_with_a_word(fresh, damage):
     """In a process of its own: loading half a library ends the process that does it."""
     code = (
         "import sys, warnings; from pathlib import Path; from allometry._core import native\n"
-        "with warnings.catch_warnings(record=True) as told:\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
         "    warnings.simplefilter('always')\n"
         "    made = native.load_library(Path(sys.argv[1]), (), ('seven',))\n"
-        "print(made.seven(), *[w.message for w in told], sep='|')"
+        "print(made.seven(), *[w.message for w in caught], sep='|')"
     )
     assert load(fresh) is not None
     whole = kept(fresh).read_bytes()
@@ -123,7 +123,8 @@ def test_a_build_is_on_the_disk_before_it_has_its_name(fresh, monkeypatch):
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "why", ["refused", "no compiler", "broken", "open folder", "no home", "nobody", "unwritable"]
+    "why",
+    ["refused", "no compiler", "broken", "open folder", "no home", "unknown user", "unwritable"],
 )
 def test_without_a_library_there_is_none_and_no_error(fresh, monkeypatch, why):
     if why == "refused":
@@ -137,13 +138,13 @@ def test_without_a_library_there_is_none_and_no_error(fresh, monkeypatch, why):
         (fresh.parent / "allometry").chmod(0o777)
     if why == "no home":
         (fresh.parent / "allometry").write_text("a file in the way")
-    if why == "nobody":  # a user whom the machine does not know, as in many containers
+    if why == "unknown user":  # as in many containers
         monkeypatch.delenv("XDG_CACHE_HOME")
         monkeypatch.delenv("HOME", raising=False)
         monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
     if why == "unwritable":
         monkeypatch.delenv("XDG_CACHE_HOME")
-        monkeypatch.setenv("HOME", "/proc")  # nobody can write there, not even root
+        monkeypatch.setenv("HOME", "/proc")  # not writable, not even for root
     assert load(fresh) is None
 
 
@@ -162,8 +163,8 @@ def test_a_relative_cache_is_ignored(fresh, monkeypatch):
 def test_attention_falls_back_to_torch_without_a_home():
     code = (
         "import pwd, torch; pwd.getpwuid = lambda uid: {}[uid]\n"
-        "from allometry.models import short\n"
-        "print(short.applies(torch.zeros(1, 8, 3, 8)))"
+        "from allometry.models.transformer import fused_attention\n"
+        "print(fused_attention.applies(torch.zeros(1, 8, 3, 8)))"
     )
     bare = {k: v for k, v in os.environ.items() if k not in ("HOME", "XDG_CACHE_HOME")}
     done = subprocess.run(

@@ -106,7 +106,7 @@ def test_json_is_json_and_has_what_scripts_rely_on(studied, typed, arguments, ke
     assert keys <= set(json.loads(done.stdout))
 
 
-def test_watching_a_study_that_nobody_is_at_ends_at_once(studied, typed):
+def test_watching_a_study_that_is_not_running_ends_at_once(studied, typed):
     done = typed("status", "runs/text", "--watch", cwd=studied[0])
     assert done.returncode == 0, done.stderr
     assert "no process is running" in done.stdout
@@ -328,7 +328,7 @@ def test_a_study_from_a_file_of_ones_own(tmp_path):
         ("next", "runs.csv", "--budget", "1e15", "--compute", "1e16"),
     ],
 )
-def test_a_loss_that_rises_with_size_is_told(tmp_path, typed, command):
+def test_a_loss_that_rises_with_size_gives_a_warning(tmp_path, typed, command):
     rows = [f"{10**5 * 2**i},{2 * 10**6 * 2**i},{1.5 + 0.1 * i}" for i in range(8)]
     (tmp_path / "runs.csv").write_text("params,tokens,loss\n" + "\n".join(rows))
     done = typed(*command, cwd=tmp_path)
@@ -336,7 +336,7 @@ def test_a_loss_that_rises_with_size_is_told(tmp_path, typed, command):
     assert "! The loss rises with C (rank correlation 1.00)" in done.stdout + done.stderr
 
 
-def test_a_loss_to_reach_is_told_with_the_interval_of_its_compute(tmp_path, typed):
+def test_a_loss_to_reach_gives_compute_with_an_interval(tmp_path, typed):
     sizes, data = (10**6, 4 * 10**6, 16 * 10**6, 64 * 10**6), (10**8, 10**9, 10**10)
     rows = [f"{N},{D},{1.8 + 300 / N**0.4 + 700 / D**0.35}" for N in sizes for D in data]
     (tmp_path / "runs.csv").write_text("params,tokens,loss\n" + "\n".join(rows))
@@ -373,7 +373,7 @@ def test_stopping_is_said_in_words_and_leaves_a_checkpoint(tmp_path, asked):
     with start("run", "text.txt", *long, "--tensorboard", cwd=tmp_path) as process:
         try:
             assert "runs on text" in process.stderr.readline()
-            # Looks are counted, not seconds: a machine that is held up holds these up as well.
+            # Checks are counted instead of seconds: a busy machine slows both down.
             for _ in range(1200):
                 if at_work():
                     break

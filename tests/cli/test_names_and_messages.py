@@ -183,7 +183,7 @@ def _command(*path):
 
 
 @pytest.mark.parametrize(
-    ("path", "message", "told"),
+    ("path", "message", "expected"),
     [
         (
             ("construct", "universal"),
@@ -205,8 +205,8 @@ def _command(*path):
         (("fit",), "Can't read a.csv: no such file.", "Can't read a.csv: no such file."),
     ],
 )
-def test_errors_name_options_not_arguments(path, message, told):
-    assert error_messages.plainly(message, _command(*path)) == told
+def test_errors_name_options_not_arguments(path, message, expected):
+    assert error_messages.plainly(message, _command(*path)) == expected
     assert error_messages.asked(typer.main.get_command(app), [*path, "--json", "x"]) is not None
 
 
@@ -220,7 +220,7 @@ PYTHON = ["universal.", "=True", "=None", "got None", "PosixPath", "Error:", "(7
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("construct universal mean --eps 0", "--eps must be positive"),
         ("construct universal sort --no-positions", "Pass --positions for a function"),
@@ -235,11 +235,11 @@ PYTHON = ["universal.", "=True", "=None", "got None", "PosixPath", "Error:", "(7
         ("status runs.csv", "`allometry fit runs.csv --report page.html`"),
     ],
 )
-def test_no_python_in_errors(tmp_path, typed, line, told):
+def test_no_python_in_errors(tmp_path, typed, line, expected):
     (tmp_path / "runs.csv").write_text(RUNS)
     done = typed(*line.split(), cwd=tmp_path)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert expected in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not [word for word in PYTHON if word in done.stderr]
 
@@ -258,9 +258,9 @@ def test_every_command_has_examples_in_its_help(tmp_path, typed):
     assert set(found) == set(EXAMPLES)
     for name, lines in EXAMPLES.items():
         assert lines
-        told = " ".join(typed(*name.split(), "--help", cwd=tmp_path).stdout.split())
+        expected = " ".join(typed(*name.split(), "--help", cwd=tmp_path).stdout.split())
         for line in lines:
-            assert line in told
+            assert line in expected
             assert line.startswith(f"allometry {name}".strip())
 
 
@@ -300,8 +300,8 @@ def folder(tmp_path):
         shape = [2] if family != "vae" else [1, 4, 4]
         levels = None if len(shape) == 1 else 8
         spec = Spec(build_density, family=family, shape=shape, levels=levels, layers=2, width=8)
-        said = {"family": family, "model": json.dumps(spec.to_dict()), "unit": "nats"}
-        checkpoint.save_weights(place / "weights" / f"{key}.safetensors", spec(), said)
+        metadata = {"family": family, "model": json.dumps(spec.to_dict()), "unit": "nats"}
+        checkpoint.save_weights(place / "weights" / f"{key}.safetensors", spec(), metadata)
         lines.append({"key": key, "family": family, "N": N, "loss": loss, "status": "done"})
     (place / "study.json").write_text(json.dumps(about | {"runs": list(keys.values())}))
     (place / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -69,7 +69,7 @@ def test_certificate_says_what_was_tried(small):
     assert proof.to_dict()["wrong"] == 0
 
 
-def test_a_spoilt_network_is_found_out():
+def test_a_corrupted_network_is_detected():
     made = dyck(2, 3, 8)
     made.model.blocks[1].attention.key.zero_()
     proof = made.verify(2.0)
@@ -107,7 +107,7 @@ def test_attention_shows_the_partner():
 
 
 @pytest.mark.parametrize(("k", "D", "p"), [(2, 3, 0.5), (8, 10, 0.3), (128, 10, 0.7), (1, 1, 0.5)])
-def test_generator_has_the_exact_law(k, D, p):
+def test_generator_has_the_exact_distribution(k, D, p):
     made = dyck(k, D, 512, mode="generate", p=p)
     assert made.model.depth == 2
     rng = np.random.default_rng(0)

@@ -67,7 +67,7 @@ def test_a_construction_is_saved_and_read_as_any_model(tmp_path):
 
 
 @pytest.mark.parametrize(("d", "n", "cells"), [(1, 2, 4), (1, 3, 8), (2, 2, 4)])
-def test_the_compact_size_is_told_without_building(d, n, cells):
+def test_the_compact_size_is_computed_without_building(d, n, cells):
     made = al.construct.compact(al.targets.functions.attention, d, n, 1 / cells)
     real = sum(int((w != 0).sum()) for w in made.model.parameters())
     assert 0.9 * count(d, n, cells) < real <= count(d, n, cells)

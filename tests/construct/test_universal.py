@@ -266,7 +266,7 @@ def test_limit_of_float64(d, n, finest):
     assert cost(d, n, delta=0.5 / finest).bits > 53
 
 
-def test_cost_is_a_law_of_eps():
+def test_cost_is_a_function_of_eps():
     # A linear function's error is sqrt(dn/12) delta; eps = 0.05 at d = 1, n = 2 wants delta 1/16.
     found = cost(1, 2, eps=0.05)
     assert (found.delta, found.blocks, found.parameters) == (1 / 16, 292, 6716)
@@ -313,7 +313,7 @@ def test_compact_is_smaller_and_no_worse():
         assert sum(int((w != 0).sum()) for w in made.model.parameters()) < size.parameters
     thin = universal(F.attention, d=1, n=3, delta=1 / 8).certificate
     wide = compact(F.attention, d=1, n=3, delta=1 / 8).certificate
-    # It tells aab from abb, which the thin one can't.
+    # Codes of aab and abb differ, unlike in the narrow construction.
     assert wide.d_p.value < 0.6 * thin.d_p.value
     assert thin.clashes > 0
 

@@ -191,7 +191,7 @@ def test_a_stochastic_beam_reports_log_probabilities(model):
     assert len(whole) == V
 
 
-def test_misuse_is_told(model):
+def test_invalid_input_is_refused(model):
     with pytest.raises(InputError, match="groups must divide 4"):
         decode.beam(model, [1], n=2, width=4, groups=3)
     with pytest.raises(InputError, match="none, length or gnmt"):

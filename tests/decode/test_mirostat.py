@@ -55,7 +55,7 @@ def test_a_hundred_thousand_steps_at_an_unreachable_tau(version):
     assert torch.isfinite(mu).all()
 
 
-def test_version_one_finds_the_exponent_of_a_zipf_law():
+def test_version_one_estimates_the_exponent_of_a_zipf_distribution():
     # For s = 1.2 the k that has its edge at mu bits follows in closed form.
     s, V, mu = 1.2, 1000, 5.0
     e = s - 1
@@ -78,7 +78,7 @@ def test_the_edge_lives_on_between_calls():
 
 
 def test_surprise_is_that_of_the_whole_distribution():
-    # tau so low that only the likeliest is left: renormalised it would surprise nobody.
+    # tau so low that only the likeliest token is left, whose renormalised surprisal is 0.
     seen, _ = run(zipf(1000), decode.mirostat(0.01), 5)
     p = zipf(1000)(torch.zeros(1, 1)).softmax(-1)[0, 0]
     assert seen[-1].item() == pytest.approx(-math.log2(p), rel=1e-9)

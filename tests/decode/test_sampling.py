@@ -86,7 +86,7 @@ def test_the_window_slides():
     assert longest == [4] * 5
 
 
-def test_a_count_model_is_sampled_as_it_is():
+def test_samples_of_an_ngram_model_have_its_distribution():
     text = torch.tensor([0, 1, 2] * 30)
     model = KneserNey(3, 3).fit(text)
     assert decode.sample(model, [0, 1], decode.greedy, n=6).tolist() == [2, 0, 1, 2, 0, 1]

@@ -99,6 +99,6 @@ def test_extreme_temperatures_stay_finite():
         lambda: decode.min_p(-0.1),
     ],
 )
-def test_misuse_is_told(make):
+def test_invalid_input_is_refused(make):
     with pytest.raises(InputError, match="must"):
         make()

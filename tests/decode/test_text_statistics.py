@@ -13,6 +13,6 @@ def test_figures_by_hand():
     assert t.distinct == pytest.approx((4 / 8, 4 / 7, 4 / 6))
 
 
-def test_misuse_is_told():
+def test_invalid_input_is_refused():
     with pytest.raises(InputError, match="one per token"):
         decode.texture([1, 2], [0.5])

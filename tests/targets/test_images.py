@@ -69,7 +69,7 @@ def test_a_table_is_standardised_by_its_training_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda p: Images(np.full((5, 2, 2), 0.5)), "whole numbers"),
         (lambda p: Images(np.zeros((5, 2))), r"be \(n, h, w\)"),
@@ -84,12 +84,12 @@ def test_a_table_is_standardised_by_its_training_rows(tmp_path):
         (lambda p: Images(np.zeros((50, 2, 2), dtype=int)).spec, "come from a file"),
     ],
 )
-def test_mistakes_are_told(make, said, tmp_path):
-    with pytest.raises((InputError, OSError), match=said):
+def test_invalid_input_is_refused(make, message, tmp_path):
+    with pytest.raises((InputError, OSError), match=message):
         make(tmp_path)
 
 
-def test_table_mistakes_are_told(tmp_path):
+def test_invalid_tables_are_refused(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n" + "1,x\n" * 40)
     with pytest.raises(InputError, match="vary"):

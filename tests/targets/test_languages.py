@@ -99,7 +99,7 @@ def test_entropy_and_length_are_those_of_samples(language):
         assert abs(np.mean(x) - exact.value) < 5 * np.std(x) / math.sqrt(len(x))
 
 
-def test_dyck_tells_where_it_went_wrong_and_who_pairs_with_whom():
+def test_dyck_gives_the_position_of_an_error_and_the_partners():
     language = Dyck(2, 3)
     assert language.error("([)]") == 2
     assert language.error("((((") == 3
@@ -199,7 +199,7 @@ def test_next_symbol_is_what_expanding_every_derivation_gives(text):
             assert grammar.next_symbol(list(word[:t])).sum() == pytest.approx(1, rel=1e-12)
 
 
-def test_grammar_of_dyck_has_the_law_of_dyck():
+def test_grammar_of_dyck_has_the_distribution_of_dyck():
     grammar, language = Grammar(GRAMMARS[0]), Dyck(1, None, 0.4)
     rng = np.random.default_rng(0)
     for _ in range(20):

@@ -85,7 +85,7 @@ def test_mixture_against_scipy():
     np.testing.assert_allclose(law.log_prob(x).numpy(), np.log(sum(parts)), rtol=1e-12)
 
 
-def test_rings_against_the_rice_law():
+def test_rings_against_the_rice_distribution():
     law = points.Rings((1.5,), noise=0.3)
     rho = np.linspace(0.01, 3, 40)
     rice = stats.rice(1.5 / 0.3, scale=0.3).pdf(rho)
@@ -119,7 +119,7 @@ def test_pacgan_settings():
 
 
 @pytest.mark.parametrize("law", PLANE + SPACE, ids=lambda law: f"{law.name}{law.dim}")
-def test_spec_makes_the_same_law(law):
+def test_spec_recreates_the_density(law):
     again = law.spec()
     x = law.sample(20)
     torch.testing.assert_close(again.log_prob(x), law.log_prob(x))
@@ -156,7 +156,7 @@ def test_target_keeps_train_and_held_out_apart_and_describes_itself():
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: points.TwoMoons(0), "noise must be positive"),
         (lambda: points.Checkerboard(3), "even"),
@@ -165,8 +165,8 @@ def test_target_keeps_train_and_held_out_apart_and_describes_itself():
         (lambda: points.Funnel(1), "at least 2"),
     ],
 )
-def test_mistakes_are_told(make, said):
-    with pytest.raises(InputError, match=said):
+def test_invalid_input_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
         make()
 
 

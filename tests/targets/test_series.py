@@ -8,7 +8,7 @@ from allometry import InputError, Spec
 from allometry.targets import AutoregressiveSeries
 
 
-def test_the_series_has_the_law_it_claims():
+def test_the_series_has_the_stated_distribution():
     target = AutoregressiveSeries([0.9], sigma=0.5, length=100_000)
     x = target.train.numpy()
     # Var = sigma^2 / (1 - phi^2); its estimate has se Var sqrt(2 * 9.5 / n), for values correlate.
@@ -31,6 +31,6 @@ def test_it_is_made_again_from_its_spec_and_batches_are_pure():
     json.dumps(target.describe())
 
 
-def test_misuse_is_told():
+def test_invalid_input_is_refused():
     with pytest.raises(InputError, match="stationary"):
         AutoregressiveSeries([1.0])

@@ -47,7 +47,7 @@ def test_blocks_cover_every_source_and_cross_none(codes):
         assert (inputs[:, 0] >= target.vocabulary.base.size).all()
 
 
-def test_labelled_windows_tell_their_source():
+def test_labelled_windows_have_their_source():
     target = made(codes=False)
     windows, sources = target.labelled("train", 10)
     for row, source in zip(windows, sources, strict=True):

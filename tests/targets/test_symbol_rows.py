@@ -16,23 +16,23 @@ def tunes():
     return Symbols.tunes(400, seed=3)
 
 
-def test_law_of_notes_and_chords_sums_to_one():
-    law = music._law()
-    np.testing.assert_allclose(law.sum(-1), 1, rtol=1e-12)
+def test_probabilities_of_notes_and_chords_sum_to_one():
+    notes = music._note_probabilities()
+    np.testing.assert_allclose(notes.sum(-1), 1, rtol=1e-12)
     np.testing.assert_allclose(music.CHORDS.sum(-1), 1, rtol=1e-12)
     # Nothing outside the scale: 5 of 12 semitones are impossible in every key.
     steps = (np.arange(music.PITCHES)[None] + music.LOWEST - np.arange(12)[:, None]) % 12
     outside = ~np.isin(steps, music.SCALE)
-    assert (law.max((1, 2))[outside] == 0).all()
+    assert (notes.max((1, 2))[outside] == 0).all()
 
 
-def test_tunes_follow_their_law():
-    """The mean of -log p over tunes of another seed agrees with the entropy by the law itself."""
+def test_tunes_follow_their_distribution():
+    """The mean of -log p over tunes of another seed agrees with the exact entropy."""
     rows = music.tunes(3000, seed=1)
     surprise = -music.log_prob(rows).sum(1)
     assert np.isfinite(surprise).all()
-    # The expected surprise of each next note given its past, without what happened to come.
-    law = music._law()
+    # The expected surprisal of each next note given its past.
+    notes = music._note_probabilities()
     key, expected = rows[:, 0], np.full(len(rows), math.log(music.KEYS))
     degree, before = np.zeros(len(rows), int), np.full(len(rows), music.MIDDLE)
     for place in range(1, music.LENGTH):
@@ -42,7 +42,7 @@ def test_tunes_follow_their_law():
                 expected += special.entr(p).sum(-1)
             degree = rows[:, place] - music.KEYS
         else:
-            expected += special.entr(law[key, degree, before]).sum(-1)
+            expected += special.entr(notes[key, degree, before]).sum(-1)
             before = rows[:, place] - music.KEYS - music.DEGREES
     gap = surprise - expected
     assert abs(gap.mean()) < 5 * gap.std() / math.sqrt(len(rows))
@@ -109,7 +109,7 @@ def test_floor_of_a_series_is_its_information():
 
 
 def test_true_predictor_reaches_the_floor_from_above():
-    """The law of the next interval given the last two values, told as a density of intervals."""
+    """The distribution of the next interval given the last two values."""
     phi, K, n = 0.8, 64, 1500
     rng = np.random.default_rng(0)
     x = np.empty((n, 2))

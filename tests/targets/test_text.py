@@ -102,7 +102,7 @@ def bpe():
     return Text.embedded(vocabulary="bpe", size=512)
 
 
-def test_bpe_tells_characters_per_token(bpe, embedded):
+def test_bpe_gives_characters_per_token(bpe, embedded):
     assert bpe.vocabulary.size == 512
     assert bpe.unit == "nats per token"
     characters = len(embedded.validation)
@@ -131,7 +131,7 @@ def test_a_batch_is_a_pure_function_of_seed_and_step():
 
 @given(n=st.integers(30, 200), context=st.integers(1, 12), size=st.integers(1, 7))
 def test_an_epoch_has_every_window_once_and_no_target_twice(n, context, size):
-    # Symbols that tell their place: then a window shows where it was cut.
+    # Symbols that encode their position show where a window was cut.
     text = Text.from_string("".join(chr(0x4E00 + i) for i in range(n)), splits=(1.0, 0.0, 0.0))
     windows = text.windows(context)
     steps = -(-2 * windows // size)
@@ -197,7 +197,7 @@ def test_bad_files_are_refused_in_one_line(tmp_path, data, options, error, messa
     assert "\n" not in str(caught.value)
 
 
-def test_missing_files_and_folders_are_told(tmp_path):
+def test_missing_files_and_folders_are_refused(tmp_path):
     with pytest.raises(StorageError, match="no such file"):
         Text(tmp_path / "none.txt")
     with pytest.raises(StorageError, match="it is a folder"):
