@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the command line itself: `python docs/make_cli.py [--check]`."""
+"""Generate docs/cli.md from the command line: `python docs/make_cli.py [--check]`."""
 
 import sys
 from pathlib import Path
@@ -12,12 +12,12 @@ from allometry.cli.help_examples import EXAMPLES
 PAGE = Path(__file__).parent / "cli.md"
 HEAD = """# The command line
 
-Data go to standard output (`--json` for machines), progress and messages to standard error. Exit
-code 0 means fine, 1 that some runs failed, 2 misuse, with a sentence that says what to do, 70 a
-defect of allometry itself.
+Data go to standard output (`--json` for scripts), progress and messages to standard error. Exit
+codes are 0 for success, 1 if some runs failed, 2 for invalid input or a missing dependency (a
+one-sentence message says what to do), and 70 for a defect of allometry.
 `allometry --install-completion` sets up completion for your shell.
 
-This page is written by `docs/make_cli.py`; a test compares it with the program.
+`docs/make_cli.py` generates this page; a test compares it with the program.
 """
 
 
@@ -30,7 +30,7 @@ def _command(name: str, command: Any) -> str:
             default = parameter.default
             shown = "" if default in (None, False) else f" Default: {_value(default)}."
             options.append((", ".join(parameter.opts), (parameter.help or "") + shown))
-    usage = f"allometry {name} " + " ".join(a.upper() for a, _ in arguments) + " [OPTIONS]"
+    usage = " ".join(["allometry", name, *(a.upper() for a, _ in arguments), "[OPTIONS]"])
     text = [f"## {name}", "", (command.help or "").strip(), "", f"    {usage}", ""]
     if arguments or options:
         text += ["| | |", "|---|---|"]

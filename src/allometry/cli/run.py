@@ -92,7 +92,10 @@ Device = Annotated[
     str, typer.Option(help="Device of runs that are not packed: auto, cpu, cuda, cuda:1 or mps.")
 ]
 Precision = Annotated[
-    str, typer.Option(help="float32, bfloat16, float16, or auto for the fastest.")
+    str,
+    typer.Option(
+        help="Precision of training: float32, bfloat16, float16, or auto for the fastest."
+    ),
 ]
 Deterministic = Annotated[
     bool,
