@@ -231,7 +231,9 @@ def test_kinds_of_runs_are_reported_and_separated(tmp_path):
     ]
     path.write_text("task,params,tokens,loss\n" + "\n".join(rows))
     made = load(path)
-    assert any("columns task (2) divide the runs into several kinds" in note for note in made.notes)
+    assert any(
+        "columns task (2) divide the runs into several kinds" in note for note in made.notes
+    )
     only = load(path, where=["task=text"])
     assert len(only.columns["loss"]) == 5
     assert only.columns["loss"][0] == 7.0
