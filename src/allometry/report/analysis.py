@@ -2,10 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-import pandas as pd
 
 from allometry._core.errors import require
 from allometry.laws import Law, Plan
@@ -25,6 +24,9 @@ from allometry.report.run_groups import (
     table,
     unfinished,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SELF_SCALED = ("of the entropy of a symbol", "nats per window")
 """Units that are relative to a simple baseline: unigram counts, or chance."""
@@ -180,7 +182,7 @@ def analyse(
 
 
 def _ranked(
-    best_of: dict[str, Configuration], done: pd.DataFrame, target: dict[str, Any]
+    best_of: dict[str, Configuration], done: "pd.DataFrame", target: dict[str, Any]
 ) -> tuple[list[str], tuple[Configuration, ...], str]:
     """Trained families and baselines, best first, and the study's own target.
 
@@ -213,11 +215,11 @@ def _units(target: dict[str, Any]) -> tuple[str, str]:
     return unit, str(target.get("token") or unit.partition(" per ")[2] or "token")
 
 
-def _waiting(runs: RunsLike, frame: pd.DataFrame) -> int:
+def _waiting(runs: RunsLike, frame: "pd.DataFrame") -> int:
     return len(set(about(runs).get("runs") or ()) - set(frame["key"]))
 
 
-def _question(runs: RunsLike, frame: pd.DataFrame, target: dict[str, Any]) -> Analysis:
+def _question(runs: RunsLike, frame: "pd.DataFrame", target: dict[str, Any]) -> Analysis:
     """The analysis of a study that asks a question: a verdict with findings, and no law."""
     done = frame[frame["status"] == "done"]
     found = answer(str(target.get("name")), done)
@@ -243,7 +245,7 @@ def _question(runs: RunsLike, frame: pd.DataFrame, target: dict[str, Any]) -> An
     )
 
 
-def _name(target: dict[str, Any], frame: pd.DataFrame) -> str:
+def _name(target: dict[str, Any], frame: "pd.DataFrame") -> str:
     first = frame["target"].iloc[0] if len(frame) else ""
     name = str(target.get("name") or target.get("target") or first or "these runs")
     return "the embedded text" if name == "embedded" else name
@@ -262,7 +264,7 @@ def _dimensions(target: dict[str, Any]) -> int | None:
     return math.prod(map(int, shape)) if target.get("kind") == "images" and shape else None
 
 
-def _unique(target: dict[str, Any], frame: pd.DataFrame) -> float | None:
+def _unique(target: dict[str, Any], frame: "pd.DataFrame") -> float | None:
     """The amount of distinct data; `None` if every run draws new data."""
     if "D_unique" in target:
         value = target["D_unique"]
@@ -275,8 +277,8 @@ def _unique(target: dict[str, Any], frame: pd.DataFrame) -> float | None:
 
 
 def _missing(
-    frame: pd.DataFrame,
-    done: pd.DataFrame,
+    frame: "pd.DataFrame",
+    done: "pd.DataFrame",
     trained: list[str],
     rivals: tuple[Configuration, ...] | None,
 ) -> tuple[str, ...]:
@@ -292,7 +294,7 @@ def _missing(
     return tuple(notes)
 
 
-def _data_loss(done: pd.DataFrame, unit: str) -> tuple[str, ...]:
+def _data_loss(done: "pd.DataFrame", unit: str) -> tuple[str, ...]:
     """The score of the training data themselves, if a study of samples has measured it."""
     if "data_loss" not in done or done["data_loss"].isna().all():
         return ()

@@ -3,10 +3,9 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -18,6 +17,9 @@ from allometry.laws.backtests import distance as outside
 from allometry.laws.inverse import best_size
 from allometry.laws.plan import REPETITION_SCALE
 from allometry.report.run_groups import Configuration
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 T = TypeVar("T")
 LEAST_SIZES = 3
@@ -106,12 +108,14 @@ class Frontier:
         return Frontier(self.C, *(np.maximum(x, floor) for x in (self.lo, self.mid, self.hi)))
 
 
-def entropy(done: pd.DataFrame, target: dict[str, Any], unit: str) -> float | None:
+def entropy(done: "pd.DataFrame", target: dict[str, Any], unit: str) -> float | None:
     """The loss that no model can go below, if the target or the runs give it.
 
     A run's `floor` is the entropy of what it predicts, divided by `symbol_entropy` if there is
     one. A target's entropy bounds a loss in nats only: distances and distortions have other units.
     """
+    import pandas as pd
+
     known: list[float] = []
     if "floor" in done:
         floor = pd.to_numeric(done["floor"], errors="coerce")
@@ -139,12 +143,12 @@ def attempt(call: Callable[[], T]) -> tuple[T | None, str]:
         return None, str(error) or type(error).__name__
 
 
-def columns(frame: pd.DataFrame, *names: str) -> dict[str, Float[ndarray, " n"]]:
+def columns(frame: "pd.DataFrame", *names: str) -> dict[str, Float[ndarray, " n"]]:
     """The named columns as float arrays."""
     return {name: frame[name].to_numpy(float) for name in names}
 
 
-def fit(frame: pd.DataFrame, seed: int = 0, bootstrap: int = 1000) -> tuple[Law | None, str]:
+def fit(frame: "pd.DataFrame", seed: int = 0, bootstrap: int = 1000) -> tuple[Law | None, str]:
     """The scaling law of these finished runs, or why there is none."""
     sizes = frame["N"].nunique()
     if sizes < LEAST_SIZES:
@@ -160,7 +164,7 @@ def _are(n: int) -> str:
     return f"{'is' if n == 1 else 'are'} {n}"
 
 
-def hold_out(frame: pd.DataFrame, wanted: int) -> tuple[list[float], str]:
+def hold_out(frame: "pd.DataFrame", wanted: int) -> tuple[list[float], str]:
     """The largest sizes to hold out of a fit, and a note if they are fewer than wanted."""
     have = sorted(frame["N"].unique().tolist())
     possible = max(0, min(wanted, len(have) - LEAST_SIZES))

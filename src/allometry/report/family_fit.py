@@ -1,10 +1,9 @@
 """One trained family: its scaling law, the test on held-out sizes, and the supported claims."""
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
-import pandas as pd
 
 from allometry.laws import Law, Plan
 from allometry.report import claims, extrapolation
@@ -14,6 +13,9 @@ from allometry.report.extrapolation import Crossover, Frontier, HeldOut, LargerB
 from allometry.report.guards import Evidence, enough
 from allometry.report.prose import coverage
 from allometry.report.run_groups import Configuration
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MULTIPLES = (10, 100)
 ROUGH = 0.05
@@ -76,7 +78,7 @@ class FitSettings:
 
 
 def fit_family(
-    done: pd.DataFrame,
+    done: "pd.DataFrame",
     grown: list[Configuration],
     rival: Configuration | None,
     settings: FitSettings,

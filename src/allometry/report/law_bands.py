@@ -3,15 +3,17 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
-import pandas as pd
 
 from allometry.laws import Law
 from allometry.report import formatting as fmt
 from allometry.report.prose import plural
 from allometry.report.run_groups import Configuration
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 POINTS = 48
 MOST_LINES = 6
@@ -77,7 +79,7 @@ def bands(
     x: str,
     token: str,
     beyond: float = 1.6,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """The law's middle and 95 % band along each line of `series`.
 
     Between the runs of a line, N, D and C are interpolated in logarithms; beyond its end they
@@ -86,6 +88,8 @@ def bands(
     Returns:
         Columns line, N, D, C, lo, mid, hi.
     """
+    import pandas as pd
+
     by_key = {key: c for c in configurations for key in c.keys}
     lines = series(configurations, x, token).lines
     names = list(lines)
@@ -104,7 +108,9 @@ def bands(
     return pd.concat(paths, ignore_index=True) if paths else pd.DataFrame(columns=columns)
 
 
-def _path(members: list[Configuration], x: str, beyond: float) -> pd.DataFrame | None:
+def _path(members: list[Configuration], x: str, beyond: float) -> "pd.DataFrame | None":
+    import pandas as pd
+
     logs = {
         n: np.array([math.log(getattr(c, n)) if getattr(c, n) > 0 else -math.inf for c in members])
         for n in "NDC"

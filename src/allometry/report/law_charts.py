@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from allometry._core.errors import require
 from allometry._core.files import atomic_write
@@ -19,7 +18,7 @@ from allometry.report import plan_cells, theme
 from allometry.report.cells import Table
 from allometry.report.page_template import policy, raised
 from allometry.report.tables import law_table
-from allometry.report.theme import LIGHT, Spec, layer
+from allometry.report.theme import LIGHT, Columns, Spec, layer, take
 
 _TITLES = {"N": "Parameters", "D": "Data seen", "C": "Training compute, FLOP", "S": "Steps"}
 _DOT = {"filled": True, "opacity": 0.8, "stroke": LIGHT["paper"], "strokeWidth": 0.7, "size": 40}
@@ -27,6 +26,9 @@ _COLOUR = LIGHT[theme.FAMILY_COLOURS[0]]
 _OTHER = LIGHT[theme.COUNT_COLOUR]
 _LINE = {"color": _COLOUR, "strokeWidth": 2, "clip": True, "aria": False}
 _BAND = {"color": _COLOUR, "opacity": 0.15, "clip": True, "aria": False}
+MOST_DOTS = 600
+"""Runs drawn in a chart."""
+
 BEYOND = math.log(30.0)
 """How far the chart of the fit extends beyond the largest run, in e-folds, at most."""
 
@@ -47,7 +49,7 @@ def along(law: Law) -> str:
 def _assembled(
     layers: list[Spec], x: Spec, y: Spec, title: str, width: int, height: int, paper: bool
 ) -> Spec:
-    corner = pd.DataFrame({"x": [x["scale"]["domain"][0]], "y": [y["scale"]["domain"][0]]})
+    corner = {"x": [x["scale"]["domain"][0]], "y": [y["scale"]["domain"][0]]}
     look = {"opacity": 0, "color": LIGHT["paper"], "aria": False}
     scales = layer(corner, "point", look, x=x, y=y)
     return theme.styled([scales, *layers], title, width, height, paper=paper)
@@ -63,18 +65,16 @@ def _linear(field: str, lo: float, hi: float, title: str | None, form: str) -> S
     return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
 
 
-def _runs(law: Law, x: str) -> pd.DataFrame:
+def _runs(law: Law, x: str) -> Columns:
     logs = law.table.logs
-    loss = np.exp(law.table.y)
-    frame = pd.DataFrame({name: np.exp(value) for name, value in logs.items()}).assign(loss=loss)
-    names = [n for n in ("N", "D", "C") if n in frame]
+    columns = {name: np.exp(value) for name, value in logs.items()}
+    names = [n for n in ("N", "D", "C") if n in columns]
+    columns["loss"] = np.exp(law.table.y)
     tooltip = [
         ", ".join(f"{n} {_write(n)(float(row[n]))}" for n in names) + f": loss {row['loss']:.4g}"
-        for row in frame[[*names, "loss"]].to_dict("records")
+        for row in theme.records(columns)
     ]
-    frame = frame.assign(tooltip=tooltip, x=frame[x])
-    # Thousands of dots overlap and are slow to draw.
-    return frame.sample(600, random_state=0) if len(frame) > 600 else frame
+    return theme.sample(columns | {"tooltip": tooltip, "x": columns[x]}, MOST_DOTS)
 
 
 def fit(law: Law, width: int = 720, *, plan: Plan | None = None, paper: bool = False) -> Spec:
@@ -97,8 +97,8 @@ def fit(law: Law, width: int = 720, *, plan: Plan | None = None, paper: bool = F
         best = best_size(law, at)
         points = {"N": np.exp(best), "C": np.exp(at)}
     lo, mid, hi = law.band(**points)
-    line = pd.DataFrame({"x": np.exp(at), "lo": lo, "mid": mid, "hi": hi})
-    inside, beyond = line[at <= high + 1e-9], line[at >= high - (at[1] - at[0])]
+    line = {"x": np.exp(at), "lo": lo, "mid": mid, "hi": hi}
+    inside, beyond = take(line, at <= high + 1e-9), take(line, at >= high - (at[1] - at[0]))
     layers = [
         layer(line, "area", _BAND, x="x", y="lo", y2="hi"),
         layer(inside, "line", _LINE, x="x", y="mid"),
@@ -108,8 +108,8 @@ def fit(law: Law, width: int = 720, *, plan: Plan | None = None, paper: bool = F
     losses = [*runs["loss"], *mid]
     if goal is not None and plan is not None:
         lower, upper = plan.loss.interval
-        mark = pd.DataFrame({"x": [goal], "y": [plan.loss.value], "lo": [lower], "hi": [upper]})
-        mark["tooltip"] = f"Plan: loss {fmt.loss(plan.loss.value)}"
+        mark = {"x": [goal], "y": [plan.loss.value], "lo": [lower], "hi": [upper]}
+        mark |= {"tooltip": [f"Plan: loss {fmt.loss(plan.loss.value)}"]}
         bar = {"color": _OTHER, "strokeWidth": 2, "clip": True}
         dot = _DOT | {"color": _OTHER, "size": 90}
         layers.append(layer(mark, "rule", bar, x="x", y="lo", y2="hi"))
@@ -143,11 +143,11 @@ def residuals(law: Law, width: int = 344, *, paper: bool = False) -> Spec:
     x = along(law)
     value = law(**{v: np.exp(law.table.logs[v]) for v in law.variables})
     away = 100 * np.expm1(law.table.y - np.log(value))
-    frame = pd.DataFrame({"x": np.exp(law.table.logs[x]), "away": away})
-    frame["tooltip"] = [f"{a:+.2f} % from the law" for a in away]
-    frame = frame.sample(600, random_state=0) if len(frame) > 600 else frame
+    tooltip = [f"{a:+.2f} % from the law" for a in away]
+    columns = {"x": np.exp(law.table.logs[x]), "away": away, "tooltip": tooltip}
+    frame = theme.sample(columns, MOST_DOTS)
     most = 1.1 * float(np.abs(away).max()) + 1e-6
-    zero = pd.DataFrame({"y": [0.0]})
+    zero = {"y": [0.0]}
     rule = {"color": LIGHT["muted"], "strokeWidth": 1, "aria": False}
     layers = [
         layer(zero, "rule", rule, y="y"),
@@ -180,9 +180,10 @@ def isoflop(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
     for g, colour in zip(groups, colours, strict=True):
         c = float(logs["C"][g].mean())
         n = np.linspace(logs["N"][g].min(), logs["N"][g].max(), 40)
-        line = pd.DataFrame({"x": np.exp(n), "loss": law(N=np.exp(n), C=np.full(40, np.exp(c)))})
-        dots = pd.DataFrame({"x": np.exp(logs["N"][g]), "loss": np.exp(law.table.y[g])})
-        dots["tooltip"] = fmt.flops(math.exp(c)) + ": loss " + dots["loss"].map("{:.4g}".format)
+        line = {"x": np.exp(n), "loss": law(N=np.exp(n), C=np.full(40, np.exp(c)))}
+        measured = np.exp(law.table.y[g])
+        tooltip = [f"{fmt.flops(math.exp(c))}: loss {loss:.4g}" for loss in measured]
+        dots = {"x": np.exp(logs["N"][g]), "loss": measured, "tooltip": tooltip}
         layers.append(layer(line, "line", _LINE | {"color": colour}, x="x", y="loss"))
         look = _DOT | {"color": colour}
         layers.append(layer(dots, "point", look, x="x", y="loss", tooltip="tooltip"))
@@ -197,24 +198,19 @@ def backtest(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
     """Errors of the law's forms, fitted to smaller runs, on larger ones; `None` without folds."""
     if not law.folds:
         return None
-    rows = [
-        {"x": float(d), "away": 100 * math.expm1(float(e)), "fold": fold.trained}
-        for fold in law.folds
-        for e, d in zip(fold.error, fold.distance, strict=True)
-    ]
-    frame = pd.DataFrame(rows)
-    frame = frame.sample(600, random_state=0) if len(frame) > 600 else frame
-    frame["tooltip"] = [
-        f"fitted to {r['fold']} runs: {r['away']:+.2f} %" for r in frame.to_dict("records")
-    ]
-    reach = max(float(frame["x"].max()), 0.1)
+    away = [100 * math.expm1(float(e)) for fold in law.folds for e in fold.error]
+    trained = [fold.trained for fold in law.folds for _ in fold.error]
+    tooltip = [f"fitted to {n} runs: {a:+.2f} %" for n, a in zip(trained, away, strict=True)]
+    x = np.concatenate([fold.distance for fold in law.folds])
+    frame = theme.sample({"x": x, "away": away, "tooltip": tooltip}, MOST_DOTS)
+    reach = max(float(np.max(frame["x"])), 0.1)
     at = np.linspace(0, reach, 40)
     from allometry.laws.intervals import half_width
 
     half = half_width(np.full(40, 0.0), law.noise, law.dof, at, law.extrapolation_error)
-    band = pd.DataFrame({"x": at, "lo": 100 * np.expm1(-half), "hi": 100 * np.expm1(half)})
-    most = 1.1 * max(float(frame["away"].abs().max()), float(band["hi"].max()))
-    zero = pd.DataFrame({"y": [0.0]})
+    band = {"x": at, "lo": 100 * np.expm1(-half), "hi": 100 * np.expm1(half)}
+    most = 1.1 * max(float(np.abs(frame["away"]).max()), float(band["hi"].max()))
+    zero = {"y": [0.0]}
     layers = [
         layer(band, "area", _BAND, x="x", y="lo", y2="hi"),
         layer(zero, "rule", {"color": LIGHT["muted"], "strokeWidth": 1, "aria": False}, y="y"),
@@ -230,16 +226,17 @@ def backtest(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
 def profiled(law: Law, letter: str, width: int = 344, *, paper: bool = False) -> Spec:
     """Profile likelihood of one parameter, with the threshold of its 95 % interval."""
     made = profile(law, letter)
-    frame = pd.DataFrame({"x": made.value, "rise": made.rise})
-    frame = frame[np.isfinite(frame["x"]) & (frame["rise"] <= 12)].sort_values("x")
-    require(len(frame) > 2, "profiled.letter", "have a profile that is finite", letter)
-    rule = pd.DataFrame({"y": [3.84]})
+    rows = np.flatnonzero(np.isfinite(made.value) & (made.rise <= 12))
+    rows = rows[np.argsort(made.value[rows], kind="stable")]
+    frame = take({"x": made.value, "rise": made.rise}, rows)
+    require(len(rows) > 2, "profiled.letter", "have a profile that is finite", letter)
+    rule = {"y": [3.84]}
     dash = {"color": _OTHER, "strokeDash": [4, 3], "aria": False}
     layers = [
         layer(rule, "rule", dash, y="y"),
         layer(frame, "line", _LINE, x="x", y="rise"),
     ]
-    low, high = float(frame["x"].min()), float(frame["x"].max())
+    low, high = float(np.min(frame["x"])), float(np.max(frame["x"]))
     xs = _linear("x", low, high, letter, ".3~g")
     ys = _linear("y", 0.0, 12.0, None, ".0f")
     title = "Increase of the deviance"
@@ -253,9 +250,9 @@ def planned(law: Law, plan: Plan, width: int = 344, *, paper: bool = False) -> S
     lo, hi = plan.N.interval
     n = np.linspace(math.log(plan.N.value) - 2.5, math.log(plan.N.value) + 2.5, 60)
     low, mid, high = law.band(N=np.exp(n), C=np.full(60, plan.compute))
-    line = pd.DataFrame({"x": np.exp(n), "lo": low, "mid": mid, "hi": high})
-    best = pd.DataFrame({"x": [plan.N.value], "loss": [plan.loss.value], "lo": [lo], "hi": [hi]})
-    best["tooltip"] = f"{fmt.count(plan.N.value)} parameters, loss {plan.loss.value:.4g}"
+    line = {"x": np.exp(n), "lo": low, "mid": mid, "hi": high}
+    best = {"x": [plan.N.value], "loss": [plan.loss.value], "lo": [lo], "hi": [hi]}
+    best |= {"tooltip": [f"{fmt.count(plan.N.value)} parameters, loss {plan.loss.value:.4g}"]}
     ends = {"color": _OTHER, "strokeWidth": 2, "clip": True}
     layers = [
         layer(line, "area", _BAND, x="x", y="lo", y2="hi"),

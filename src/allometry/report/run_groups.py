@@ -2,14 +2,16 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, final, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, final, runtime_checkable
 
 import numpy as np
-import pandas as pd
 from numpy import ndarray
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NEEDED = ("family", "N", "D", "loss")
 
@@ -18,11 +20,11 @@ NEEDED = ("family", "N", "D", "loss")
 class RunsLike(Protocol):
     """The part of `allometry.runs.Runs` that the report uses."""
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> "pd.DataFrame":
         """One row per run."""
         ...
 
-    def curves(self) -> pd.DataFrame:
+    def curves(self) -> "pd.DataFrame":
         """Validation loss during training: key, step, tokens, flops, loss."""
         ...
 
@@ -72,8 +74,10 @@ class UnfinishedRun:
     error: str
 
 
-def table(runs: RunsLike) -> pd.DataFrame:
+def table(runs: RunsLike) -> "pd.DataFrame":
     """The runs' frame with every column that the report reads; missing ones get defaults."""
+    import pandas as pd
+
     frame = runs.frame().copy()
     for name in NEEDED:
         require(
@@ -103,13 +107,13 @@ def table(runs: RunsLike) -> pd.DataFrame:
     return frame.reset_index(drop=True)
 
 
-def finished(frame: pd.DataFrame) -> pd.DataFrame:
+def finished(frame: "pd.DataFrame") -> "pd.DataFrame":
     """The rows that are done and have a finite loss; only these enter a fit."""
     good = (frame["status"] == "done") & np.isfinite(frame["loss"])
     return cast("pd.DataFrame", frame[good])
 
 
-def unfinished(frame: pd.DataFrame) -> tuple[UnfinishedRun, ...]:
+def unfinished(frame: "pd.DataFrame") -> tuple[UnfinishedRun, ...]:
     """The rows that `finished` leaves out, each with its reason."""
     rest = frame.drop(index=finished(frame).index)
     return tuple(
@@ -126,7 +130,7 @@ def unfinished(frame: pd.DataFrame) -> tuple[UnfinishedRun, ...]:
     )
 
 
-def counted(frame: pd.DataFrame) -> bool:
+def counted(frame: "pd.DataFrame") -> bool:
     """Whether these runs of one family are a baseline without gradient training.
 
     That is a family without compute; an n-gram is one even if no run has compute.
@@ -134,7 +138,7 @@ def counted(frame: pd.DataFrame) -> bool:
     return not bool((frame["C"] > 0).any()) or bool((frame["family"] == "ngram").all())
 
 
-def configurations(frame: pd.DataFrame) -> tuple[Configuration, ...]:
+def configurations(frame: "pd.DataFrame") -> tuple[Configuration, ...]:
     """The finished runs by family, shape, N and D, smallest compute first."""
     groups = [
         _configuration(group)
@@ -143,7 +147,7 @@ def configurations(frame: pd.DataFrame) -> tuple[Configuration, ...]:
     return tuple(sorted(groups, key=lambda c: (c.family, c.C, c.N)))
 
 
-def _configuration(group: pd.DataFrame) -> Configuration:
+def _configuration(group: "pd.DataFrame") -> Configuration:
     losses = group["loss"].to_numpy(float)
     n = len(losses)
     between = losses.var(ddof=1) / n if n > 1 else 0.0
@@ -187,7 +191,7 @@ def curved(runs: RunsLike) -> list[str]:
     return keys() if keys is not None else list(runs.curves()["key"].drop_duplicates())
 
 
-def curves_of(runs: RunsLike, most: int) -> pd.DataFrame:
+def curves_of(runs: RunsLike, most: int) -> "pd.DataFrame":
     """The curves of at most `most` runs, evenly chosen; other files are not opened."""
     keys = curved(runs)
     keys = keys[:: math.ceil(len(keys) / most)] if len(keys) > most else keys

@@ -12,12 +12,16 @@ distinction alone: shape, dash or label repeats it.
 import json
 import math
 import re
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
+from numpy import ndarray
 
 from allometry.report import formatting as fmt
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LIGHT = {
     "ink": "#1d2228",
@@ -74,7 +78,39 @@ _STEPS = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 4, 6), (1, 2, 5),
 Spec = dict[str, Any]
 
 
-def layer(data: pd.DataFrame, mark: str, look: Spec, **encoding: Any) -> Spec:
+Columns = Mapping[str, Sequence[Any] | ndarray]
+"""The data of a chart: columns of equal length."""
+
+
+def take(data: Columns, rows: ndarray) -> Columns:
+    """The rows with these positions, or those where a mask is true."""
+    return {name: np.asarray(values)[rows] for name, values in data.items()}
+
+
+def sample(data: Columns, most: int) -> Columns:
+    """At most so many rows, drawn at random: thousands of dots overlap and are slow to draw."""
+    n = len(next(iter(data.values())))
+    if n <= most:
+        return data
+    return take(data, np.random.RandomState(0).choice(n, most, replace=False))
+
+
+def records(data: "Columns | pd.DataFrame") -> list[Spec]:
+    """The rows as mappings, with NaN for values that are not finite."""
+    if not isinstance(data, Mapping):
+        rows = data.replace([np.inf, -np.inf], np.nan).to_dict("records")
+        return [{str(name): value for name, value in row.items()} for row in rows]
+
+    def plain(values: Sequence[Any] | ndarray) -> list[Any]:
+        array = np.asarray(values)
+        array = np.where(np.isinf(array), np.nan, array) if array.dtype.kind == "f" else array
+        return array.tolist()
+
+    columns = {name: plain(values) for name, values in data.items()}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def layer(data: "Columns | pd.DataFrame", mark: str, look: Spec, **encoding: Any) -> Spec:
     """One layer of a chart; an encoding given as a string is a field of the data.
 
     `tooltip` is a field too: it becomes the tooltip and the accessible label of each mark.
@@ -88,8 +124,7 @@ def layer(data: pd.DataFrame, mark: str, look: Spec, **encoding: Any) -> Spec:
             channels[channel] = {"field": given} | ({} if "2" in channel else {"type": kind})
         else:
             channels[channel] = given
-    values = data.replace([np.inf, -np.inf], np.nan).to_dict("records")
-    return {"data": {"values": values}, "mark": {"type": mark} | look, "encoding": channels}
+    return {"data": {"values": records(data)}, "mark": {"type": mark} | look, "encoding": channels}
 
 
 def log_ticks(lo: float, hi: float, most: int = 6) -> list[float]:

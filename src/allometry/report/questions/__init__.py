@@ -1,17 +1,20 @@
 """Studies of expressive power: which degree learns best, which has the largest rank."""
 
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from allometry.report.questions.degrees import degree
 from allometry.report.questions.findings import Answer, Finding
 from allometry.report.questions.ranks import mixer, rank
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Answer", "Finding", "answer"]
 
 _ANSWERS = {"degree": degree, "rank": rank, "mixer": mixer}
 
 
-def answer(name: str, done: pd.DataFrame) -> Answer:
+def answer(name: str, done: "pd.DataFrame") -> Answer:
     """The answer that the finished runs give to a question.
 
     Args:

@@ -2,8 +2,7 @@
 
 import functools
 import math
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from allometry._core.estimate import Estimate
 from allometry.report import formatting as fmt
@@ -13,13 +12,16 @@ from allometry.report.content import Chart
 from allometry.report.questions.findings import Answer, Finding
 from allometry.report.theme import LIGHT, Spec, layer
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 WHOLE = ("T_2", "T_3", "T_4")
 """The stacks of one whole degree, whose order the argument of `best_words` predicts."""
 PREDICTED = "T_3"
 """The stack that the argument predicts to be best."""
 
 
-def degree(done: pd.DataFrame) -> Answer:
+def degree(done: "pd.DataFrame") -> Answer:
     """The answer to `allometry run degree`."""
     # The package of models imports torch.
     from allometry.models.polynomial_degree import best_words
@@ -30,7 +32,7 @@ def degree(done: pd.DataFrame) -> Answer:
     return Answer(_verdict(learnt, solved), (), tuple(findings))
 
 
-def errors(learnt: pd.DataFrame) -> dict[str, dict[str, Estimate]]:
+def errors(learnt: "pd.DataFrame") -> dict[str, dict[str, Estimate]]:
     """The median test error of each stack on each teacher, by their names."""
     found: dict[str, dict[str, Estimate]] = {}
     for row in learnt.sort_values("rung").to_dict("records"):
@@ -60,7 +62,7 @@ def _whole(stacks: dict[str, Estimate]) -> dict[str, Estimate]:
     return {n: stacks[n] for n in WHOLE if n in stacks}
 
 
-def _verdict(learnt: pd.DataFrame, solved: pd.DataFrame) -> str:
+def _verdict(learnt: "pd.DataFrame", solved: "pd.DataFrame") -> str:
     sentences = []
     by = {t: _whole(s) for t, s in errors(learnt).items()}
     by = {t: s for t, s in by.items() if len(s) > 1}
@@ -98,7 +100,7 @@ def _winners(by: dict[str, dict[str, Estimate]]) -> str:
     return f"At one budget, no degree is best on every teacher: {fmt.listed(each)}{overlap}."
 
 
-def _learning(learnt: pd.DataFrame) -> Finding | None:
+def _learning(learnt: "pd.DataFrame") -> Finding | None:
     if learnt.empty:
         return None
     by = errors(learnt)
@@ -156,7 +158,9 @@ def _real_degrees(by: dict[str, dict[str, Estimate]]) -> list[str]:
     return [f"{text}, and the intervals overlap in {tried - len(better) - len(worse)}."]
 
 
-def _table(learnt: pd.DataFrame) -> Table:
+def _table(learnt: "pd.DataFrame") -> Table:
+    import pandas as pd
+
     heads = (
         Head("Teacher", kind="tight"),
         Head("Rank", "(epsilon 0.1)", "num"),
@@ -189,7 +193,9 @@ def _table(learnt: pd.DataFrame) -> Table:
     return Table(caption, heads, tuple(rows))
 
 
-def _errors_chart(learnt: pd.DataFrame, teacher: str, width: int) -> Spec:
+def _errors_chart(learnt: "pd.DataFrame", teacher: str, width: int) -> Spec:
+    import pandas as pd
+
     learnt = learnt.sort_values("rung")
     names = [str(n) for n in learnt["family"]]
     by = errors(learnt)[teacher]
@@ -236,7 +242,7 @@ def _errors_chart(learnt: pd.DataFrame, teacher: str, width: int) -> Spec:
     return theme.styled(marks, f"Error on {teacher}", width, 26 * len(names) + 60)
 
 
-def _solving(solved: pd.DataFrame) -> Finding | None:
+def _solving(solved: "pd.DataFrame") -> Finding | None:
     if solved.empty:
         return None
     sentences = (
@@ -262,11 +268,11 @@ def _solving(solved: pd.DataFrame) -> Finding | None:
     )
 
 
-def _ordered(solved: pd.DataFrame) -> pd.DataFrame:
+def _ordered(solved: "pd.DataFrame") -> "pd.DataFrame":
     return solved.sort_values(["k", "rung"], ascending=[False, True], kind="stable")
 
 
-def _shares(solved: pd.DataFrame) -> Table:
+def _shares(solved: "pd.DataFrame") -> Table:
     heads = (
         Head("Teacher", kind="tight"),
         Head("Stack", kind="tight"),
@@ -291,7 +297,9 @@ def _shares(solved: pd.DataFrame) -> Table:
     return Table("Share of starts that solve the polynomial", heads, tuple(rows))
 
 
-def _solved_chart(solved: pd.DataFrame, width: int) -> Spec:
+def _solved_chart(solved: "pd.DataFrame", width: int) -> Spec:
+    import pandas as pd
+
     solved = _ordered(solved)
     data = pd.DataFrame(
         {

@@ -2,9 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from allometry._core.estimate import Estimate
 from allometry.report import formatting as fmt
@@ -14,8 +12,11 @@ from allometry.report.content import Chart
 from allometry.report.questions.findings import Answer, Finding
 from allometry.report.theme import LIGHT, Spec, layer
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def rank(done: pd.DataFrame) -> Answer:
+
+def rank(done: "pd.DataFrame") -> Answer:
     """The answer to `allometry run rank`."""
     # The package of models imports torch.
     from allometry.models.polynomial_degree import best_words
@@ -57,7 +58,7 @@ def rank(done: pd.DataFrame) -> Answer:
     return Answer(verdict, (), (finding, *real, price))
 
 
-def _stacks(rows: pd.DataFrame) -> tuple[Finding, ...]:
+def _stacks(rows: "pd.DataFrame") -> tuple[Finding, ...]:
     """Epsilon-ranks of the stacks of `allometry run degree`."""
     if rows.empty:
         return ()
@@ -91,7 +92,7 @@ def _stacks(rows: pd.DataFrame) -> tuple[Finding, ...]:
     return (Finding("stacks", "Real degrees", sentences, (), (table,)),)
 
 
-def _peak(rows: pd.DataFrame) -> list[int]:
+def _peak(rows: "pd.DataFrame") -> list[int]:
     """The degrees of the largest rank, among stacks of one degree."""
     rows = rows[rows["degree"].notna()]
     if rows.empty:
@@ -104,7 +105,7 @@ def _degrees(best: list[int]) -> str:
     return f"largest at {fmt.listed([str(d) for d in best])}"
 
 
-def _rank_table(done: pd.DataFrame) -> Table:
+def _rank_table(done: "pd.DataFrame") -> Table:
     heads = (
         Head("Network", kind="tight"),
         Head("Layers", kind="tight"),
@@ -146,7 +147,7 @@ def _how(method: str) -> str:
 
 
 def _lines(
-    data: pd.DataFrame, x: str, title: str, values: list[float], what: str, width: int
+    data: "pd.DataFrame", x: str, title: str, values: list[float], what: str, width: int
 ) -> Spec:
     """Rank against x, one line per family; `data` has family, x, rank and tooltip."""
     names = list(dict.fromkeys(data["family"]))
@@ -174,13 +175,13 @@ def _lines(
     return theme.styled(marks, what, width, round(width * (0.42 if width > 500 else 0.8)) + legend)
 
 
-def _with_tooltips(data: pd.DataFrame, x: str) -> pd.DataFrame:
+def _with_tooltips(data: "pd.DataFrame", x: str) -> "pd.DataFrame":
     rows = data.to_dict("records")
     tooltips = [f"{r['family']}, {r['shape']}: rank {r['rank']:,.0f}" for r in rows]
     return data[["family", x, "rank"]].assign(tooltip=tooltips)
 
 
-def _rank_chart(done: pd.DataFrame, forms: int, width: int) -> Spec:
+def _rank_chart(done: "pd.DataFrame", forms: int, width: int) -> Spec:
     data = done[done["degree"].notna()].sort_values("degree")
     data = _with_tooltips(data, "degree")
     values = sorted(data["degree"].unique().tolist())
@@ -188,8 +189,10 @@ def _rank_chart(done: pd.DataFrame, forms: int, width: int) -> Spec:
     return _lines(data, "degree", title, values, f"Separation rank at L d = {forms}", width)
 
 
-def mixer(done: pd.DataFrame) -> Answer:
+def mixer(done: "pd.DataFrame") -> Answer:
     """The answer to `allometry run mixer`."""
+    import pandas as pd
+
     by = {str(form): rows.sort_values("layers") for form, rows in done.groupby("form", sort=False)}
     sentences = []
     if "linear" in by:
@@ -231,7 +234,7 @@ def mixer(done: pd.DataFrame) -> Answer:
     return Answer(verdict, (), (finding,))
 
 
-def _mixer_chart(done: pd.DataFrame, width: int) -> Spec | None:
+def _mixer_chart(done: "pd.DataFrame", width: int) -> Spec | None:
     data = done[done["rank"].notna()].sort_values("layers")
     if data.empty:
         return None
@@ -240,7 +243,7 @@ def _mixer_chart(done: pd.DataFrame, width: int) -> Spec | None:
     return _lines(data, "layers", "Layers", values, "Separation rank", width)
 
 
-def _mixer_table(done: pd.DataFrame) -> Table:
+def _mixer_table(done: "pd.DataFrame") -> Table:
     heads = (
         Head("Network", kind="tight"),
         Head("Layers", kind="num"),

@@ -155,16 +155,7 @@ def _sheet(path: Path) -> Sheet:
 
 def _folder(path: Path) -> Sheet:
     if exists(path / "study.json"):
-        from allometry.runs.folder import Runs
-
-        frame = Runs(path).frame()
-        frame = frame[frame["status"] == "done"]
-        if len(frame) and frame["C"].notna().any():
-            frame = frame[frame["C"].notna()]  # n-gram baselines have no compute
-        if frame.empty:
-            raise InputError(f"{path} must hold finished runs; got none. See `allometry status`.")
-        cells: dict[str, Any] = {str(c): frame[c].tolist() for c in frame.columns}
-        return Sheet(cells, list(range(1, len(frame) + 1)), "study")
+        return _study(path)
     if exists(path / "trainer_state.json"):
         return logs.trainer_state(path / "trainer_state.json")
     found = logs.below(path)
@@ -178,6 +169,25 @@ def _folder(path: Path) -> Sheet:
         f"{path} must hold a study, CSV histories, trainer_state.json, TensorBoard events or an "
         "MLflow store; got none of these."
     )
+
+
+def _study(path: Path) -> Sheet:
+    """The finished runs of a study folder, read without pandas."""
+    from allometry.runs.folder import COLUMNS, Runs
+    from allometry.runs.frame import LEFT_OUT
+
+    finished = [r for r in Runs(path).journal.latest().values() if r["status"] == "done"]
+    trained = [r for r in finished if r.get("C") is not None]
+    records = trained or finished  # n-gram baselines have no compute
+    if not records:
+        raise InputError(f"{path} must hold finished runs; got none. See `allometry status`.")
+    names = dict.fromkeys([*COLUMNS, *(name for r in records for name in r)])
+    cells: dict[str, Any] = {
+        name: [math.nan if r.get(name) is None else r[name] for r in records]
+        for name in names
+        if name not in LEFT_OUT
+    }
+    return Sheet(cells, list(range(1, len(records) + 1)), "study")
 
 
 def _of_family(imported: Imported, family: str | None) -> Imported:
