@@ -160,7 +160,7 @@ def native(array: ndarray, name: str) -> ndarray:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _member(path: Path | str, name: str, file: BufferedIOBase, size: int) -> ndarray:
+def _member(path: Path | str, name: str, file: Any, size: int) -> ndarray:
     shape, dtype = _header(file)
     _require_numbers(f"{name} of {path}", dtype)
     count = math.prod(shape)

@@ -139,7 +139,8 @@ def open_for_reading(path: Path, *, link: bool = False) -> Iterator[io.BufferedR
         descriptor = retry_interrupted(
             os.open, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow
         )
-        with io.BufferedReader(_Direct(descriptor, "rb"), 1 << 18) as file:
+        file: io.BufferedReader = io.BufferedReader(_Direct(descriptor, "rb"), 1 << 18)
+        with file:
             _require_regular(descriptor, path)
             yield file
 

@@ -115,7 +115,7 @@ def plan(
 
         messages.append(f"Charts: {write(report, law, planned)}")
     others = {}
-    if {"N", "D"} <= set(law.variables) and size is None and tokens is None:
+    if both and size is None and tokens is None:
         others = laws.allocations(imported.columns, budget, drop_highest=drop_highest)
     for sentence in messages:
         say(sentence)
