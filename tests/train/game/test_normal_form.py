@@ -163,3 +163,16 @@ def test_exact_pivots_are_the_fallback(monkeypatch):
         game = NormalForm(tuple(rng.integers(0, 3, (2, m, n)).astype(float)))
         for label in range(m + n):
             assert game.gains(lemke_howson(game, label)).max() <= 1e-15 * 10
+
+
+def test_the_unit_of_payoff_does_not_matter_in_a_degenerate_game():
+    """Rounding 1e-9 times a payoff made a probability of 0 negative, and an equilibrium was lost."""
+    A = np.array([[6, 7, -8, 6], [8, -5, -6, -8], [6, 8, 2, 2], [5, -9, 6, 8.0]])
+    B = np.array([[-7, 9, 7, -4], [0, 6, 8, -8], [3, -1, -3, 6], [4, -2, 7, 0.0]])
+
+    def found(a, b):
+        pairs = support_enumeration(NormalForm((a, b)))
+        return sorted(tuple(np.concatenate(pair).round(9).tolist()) for pair in pairs)
+
+    assert len(found(A, B)) == 8
+    assert found(1e-9 * A, B / 1e-9) == found(A, B)

@@ -13,6 +13,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+ROUNDING = Fraction(1, 2**40)
+"""Negative probabilities down to this size count as 0. Payoffs are rounded to floats: in a
+degenerate game another unit of payoff moves a probability of 0 by about 1e-16 either way."""
+
 PIVOTS = 100_000
 """Largest number of pivots; an exact path cannot cycle, but it can be long."""
 
@@ -56,7 +60,7 @@ def exact_pivots(
 def exact_mixture(block: ndarray) -> list[Fraction] | None:
     """The mixture under which all rows of a square block of integers have equal value.
 
-    `None` if there is none or more than one, or if a probability is negative.
+    `None` if there is none or more than one, or if a probability is negative beyond `ROUNDING`.
     """
     k = len(block)
     # Every row equals the first one in value, and probabilities sum to one.
@@ -72,7 +76,9 @@ def exact_mixture(block: ndarray) -> list[Fraction] | None:
         system[[column, below[0]]] = system[[below[0], column]]
         scale = _pivot(system, column, column, scale)
     found = [Fraction(system[i, k], system[i, i]) for i in range(k)]
-    return found if min(found) >= 0 else None
+    if min(found) < -ROUNDING:
+        return None
+    return _shares([max(share, Fraction(0)) for share in found])
 
 
 def _unit(k: int) -> ndarray:
