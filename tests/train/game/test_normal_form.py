@@ -166,7 +166,7 @@ def test_exact_pivots_are_the_fallback(monkeypatch):
 
 
 def test_the_unit_of_payoff_does_not_matter_in_a_degenerate_game():
-    """Rounding 1e-9 times a payoff made a probability of 0 negative, and an equilibrium was lost."""
+    """Rounding of 1e-9 times a payoff made a probability of 0 negative: one was lost."""
     A = np.array([[6, 7, -8, 6], [8, -5, -6, -8], [6, 8, 2, 2], [5, -9, 6, 8.0]])
     B = np.array([[-7, 9, 7, -4], [0, 6, 8, -8], [3, -1, -3, 6], [4, -2, 7, 0.0]])
 
