@@ -1,7 +1,7 @@
 """What must not matter: the unit, the origin, the order and the repetition of what is given.
 
-The table has a row for every public name of `train.game`, `models.quantisation` and `laws`, and in it
-for each change a check, or in words why the mathematics has no such invariance.
+The table has a row for every public name of `train.game`, `models.quantisation` and `laws`. In it
+for each change stands a check, or in words why the mathematics has no such invariance.
 """
 
 import importlib

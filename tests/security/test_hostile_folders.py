@@ -485,7 +485,7 @@ def test_status_and_report_work_on_a_folder_that_can_not_be_written(place, read_
     assert "5 done" in err
     code, _, err = typed("report", "study")
     assert code == 0
-    assert "can't be written" in err
+    assert "is read-only" in err
     assert (place / "study-report.html").is_file()
     code, _, err = typed("run", "job.py:study", "-o", "study")
     assert code == 2
