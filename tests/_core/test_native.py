@@ -26,7 +26,7 @@ def fresh(monkeypatch, tmp_path):
 
 
 def load(source, symbols=("seven",)):
-    return native.load_library.__wrapped__(source, (), symbols)
+    return native.load_kernels.__wrapped__(source, (), symbols)
 
 
 def kept(source):
@@ -82,12 +82,16 @@ def test_a_damaged_library_is_built_again_once_with_a_word(fresh, damage):
         "import sys, warnings; from pathlib import Path; from allometry._core import native\n"
         "with warnings.catch_warnings(record=True) as caught:\n"
         "    warnings.simplefilter('always')\n"
-        "    made = native.load_library(Path(sys.argv[1]), (), ('seven',))\n"
+        "    made = native.load_kernels(Path(sys.argv[1]), (), ('seven',))\n"
         "print(made.seven(), *[w.message for w in caught], sep='|')"
     )
     assert load(fresh) is not None
     whole = kept(fresh).read_bytes()
-    damage(kept(fresh), fresh)
+    # This process has mapped the file: damage a copy, or it ends with a bus error at exit.
+    copy = kept(fresh)
+    copy.unlink()
+    copy.write_bytes(whole)
+    damage(copy, fresh)
     spoilt = kept(fresh)
     command = [sys.executable, "-c", code, str(fresh)]
     first, second = (subprocess.run(command, capture_output=True, text=True) for _ in range(2))

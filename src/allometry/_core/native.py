@@ -1,6 +1,6 @@
 """Compile C++ kernels once per machine and cache the libraries.
 
-They are optional: without a compiler, or with `ALLOMETRY_NATIVE=0`, `load_library` returns `None`
+They are optional: without a compiler, or with `ALLOMETRY_NATIVE=0`, `load_kernels` returns `None`
 and the caller uses torch.
 """
 
@@ -37,7 +37,7 @@ def find_compiler() -> str | None:
 
 
 @functools.cache
-def load_library(
+def load_kernels(
     source: Path, flags: tuple[str, ...] = (), symbols: tuple[str, ...] = ()
 ) -> ctypes.CDLL | None:
     """Build and load `source`; `None` if it can't be built or loaded.

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from allometry._core.native import load_library
+from allometry._core.native import load_kernels
 
 LANES = 16
 """Hidden units are padded to a multiple of this, the widest SIMD register."""
@@ -51,7 +51,7 @@ def _built() -> bool:
     """
     home = Path(torch.__file__).parent
     flags = (f"-I{home / 'include'}", f"-L{home / 'lib'}", "-ltorch_cpu")
-    return load_library(Path(__file__).parent / "kernels" / "perceptron.cpp", flags) is not None
+    return load_kernels(Path(__file__).parent / "kernels" / "perceptron.cpp", flags) is not None
 
 
 def applies(x: Tensor, parameters: Sequence[Tensor]) -> bool:

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from allometry._core.native import load_library
+from allometry._core.native import load_kernels
 
 LONGEST = 256
 """Largest number of positions for which the scores of a head fit the cache."""
@@ -35,7 +35,7 @@ SINGLE_THREAD = 1 << 22
 def _kernels() -> tuple[Any, Any] | None:
     """The forward and backward kernels; `None` if they cannot be built or loaded."""
     names = ("short_attention", "short_attention_backward")
-    lib = load_library(
+    lib = load_kernels(
         Path(__file__).parents[1] / "kernels" / "short_attention.cpp", symbols=names
     )
     return None if lib is None else (lib.short_attention, lib.short_attention_backward)
