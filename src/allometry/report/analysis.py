@@ -18,7 +18,7 @@ from allometry.report.run_groups import (
     RunsLike,
     UnfinishedRun,
     about,
-    configurations,
+    configurations_of,
     counted,
     finished,
     table,
@@ -127,7 +127,7 @@ def analyse(
     done = finished(frame)
     unit, token = _units(target)
     D_unique = _unique(target, frame)
-    everything = configurations(frame)
+    everything = configurations_of(runs)
     best_of = {
         name: min((c for c in everything if c.family == name), key=lambda c: c.loss.value)
         for name in done["family"].unique()

@@ -3,12 +3,14 @@
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast, final, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy import ndarray
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
+from allometry.runs.folder import Runs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,8 +76,36 @@ class UnfinishedRun:
     error: str
 
 
+_tables: "WeakKeyDictionary[Runs, tuple[tuple[int, ...], pd.DataFrame]]" = WeakKeyDictionary()
+_configurations: "WeakKeyDictionary[Runs, tuple[tuple[int, ...], tuple[Configuration, ...]]]"
+_configurations = WeakKeyDictionary()
+
+
 def table(runs: RunsLike) -> "pd.DataFrame":
-    """The runs' frame with every column that the report reads; missing ones get defaults."""
+    """The runs' frame with every column that the report reads; missing ones get defaults.
+
+    Every section of a page calls it. The table of a folder is made once for each state of its
+    journal; the caller gets a shallow copy and may add columns.
+    """
+    if not isinstance(runs, Runs):
+        return _table(runs)
+    stamp = runs.journal.stamp()
+    if runs not in _tables or _tables[runs][0] != stamp:
+        _tables[runs] = stamp, _table(runs)
+    return _tables[runs][1].copy(deep=False)
+
+
+def configurations_of(runs: RunsLike) -> tuple[Configuration, ...]:
+    """`configurations` of all runs, made once for each state of a folder's journal."""
+    if not isinstance(runs, Runs):
+        return configurations(table(runs))
+    stamp = runs.journal.stamp()
+    if runs not in _configurations or _configurations[runs][0] != stamp:
+        _configurations[runs] = stamp, configurations(table(runs))
+    return _configurations[runs][1]
+
+
+def _table(runs: RunsLike) -> "pd.DataFrame":
     import pandas as pd
 
     frame = runs.frame().copy()

@@ -25,7 +25,7 @@ from allometry.report.figures import AXES
 from allometry.report.run_groups import (
     Configuration,
     RunsLike,
-    configurations,
+    configurations_of,
     counted,
     finished,
     table,
@@ -68,7 +68,7 @@ def at_one_budget(runs: RunsLike) -> dict[str, list[Configuration]]:
     frame = table(runs)
     done = finished(frame)
     counts = {n for n in done["family"].unique() if counted(done[done["family"] == n])}
-    trained = [c for c in configurations(frame) if c.family not in counts]
+    trained = [c for c in configurations_of(runs) if c.family not in counts]
     by_family: dict[str, list[Configuration]] = {}
     for c in trained:
         by_family.setdefault(c.family, []).append(c)
@@ -82,7 +82,7 @@ def at_one_budget(runs: RunsLike) -> dict[str, list[Configuration]]:
     }
     for name in sorted(counts):
         chosen[name] = sorted(
-            (c for c in configurations(frame) if c.family == name), key=lambda c: c.N
+            (c for c in configurations_of(runs) if c.family == name), key=lambda c: c.N
         )
     return {name: members for name, members in chosen.items() if members}
 

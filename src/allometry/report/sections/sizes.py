@@ -15,7 +15,7 @@ from allometry.report.figures import AXES
 from allometry.report.run_groups import (
     Configuration,
     RunsLike,
-    configurations,
+    configurations_of,
     counted,
     finished,
     table,
@@ -99,7 +99,7 @@ def sizes(runs: RunsLike, unit: str, width: int = 720) -> Spec | None:
 def _best(runs: RunsLike) -> dict[str, list[Configuration]]:
     """Each family's configuration of lowest loss at every size, smallest first."""
     found: dict[str, dict[float, Configuration]] = {}
-    for c in configurations(table(runs)):
+    for c in configurations_of(runs):
         if c.loss.value > 0:
             known = found.setdefault(c.family, {})
             if c.N not in known or c.loss.value < known[c.N].loss.value:
