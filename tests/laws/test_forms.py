@@ -173,3 +173,12 @@ def test_a_law_refuses_unknown_variables():
     law = al.laws.fit({"N": N, "loss": 1 + 30 / N**0.5}, "floor", bootstrap=0)
     with pytest.raises(al.InputError, match="evaluated at N"):
         law(M=3.0)
+
+
+def test_an_exponent_that_overflows_gives_no_warning():
+    """A search may try it; numpy's warnings reached the terminal."""
+    from allometry.laws.learning_curves import Sigmoid
+
+    theta = np.array([[0.0, 1.0, 800.0, 0.0, 1.0]])
+    with np.errstate(over="ignore"):  # as the solver does
+        assert not np.isfinite(Sigmoid().value(theta, np.linspace(-2, 2, 5)[None])).all()

@@ -1,5 +1,6 @@
 """Models whose weights come from a proof."""
 
+from allometry._core.deprecation import moved
 from allometry.construct.certificate import Certificate, Construction, Term
 from allometry.construct.dyck import DyckGenerator, DyckRecogniser, dyck
 from allometry.construct.exact_certificate import Exactness
@@ -37,3 +38,5 @@ __all__ = [
     "turing",
     "universal",
 ]
+
+__getattr__ = moved(__name__, {"Cost": "UniversalCost"})

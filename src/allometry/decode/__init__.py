@@ -1,5 +1,6 @@
 """Decoding: sampling strategies, beam search and constraints over next-token logits."""
 
+from allometry._core.deprecation import moved
 from allometry.decode.beam import Hypothesis, beam, stochastic_beam
 from allometry.decode.constrained_sampling import exact_posterior, posterior
 from allometry.decode.constraints import Automaton, Constrained, Constraint, constrained
@@ -109,3 +110,5 @@ __all__ = [
     "top_p",
     "typical",
 ]
+
+__getattr__ = moved(__name__, {"Memory": "DecodingCache", "Texture": "TextStatistics"})

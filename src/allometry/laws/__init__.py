@@ -3,6 +3,7 @@
 Needs numpy, scipy and a table of runs.
 """
 
+from allometry._core.deprecation import moved
 from allometry.laws import kaplan
 from allometry.laws.allometric import (
     Allometry,
@@ -55,3 +56,5 @@ __all__ = [
     "task_curve",
     "transfer",
 ]
+
+__getattr__ = moved(__name__, {"Curve": "LossCurve"})

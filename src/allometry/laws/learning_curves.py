@@ -137,13 +137,15 @@ class Sigmoid(Form):
         alpha, b, c = np.exp(theta[:, 2, None]), theta[:, 3, None], theta[:, 4, None]
         q = b + c * X[0]
         v = np.where(q < 0, q, q / alpha)
-        for _ in range(12):
-            up, s = softplus(v)
-            move = (v + (alpha - 1) * up - q) / (1 + (alpha - 1) * s)
-            v = v - move
-            # Newton squares the error: after so small a step only rounding remains.
-            if np.abs(move).max(initial=0.0) < 1e-7:
-                break
+        # A search may try an alpha that overflows: its value is NaN, and the step is rejected.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for _ in range(12):
+                up, s = softplus(v)
+                move = (v + (alpha - 1) * up - q) / (1 + (alpha - 1) * s)
+                v = v - move
+                # Newton squares the error: after so small a step only rounding remains.
+                if np.abs(move).max(initial=0.0) < 1e-7:
+                    break
         return v, *softplus(v)
 
     def evaluate(

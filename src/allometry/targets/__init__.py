@@ -1,5 +1,6 @@
 """Targets: data and functions that models learn."""
 
+from allometry._core.deprecation import moved
 from allometry.targets import functions, music, points
 from allometry.targets.functions import SequenceFunction
 from allometry.targets.images import Images
@@ -47,3 +48,5 @@ __all__ = [
     "points",
     "vocabulary_from_dict",
 ]
+
+__getattr__ = moved(__name__, {"Table": "NumericTable"})

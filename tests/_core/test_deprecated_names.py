@@ -5,6 +5,11 @@ import importlib
 import pytest
 
 RENAMED = [
+    ("allometry.construct", "Cost", "UniversalCost"),
+    ("allometry.decode", "Memory", "DecodingCache"),
+    ("allometry.decode", "Texture", "TextStatistics"),
+    ("allometry.laws", "Curve", "LossCurve"),
+    ("allometry.targets", "Table", "NumericTable"),
     ("allometry.models", "quantise", "quantisation"),
     ("allometry.train", "Crowd", "BatchedTrainer"),
     ("allometry.train", "Ended", "TrainingResult"),
