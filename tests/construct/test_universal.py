@@ -118,7 +118,9 @@ def test_softening_error_falls_with_the_ramp(seed, cells, d):
     for ramp in (2.0**-3, 2.0**-7, 2.0**-30):
         made = universal(f, d=d, n=2, delta=1 / min(cells, 4 // d), ramp=ramp)
         gaps.append(float((made(x) - made.modified(x)).abs().mean()))
-    assert gaps[0] > gaps[1] > gaps[2]
+    assert gaps[0] > gaps[1]
+    # On the narrow ramp there may be none of the points: then only rounding is left.
+    assert gaps[1] > gaps[2] or gaps[1] < 1e-12
     assert gaps[2] < 1e-12
 
 
