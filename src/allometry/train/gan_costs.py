@@ -98,13 +98,23 @@ def f_gan(divergence: Divergence) -> Costs:
 
 
 def gradient_penalty(
-    critic: nn.Module, real: Float[Tensor, "n d"], fake: Float[Tensor, "n d"]
+    critic: nn.Module,
+    real: Float[Tensor, "n d"],
+    fake: Float[Tensor, "n d"],
+    share: Float[Tensor, "n 1"] | None = None,
 ) -> Float[Tensor, ""]:
     r"""$E(\|\nabla_x f(\hat x)\| - 1)^2$ at random points $\hat x$ between data and samples.
 
+    Args:
+        critic: f.
+        real: Data.
+        fake: Samples.
+        share: Share of the data in each point; by default uniform, from torch's global generator.
+
     References: `gulrajani2017` Eq. (3).
     """
-    share = torch.rand(len(real), 1, dtype=real.dtype, device=real.device)
+    if share is None:
+        share = torch.rand(len(real), 1, dtype=real.dtype, device=real.device)
     between = share * real + (1 - share) * fake
     slope = grad(lambda x: critic(x).sum())(between)
     # The gradient of a pack (PacGAN) is with respect to all its points.

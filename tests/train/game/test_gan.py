@@ -55,6 +55,24 @@ def test_a_packed_pair_equals_the_same_pair_alone():
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("unroll", [0, 2])
+def test_the_gradient_penalty_is_a_function_of_the_seed(unroll):
+    """Its random points came from torch's global generator, so that no run could be repeated."""
+    rules = GANSettings(costs=WASSERSTEIN, batch=24, lr=1e-3, penalty=0.1, unroll=unroll)
+    ends = []
+    for state in (0, 1):
+        torch.manual_seed(state)
+        game = contest(2, rules, [5, 6])
+        alone = contest(1, rules, [5])
+        for _ in range(5):
+            game.step()
+            alone.step()
+        ends.append((game.D.flat.detach().clone(), alone.D.flat.detach().clone()))
+    torch.testing.assert_close(ends[0][0], ends[1][0], rtol=0, atol=0)
+    # Nor does a pair depend on the others.
+    torch.testing.assert_close(ends[0][0][:1], ends[0][1], rtol=1e-5, atol=1e-6)
+
+
 def test_the_step_of_one_pair_is_that_of_a_plain_loop():
     G, D = (m[0] for m in players(1))
     rules = GANSettings(batch=24, lr=1e-3, betas=(0.5, 0.999))

@@ -105,6 +105,7 @@ class GANBatches:
         self.streams = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.rows: list[Tensor] = []
         self.noise: list[Tensor] = []
+        self.mixtures: list[Tensor] = []
 
     def real(self) -> Float[Tensor, "M b d"]:
         """The next batch of data."""
@@ -124,6 +125,14 @@ class GANBatches:
             drawn = [torch.randn(shape, generator=g, dtype=kind) for g in self.streams]
             self.noise = list(torch.stack(drawn, 1).flip(0))
         return self.noise.pop()
+
+    def shares(self) -> Float[Tensor, "M b 1"]:
+        """The next shares of data in the points of the gradient penalty, uniform in (0, 1)."""
+        if not self.mixtures:
+            shape, kind = (CHUNK, self.batch, 1), self.data.dtype
+            drawn = [torch.rand(shape, generator=g, dtype=kind) for g in self.streams]
+            self.mixtures = list(torch.stack(drawn, 1).flip(0))
+        return self.mixtures.pop()
 
 
 @final
@@ -185,7 +194,7 @@ class GANTraining:
         x, z = self.draws.real(), self.draws.latents()
         G, D = self.G.flat.detach(), self.D.flat.detach()
         with Flops() as discriminator:
-            self._discriminator_step(D, G, x, z)
+            self._discriminator_step(D, G, x, z, *self._shares())
         with Flops() as generator:
             self._generator_step(G, D, z)
         return discriminator.total, generator.total
@@ -209,20 +218,24 @@ class GANTraining:
         """One step of the discriminators."""
         x, z = self.draws.real(), self.draws.latents()
         flats = self.D.flat.detach(), self.G.flat.detach()
-        self.cost_D, gradient = self._discriminator(*flats, x, z)
+        self.cost_D, gradient = self._discriminator(*flats, x, z, *self._shares())
         self.step_D.apply(gradient)
         if self.rules.clip is not None:
             with torch.no_grad():
                 self.D.flat.clamp_(-self.rules.clip, self.rules.clip)
 
+    def _shares(self) -> tuple[Tensor, ...]:
+        """Random numbers of the gradient penalty, if there is one."""
+        return (self.draws.shares(),) if self.rules.penalty else ()
+
     def _discriminator_step(
-        self, D: Tensor, G: Tensor, x: Tensor, z: Tensor
+        self, D: Tensor, G: Tensor, x: Tensor, z: Tensor, *shares: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Costs of discriminators with parameters D, and their gradients."""
         with torch.no_grad():
             fake = together(lambda model, noise: model(noise), [(self.G, G)], z)
         leaf = D.detach().requires_grad_(True)
-        costs = together(self._discriminator_cost, [(self.D, leaf)], x, fake)
+        costs = together(self._discriminator_cost, [(self.D, leaf)], x, fake, *shares)
         return costs.detach(), torch.autograd.grad(costs.sum(), leaf)[0]
 
     def _generator_step(
@@ -246,15 +259,17 @@ class GANTraining:
         x = torch.zeros(len(G), self.rules.batch, self.draws.data.shape[-1]).to(G)
         z = torch.zeros(len(G), self.rules.batch, self.draws.latent).to(G)
         one = torch.ones(()).to(G)
-        more = (x, one, torch.zeros_like(D), torch.zeros_like(D), one)
-        self._discriminator = traced_function(self._discriminator_step, (D, G, x, z), fuse=fuse)
+        shares = (x[..., :1],) if self.rules.penalty else ()
+        more = (x, one, torch.zeros_like(D), torch.zeros_like(D), one, *shares)
+        examples = (D, G, x, z, *shares)
+        self._discriminator = traced_function(self._discriminator_step, examples, fuse=fuse)
         examples = (G, D, z, *(more if self.rules.unroll else ()))
         self._generator = traced_function(self._generator_step, examples, fuse=fuse)
 
-    def _discriminator_cost(self, D: Any, x: Tensor, fake: Tensor) -> Tensor:
+    def _discriminator_cost(self, D: Any, x: Tensor, fake: Tensor, *shares: Tensor) -> Tensor:
         cost = self.rules.costs.discriminator(*self._logits(D, x, fake))
         if self.rules.penalty:
-            cost = cost + self.rules.penalty * gradient_penalty(D, x, fake)
+            cost = cost + self.rules.penalty * gradient_penalty(D, x, fake, *shares)
         return cost
 
     def _generator_cost(self, D: nn.Module, fake: Tensor) -> Tensor:
@@ -279,21 +294,21 @@ class GANTraining:
         return on_real, on_fake
 
     def _unroll_arguments(self) -> tuple[Tensor, ...]:
-        """For unrolled steps: data, and the discriminators' rate, moments and step count."""
+        """For unrolled steps: data, the discriminators' rate, moments, step count, and shares."""
         flat = self.D.flat.detach()
         rate = torch.tensor(self.step_D.param_groups[0]["lr"]).to(flat)
-        return self.draws.real(), rate, *moments_of(self.step_D, flat)
+        return self.draws.real(), rate, *moments_of(self.step_D, flat), *self._shares()
 
     def _unrolled(
-        self, fake: Tensor, D: Tensor, x: Tensor, rate: Tensor, *moments: Tensor
+        self, fake: Tensor, D: Tensor, x: Tensor, rate: Tensor, *more: Tensor
     ) -> Float[Tensor, "M P"]:
         """Parameters of the discriminators after `unroll` steps, as a function of `fake`.
 
         All steps use one batch, so the generator is evaluated and differentiated only once.
         """
-        theta, state = D.detach().requires_grad_(True), cast("Moments", moments)
+        theta, state, shares = D.detach().requires_grad_(True), cast("Moments", more[:3]), more[3:]
         for _ in range(self.rules.unroll):
-            loss = together(self._discriminator_cost, [(self.D, theta)], x, fake)
+            loss = together(self._discriminator_cost, [(self.D, theta)], x, fake, *shares)
             (gradient,) = torch.autograd.grad(loss.sum(), theta, create_graph=True)
             theta, state = adam_ahead(theta, gradient, state, rate, self.rules.betas)
         return theta
