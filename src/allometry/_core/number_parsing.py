@@ -26,6 +26,9 @@ _TWO_GROUPS = re.compile(r"^[-+]?\d+,\d+,|^[-+]?\d+,\d{3}\.")
 _DECIMAL = re.compile(r"^[-+]?(?:\d{1,3}(?:\.\d{3})+|\d*),\d*(?:[eE][-+]?\d+)?" + _END)
 _DOTTED = re.compile(r"^[-+]?[1-9]\d{0,2}(?:\.\d{3})+" + _END)
 
+SMALLEST_NUMBER, LARGEST_NUMBER = 1e-100, 1e100
+"""Sizes, computes and losses outside this range are refused: their squares and powers overflow."""
+
 
 def number(text: Any, decimal: str = ".") -> float:
     """Parse a cell with K, M, B, T suffixes and thousands separators; NaN if it is not a number.

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from allometry._core.errors import InputError, require
+from allometry._core.number_parsing import LARGEST_NUMBER, SMALLEST_NUMBER
 
 VARIABLES = ("N", "D", "C")
 _FAILED = {
@@ -166,7 +167,8 @@ def _usable(
         keep &= ~failed
     for name in ("loss", *present):
         with np.errstate(invalid="ignore"):
-            bad = ~(np.isfinite(columns[name]) & (columns[name] > 0))
+            usable = (columns[name] >= SMALLEST_NUMBER) & (columns[name] <= LARGEST_NUMBER)
+        bad = ~usable
         _note(notes, bad & keep, f"have a {name} that is missing, infinite or not positive")
         keep &= ~bad
     if "family" in data:

@@ -21,6 +21,7 @@ from allometry._core.files import (
     retry_interrupted,
     storage_errors,
 )
+from allometry._core.number_parsing import LARGEST_NUMBER
 
 LONGEST = 1 << 26
 """Largest length of a line in bytes."""
@@ -39,9 +40,6 @@ _KINDS: dict[str, frozenset[type]] = {
     "measures": frozenset({list, type(None)}),
 }
 """Types of the common columns; columns of a family are not checked."""
-
-LARGEST_NUMBER = 1e100
-"""Largest size, compute or loss; powers of larger numbers would overflow."""
 
 STATUSES = ("done", "failed", "diverged")
 

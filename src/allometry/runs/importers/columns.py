@@ -14,7 +14,13 @@ from numpy import ndarray
 
 from allometry._core.delimited import Sheet
 from allometry._core.errors import InputError
-from allometry._core.number_parsing import decimal_mark, number, numbers
+from allometry._core.number_parsing import (
+    LARGEST_NUMBER,
+    SMALLEST_NUMBER,
+    decimal_mark,
+    number,
+    numbers,
+)
 from allometry._core.user_files import shorten
 
 _UNITS = {
@@ -245,7 +251,7 @@ def _check_numbers(
 ) -> None:
     """Record the first problem of each row in `bad`."""
     with np.errstate(invalid="ignore"):
-        wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers > 0)))
+        wrong = np.flatnonzero(~((numbers >= SMALLEST_NUMBER) & (numbers <= LARGEST_NUMBER)))
     for i in wrong.tolist():
         if i in bad:
             continue
@@ -254,6 +260,8 @@ def _check_numbers(
             bad[i] = f"{quantity} ({column}) is missing"
         elif np.isnan(numbers[i]):
             bad[i] = f"{quantity} ({column}) is not a number: {shorten(value, 30)!r}"
+        elif 0 < numbers[i] < math.inf:
+            bad[i] = f"{quantity} ({column}) is not from 1e-100 to 1e100: {numbers[i]:g}"
         else:
             bad[i] = f"{quantity} ({column}) is not positive and finite: {numbers[i]:g}"
 
