@@ -99,3 +99,8 @@ def test_the_test_split_has_rows_of_its_own():
 
 def test_the_terminal_has_the_table():
     assert "Perplexity" in printed(closing(analysis()), 140)
+
+
+def test_a_huge_loss_has_a_perplexity_that_can_be_printed():
+    """It ended in OverflowError."""
+    assert likelihood_units.aside(1e4, "nats per token").endswith("perplexity 1.01e+304")

@@ -66,7 +66,7 @@ def read_npy(path: Path | str) -> ndarray:
             if size > available:
                 raise _damaged(path, f"{available} of the {size} bytes that its header claims")
             if size == 0:  # an empty file can't be mapped
-                return np.empty(shape, dtype)
+                return native(np.empty(shape, dtype), str(path))
             return native(np.load(path, mmap_mode="c", allow_pickle=False), str(path))
         except (InputError, OSError):
             raise

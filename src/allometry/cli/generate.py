@@ -14,7 +14,9 @@ from allometry.cli import option_types
 from allometry.cli.console import counted, out, say, write_json
 
 if TYPE_CHECKING:
-    from allometry.study import Generation, SavedModel
+    from collections.abc import Iterator
+
+    from allometry.study import GeneratedText, Generation, SavedModel
     from allometry.study.sample_generation import ChosenModel
 
 _COLOURS = ((1.0, "green"), (2.5, "yellow"), (4.5, "dark_orange"), (float("inf"), "red"))
@@ -123,17 +125,24 @@ def generate(
     options |= {"top_k": top_k, "top_p": top_p, "min_p": min_p, "typical": typical, "eta": eta}
     steps = _strategies(saved, options | {"mirostat": mirostat}, regex, lark, schema)
     generation = Generation(saved, prompt, steps, n=n, seed=seed, stop=stop or ())
-    _print_text(generation, _introduction(choice), saved.unit, show_surprise, json)
+    # A constraint may turn out impossible at any token; then the error is the only output.
+    constrained = any(option is not None for option in (regex, lark, schema))
+    pieces = iter(list(generation)) if constrained else iter(generation)
+    _print_text(generation, pieces, _introduction(choice), saved.unit, show_surprise, json)
 
 
 def _print_text(
-    generation: "Generation", introduction: str, unit: str, show_surprise: bool, json: bool
+    generation: "Generation",
+    pieces: "Iterator[GeneratedText]",
+    introduction: str,
+    unit: str,
+    show_surprise: bool,
+    json: bool,
 ) -> None:
     """Print a text while it is sampled, then its statistics."""
     from allometry.report.likelihood_units import aside
 
     # An impossible generation fails at its first token; then the error is the only output.
-    pieces = iter(generation)
     first = next(pieces, None)
     say(introduction)
     for piece in () if first is None else chain([first], pieces):

@@ -59,6 +59,8 @@ def others(
 
 
 def _rounded(x: float) -> str:
+    if x >= 1e9:
+        return f"{x:.3g}"
     return fmt.significant(x, 3, trim=False) if x < 100 else f"{x:.1f}"
 
 
@@ -67,7 +69,12 @@ def _times(factor: float) -> Callable[[Estimate], Estimate]:
 
 
 def _perplexity(loss: Estimate) -> Estimate:
-    return loss.through(math.exp, math.exp(loss.value))
+    return loss.through(_exp, _exp(loss.value))
+
+
+def _exp(x: float) -> float:
+    """e^x, at most about 1e304: a broken model's loss may be anything."""
+    return math.exp(min(x, 700.0))
 
 
 def aside(loss: float, unit: str) -> str:
