@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from allometry import InputError
-from allometry.measure import score
+from allometry.measure import score, score_table
 from allometry.measure.catalogue import ENTRIES
 from allometry.measure.context import QUICK
 from allometry.measure.score_table import feature_map
@@ -108,3 +109,18 @@ def test_errors_are_reported_once(digits):
     x[0, 0, 0] = np.nan
     with pytest.raises(InputError, match="real must be finite"):
         score(x, x)
+
+
+def test_values_whose_squares_overflow_leave_a_measure_out(monkeypatch):
+    """Such a file ended in OverflowError."""
+
+    def overflows(case):
+        raise OverflowError(34, "Numerical result out of range")
+
+    entry = dataclasses.replace(ENTRIES[0], run=overflows)
+    monkeypatch.setattr(score_table, "ENTRIES", [entry])
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    found = score(x, x + 1, effort=QUICK)
+    assert not found.rows
+    assert all("finite squares" in reason for reason in found.skipped.values())
+    assert found.skipped

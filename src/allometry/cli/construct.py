@@ -74,16 +74,20 @@ def universal(
     positions = function in ORDERED if positions is None else positions
     build = construct.compact if compact else construct.universal
     network = build(f, d, n, delta, eps=eps, p=p, positions=positions)
+    # Files come first: if one can't be written, the error is the only output.
+    written = []
+    if picture is not None:
+        from allometry.report.construction_figures import draw
+
+        written.append(f"Picture: {draw(picture, network)}")
+    if save is not None:
+        written.append(f"Weights: {construct.export(network, save)}")
     if json:
         write_json(network.certificate.to_dict())
     else:
         out.print(str(network.certificate), markup=False)
-    if save is not None:
-        say(f"Weights: {construct.export(network, save)}")
-    if picture is not None:
-        from allometry.report.construction_figures import draw
-
-        say(f"Picture: {draw(picture, network)}")
+    for line in written:
+        say(line)
 
 
 @app.command("dyck", epilog=epilog("construct dyck"))
@@ -191,13 +195,17 @@ def _print(
     from allometry.construct import export
     from allometry.report.layer_steps import steps
 
+    # Files come first: if one can't be written, the error is the only output.
+    written = []
+    if page is not None:
+        written.append(f"Page: {steps(page, network, word)}")
+    if save is not None:
+        written.append(f"Network: {export(network, save)}")
     proof = answer.get("certificate")
     if json:
         write_json(answer | ({"certificate": proof.to_dict()} if proof is not None else {}))
     else:
         for key, value in answer.items():
             out.print(str(value) if key == "certificate" else f"{key:<16} {value}", markup=False)
-    if save is not None:
-        say(f"Network: {export(network, save)}")
-    if page is not None:
-        say(f"Page: {steps(page, network, word)}")
+    for line in written:
+        say(line)

@@ -163,11 +163,10 @@ def run(
         families=family or (),
         shared=shared,
     )
-    for note in getattr(study.target, "notes", ()):
-        say(note)
     folder = folder or Path("runs") / study.target.name
     command = StudyRun(study, folder, runner, dry_run, json, tensorboard)
     command.limit(budget, flops, deterministic=deterministic)
-    for note in command.study.notes():
+    # Notes come after all checks: if one fails, its error is the only output.
+    for note in (*getattr(study.target, "notes", ()), *command.study.notes()):
         say(note)
     command.execute(rates or ())

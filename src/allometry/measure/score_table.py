@@ -139,6 +139,8 @@ def evaluate(entry: Entry, case: MeasureContext) -> tuple[list[Score], str]:
         found = entry.run(case)
     except AllometryError as error:
         return [], str(error)
+    except OverflowError:
+        return [], "values must have finite squares; got larger ones. Rescale the columns."
     seconds = time.perf_counter() - started
     space = entry.space(case)
     return [
