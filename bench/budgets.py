@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from allometry.study.schedule.budget import seconds_of
+from allometry.study.schedule.study_budget import seconds_of
 
 JOBS = {
     "text": "embedded",

@@ -18,7 +18,7 @@ import time
 import torch
 
 from allometry.measure.uncertainty import median
-from allometry.study.recipes.chebyshev import solve_chebyshev
+from allometry.study.recipes.chebyshev_runs import solve_chebyshev
 from allometry.study.recipes.polynomial_learning import TEACHERS, teacher_epsilon_rank
 from allometry.study.recipes.polynomial_stacks import SMALL, STACKS
 from allometry.train.packed_regression import learn_function

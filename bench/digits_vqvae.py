@@ -19,8 +19,8 @@ from scipy import stats
 from sklearn.neural_network import MLPClassifier
 
 from allometry.models import autoencoders as ae
-from allometry.study.recipes.density import CODE_SIZE, CODES
 from allometry.study.recipes.density_losses import BLUR
+from allometry.study.recipes.density_runs import CODE_SIZE, CODES
 from allometry.targets import Images
 from allometry.train import adamw, objectives
 from allometry.train.lr_schedule import warmup_decay

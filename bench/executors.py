@@ -27,7 +27,7 @@ from allometry.study import (
     recipes,
     torchrun,
 )
-from allometry.study.execute.executors import executor_by_name
+from allometry.study.execute.executor_names import executor_by_name
 from allometry.targets import Text
 from allometry.train import Budget
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from allometry.study.schedule.budget import seconds_of
+from allometry.study.schedule.study_budget import seconds_of
 
 JOBS = {
     "vae": "digits --family vae --rungs 4 --largest 3e4 --tokens 1e5",

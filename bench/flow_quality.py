@@ -20,7 +20,7 @@ from torch import optim
 
 from allometry import laws
 from allometry.models import flows
-from allometry.study.recipes.density import build_density, grow
+from allometry.study.recipes.density_runs import build_density, grow
 from allometry.study.recipes.sample_scores import divergence
 from allometry.targets import Images, points
 from allometry.train.lr_schedule import warmup_decay

@@ -40,8 +40,8 @@ from torch.nn import functional as F
 import allometry as al
 from allometry._core.process import available_cores
 from allometry.models import autoencoders
-from allometry.study.recipes.transformer import decoder, grow
-from allometry.study.schedule.budget import flops
+from allometry.study.recipes.transformer_runs import decoder, grow
+from allometry.study.schedule.study_budget import flops
 
 CONTEXT = 64
 TEXT = al.targets.Text.embedded()

@@ -23,7 +23,7 @@ from allometry.cli.help_examples import EXAMPLES
 from allometry.measure.catalogue import ENTRIES
 from allometry.report import formatting as fmt
 from allometry.study import density_studies, job_table, jobs
-from allometry.study.recipes.density import build_density
+from allometry.study.recipes.density_runs import build_density
 from allometry.study.sample_generation import choose, draw
 from allometry.train import checkpoint
 

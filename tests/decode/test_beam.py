@@ -196,3 +196,9 @@ def test_invalid_input_is_refused(model):
         decode.beam(model, [1], n=2, width=4, groups=3)
     with pytest.raises(InputError, match="none, length or gnmt"):
         decode.beam(model, [1], n=2, normalise="words")
+
+
+def test_a_width_beyond_memory_is_refused():
+    """It ended in torch's own error about long integers."""
+    with pytest.raises(InputError, match="beam.width must be from 1 to 65,536"):
+        decode.beam(lambda ids: torch.zeros(len(ids), 3), [0], n=2, width=10**30)

@@ -115,7 +115,7 @@ def tensors() -> bytes:
 @functools.cache
 def weights() -> bytes:
     from allometry._core.spec import Spec
-    from allometry.study.recipes.transformer import decoder
+    from allometry.study.recipes.transformer_runs import decoder
     from allometry.targets.vocabulary import Characters
 
     vocabulary = Characters('abcdefx \n{}":,0123456789')

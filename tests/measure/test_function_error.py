@@ -117,3 +117,9 @@ def test_a_boltzmann_average_is_a_contextual_mapping_and_the_identity_is_not():
     assert not is_contextual_mapping(lambda x: x[:, 0], x)
     mean = (x[:, 0] * (0.3 * x[:, 0]).softmax(1)).sum(1, keepdim=True)
     assert is_contextual_mapping(1e4 * mean + x[:, 0], x)
+
+
+def test_more_coordinates_than_sobol_points_have_are_refused():
+    """It ended in torch's ValueError."""
+    with pytest.raises(al.InputError, match="sobol.shape must have from 1 to 21201 coordinates"):
+        sobol(4, (10**30, 1))

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from allometry._core.estimate import Estimate
-from allometry.study.execute import results
+from allometry.study.execute import run_results
 from allometry.study.request import Outcome, Request, RunContext, TrainingRequest
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress
@@ -148,7 +148,7 @@ FAILED: dict[str, tuple[Change, str]] = {
         "file",
     ),
     "too much": (
-        lambda o: changed(o, sample="x" * (results.LARGEST + 1)),
+        lambda o: changed(o, sample="x" * (run_results.LARGEST + 1)),
         "at most 64 MB; got 64 MB",
     ),
     "mute": (lambda o: raising(Mute), r"Mute, whose message can't be read \(RuntimeError\)"),

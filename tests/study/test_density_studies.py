@@ -13,10 +13,10 @@ from allometry.report import formatting as fmt
 from allometry.study import Study, jobs
 from allometry.study.density_studies import DISTRIBUTIONS, density_study, vectors
 from allometry.study.recipes import baseline, gan, glow, moments, spline_coupling, vae, vqvae
-from allometry.study.recipes.autoencoder import PLAIN
+from allometry.study.recipes.autoencoder_runs import PLAIN
 from allometry.study.recipes.baselines import gaussian_samples
-from allometry.study.recipes.density import FAMILIES, OF_IMAGES, build_density, grow, loss_on
 from allometry.study.recipes.density_recipes import RECIPES
+from allometry.study.recipes.density_runs import FAMILIES, OF_IMAGES, build_density, grow, loss_on
 from allometry.study.recipes.sample_scores import divergence, training_rows
 from allometry.study.request import default_dtype
 from allometry.targets import Images, NumericTable, Points, points
@@ -183,7 +183,7 @@ def test_long_games_are_traced_and_score_as_short_ones_do(monkeypatch):
     run = spec()
     data = training_rows(run.target, 0)[:200]
     # `recipes.gan` is the recipe, which hides the module of that name.
-    module = importlib.import_module("allometry.study.recipes.gan")
+    module = importlib.import_module("allometry.study.recipes.gan_runs")
     with default_dtype(torch.float32):
         plain = run.game(data)
         monkeypatch.setattr(module, "TRACED", 1)

@@ -5,7 +5,7 @@ import torch
 from allometry import InputError, report
 from allometry.report.sections.nesting import nesting
 from allometry.study import Study, jobs, local
-from allometry.study.recipes.dyck import GeneratorRun, _generator, _stream, score, twins
+from allometry.study.recipes.dyck_runs import GeneratorRun, _generator, _stream, score, twins
 from allometry.targets import Brackets, Dyck
 
 JOB = Brackets(k=3, depth=2, length=12)

@@ -6,7 +6,7 @@ import torch
 
 from allometry.models.gan import Generator
 from allometry.study import Study, recipes
-from allometry.study.recipes.gan import _cost, grow
+from allometry.study.recipes.gan_runs import _cost, grow
 from allometry.study.recipes.sample_scores import gan_metrics, rows
 from allometry.targets import Images
 from allometry.targets.points import Points, ring

@@ -5,7 +5,7 @@ import torch
 
 from allometry import InputError, decode, study
 from allometry._core.errors import StorageError
-from allometry.study.recipes import sequence
+from allometry.study.recipes import sequence_runs
 from allometry.study.recipes.text_run import weights_metadata
 from allometry.targets import Text
 from allometry.train import checkpoint
@@ -20,7 +20,7 @@ def request(family, N=600):
     return specs[0]()
 
 
-@pytest.mark.parametrize("family", sequence.FAMILIES)
+@pytest.mark.parametrize("family", sequence_runs.FAMILIES)
 def test_a_family_is_grown_trained_saved_and_speaks_again(family, tmp_path):
     asked = request(family)
     outcome = carry_out(lambda: asked, tmp_path)
@@ -41,7 +41,7 @@ def test_a_family_is_grown_trained_saved_and_speaks_again(family, tmp_path):
     assert best["log_prob"] >= others[0]["log_prob"]
 
 
-@pytest.mark.parametrize("family", sequence.FAMILIES)
+@pytest.mark.parametrize("family", sequence_runs.FAMILIES)
 @pytest.mark.parametrize("N", [1e3, 1e4, 1e5, 1e6])
 def test_sizes_come_within_a_fifth_of_what_is_asked(family, N):
     found = request(family, N).budget().N

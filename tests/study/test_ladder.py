@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from allometry import InputError
 from allometry._core.spec import Spec
 from allometry.study import Study, recipes
-from allometry.study.recipes.transformer import TransformerRun
+from allometry.study.recipes.transformer_runs import TransformerRun
 from allometry.study.size_ladder import ladder
 from allometry.targets import Points, Text
 from allometry.targets.points import TwoMoons

@@ -20,8 +20,8 @@ from allometry import InputError, Spec
 from allometry.study import Runs, Schedule, Study, local, recipes
 from allometry.study.request import default_dtype
 from allometry.study.schedule import cost_model, job_timing, packing, timing, timing_worker
-from allometry.study.schedule.budget import flops, seconds_of, within
 from allometry.study.schedule.packing import bundles, choose, one_step, span, stepping
+from allometry.study.schedule.study_budget import flops, seconds_of, within
 from allometry.study.schedule.timing import (
     CompiledStepTime,
     JobTime,

@@ -11,7 +11,7 @@ from allometry.models import PixelCNN
 from allometry.study import Study
 from allometry.study.density_studies import density_study
 from allometry.study.recipes import baseline, pixelcnn
-from allometry.study.recipes.pixels import PixelRun, images_of, in_line, loss_on, nats
+from allometry.study.recipes.pixel_runs import PixelRun, images_of, in_line, loss_on, nats
 from allometry.study.request import default_dtype
 from allometry.targets import Images, Points, points
 from allometry.train import BatchedTrainer, count_parameters

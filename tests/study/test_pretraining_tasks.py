@@ -7,9 +7,9 @@ import torch
 
 from allometry._core.errors import InputError
 from allometry.study import jobs, recipes
-from allometry.study.recipes.domains import Domains
+from allometry.study.recipes.domain_runs import Domains
 from allometry.study.recipes.pretraining_tasks import TASKS
-from allometry.study.recipes.transduction import answered, score, writer
+from allometry.study.recipes.transduction_runs import answered, score, writer
 from allometry.study.request import default_dtype
 from allometry.targets import Sources, Symbols, Text, Transduction
 from allometry.train import BatchedTrainer

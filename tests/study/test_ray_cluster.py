@@ -26,7 +26,7 @@ from allometry.study import (
     recipes,
 )
 from allometry.study.execute import ray_cluster
-from allometry.study.execute.executors import executor_by_name
+from allometry.study.execute.executor_names import executor_by_name
 from allometry.study.execute.ray_cluster import RayExecutor
 from tests.study.fakes import ProcessRun, _starts
 from tests.study.processes import LOOPBACK, alive, descendants, listening

@@ -9,7 +9,7 @@ import torch
 from allometry._core.errors import AllometryError, InputError, StorageError
 from allometry._core.spec import Spec
 from allometry.study import load
-from allometry.study.recipes.transformer import decoder
+from allometry.study.recipes.transformer_runs import decoder
 from allometry.targets import Text
 from allometry.train import checkpoint
 

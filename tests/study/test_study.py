@@ -15,7 +15,7 @@ from allometry import InputError, Spec
 from allometry._core.errors import LockedError
 from allometry.runs.lock import locked
 from allometry.study import Runs, Study, local, recipes
-from allometry.study.recipes.transformer import grow
+from allometry.study.recipes.transformer_runs import grow
 from tests.study.fakes import FakeRun, _starts
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)

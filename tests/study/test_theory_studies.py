@@ -13,7 +13,7 @@ from allometry.cli.study_json import plain
 from allometry.report import questions
 from allometry.report.questions import degrees
 from allometry.study import Study, jobs, local
-from allometry.study.recipes.chebyshev import chebyshevs, solve_chebyshev
+from allometry.study.recipes.chebyshev_runs import chebyshevs, solve_chebyshev
 from allometry.study.recipes.polynomial_learning import TEACHERS, learners, teacher_epsilon_rank
 from allometry.study.recipes.polynomial_stacks import SMALL, STACKS
 from allometry.study.recipes.rank_runs import mixers, ranks, stacks

@@ -15,7 +15,7 @@ from allometry.cli.study_run import left_out
 from allometry.study import Study, local, recipes, time_budget
 from allometry.study.execute.driver import Event
 from allometry.study.execute.time_limited_queue import TimeLimitedQueue, ending
-from allometry.study.schedule import budget, measured_costs
+from allometry.study.schedule import measured_costs, study_budget
 from allometry.study.schedule.fixed_bundles import rule_bundles
 from allometry.study.schedule.measured_costs import MeasuredCosts
 from allometry.study.tasks import Bundle, Task, single
@@ -161,9 +161,9 @@ def test_further_runs_fill_the_time_that_a_dropped_run_leaves():
 def test_no_size_is_chosen_that_the_queue_would_drop():
     costs, asked = MeasuredCosts(), Study(TEXT, [recipes.transformer], [1e3, 1e4, 1e5], 2, [4e4])
     for seconds in (45.0, 90.0, 200.0):
-        chosen = budget.fitted(asked, seconds, costs, 2)
+        chosen = study_budget.fitted(asked, seconds, costs, 2)
         tasks = [Task(spec, spec().work()) for spec in chosen.specs()]
-        left = seconds - budget.START - costs.report(len(tasks))
+        left = seconds - study_budget.START - costs.report(len(tasks))
         queue = TimeLimitedQueue(rule_bundles(tasks), left, 2, costs)
         assert not queue.dropped
 
@@ -259,10 +259,14 @@ def study(**changes):
 
 @pytest.mark.parametrize("seconds", [40.0, 90.0])
 def test_a_budget_of_time_decides_the_largest_size(seconds):
-    made = budget.fitted(study(), seconds, MeasuredCosts(), 2)
+    made = study_budget.fitted(study(), seconds, MeasuredCosts(), 2)
     assert made.ladder[0] == 900
     assert len(made.ladder) == 3
-    taken = budget.span(made, MeasuredCosts(), 2) + budget.START + MeasuredCosts().report(20)
+    taken = (
+        study_budget.span(made, MeasuredCosts(), 2)
+        + study_budget.START
+        + MeasuredCosts().report(20)
+    )
     assert 0.6 * seconds <= taken <= 1.05 * seconds
 
 
@@ -286,23 +290,23 @@ def test_a_refusal_says_what_is_then_accepted(speed, rungs, seeds, workers):
     asked = Study(TEXT, [sized, recipes.ngram], sizes, seeds, [8e3, 1.6e4])
     found = MeasuredCosts(speed=speed)
     with pytest.raises(InputError) as caught:
-        budget.fitted(asked, 1.0, found, workers)
+        study_budget.fitted(asked, 1.0, found, workers)
     said = str(caught.value)
     number = "1 size" if rungs == 1 else f"{rungs} sizes"
     assert f" s for {number} from 900 parameters up; got 1 s." in said
     least = float(said.partition("at least ")[2].partition(" s")[0])
-    made = budget.fitted(asked, least, found, workers)
+    made = study_budget.fitted(asked, least, found, workers)
     assert made.ladder[0] == 900
     with pytest.raises(InputError, match=f"at least {least:.0f} s"):
-        budget.fitted(asked, least - 1, found, workers)
+        study_budget.fitted(asked, least - 1, found, workers)
 
 
 def test_a_refusal_of_operations_says_what_is_then_accepted():
     asked = study()
     with pytest.raises(InputError, match=r"flops must be at least .* for 3 sizes") as caught:
-        budget.within(asked, operations=1e3)
+        study_budget.within(asked, operations=1e3)
     least = float(str(caught.value).partition("at least ")[2].partition(" for")[0])
-    assert budget.flops(budget.within(asked, operations=least)) <= least
+    assert study_budget.flops(study_budget.within(asked, operations=least)) <= least
 
 
 def test_a_study_whose_sizes_change_nothing_is_given_less_data():
@@ -310,7 +314,7 @@ def test_a_study_whose_sizes_change_nothing_is_given_less_data():
         return [Spec(Priced, name=f"{D}", seconds=D / 100) for D in tokens]
 
     asked = Study(TEXT, [fixed], [1], seeds=1, tokens=[1e4])
-    made = budget.fitted(asked, 40.0, MeasuredCosts(), 1)
+    made = study_budget.fitted(asked, 40.0, MeasuredCosts(), 1)
     assert made.ladder == [1]
     assert 0.5 * 40 <= made.tokens[0] / 100 + 10 <= 40.0
 

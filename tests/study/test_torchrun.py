@@ -10,7 +10,7 @@ import torch
 import allometry as al
 from allometry import InputError
 from allometry.study import Study, local, recipes, torchrun
-from allometry.study.execute.executors import executor_by_name
+from allometry.study.execute.executor_names import executor_by_name
 from tests.study.processes import LOOPBACK, descendants, listening
 
 TEXT = al.targets.Text.from_string("she sells sea shells by the sea shore. " * 120)

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from allometry.models import Transformer
 from allometry.models.convolution import CausalConvolution
-from allometry.study.recipes.density import build_density
+from allometry.study.recipes.density_runs import build_density
 from allometry.train import Flops, budget, next_token
 from allometry.train.budget import count_cost, count_next_token
 

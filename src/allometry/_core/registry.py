@@ -92,54 +92,79 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 """Registered names by what they make."""
 
-MOVED: dict[str, str] = (
-    {
-        "allometry.models.markov:KneserNey": "allometry.models.ngram:KneserNey",
-        "allometry.models.pixels:PixelCNN": "allometry.models.pixelcnn:PixelCNN",
-        "allometry.targets.languages.stream:Brackets": (
-            "allometry.targets.languages.bracket_stream:Brackets"
-        ),
-        "allometry.targets.points.target:Points": "allometry.targets.points.points_target:Points",
-        "allometry.targets.table:Table": "allometry.targets.numeric_table:NumericTable",
-    }
-    | {
-        f"allometry.{old}:{name}": f"allometry.{new}:{name}"
-        for old, new, names in (
-            ("study.recipes.baseline", "study.recipes.baselines", ("BaselineRun",)),
-            ("study.recipes.brackets", "study.recipes.dyck", ("GeneratorRun", "TwinRun")),
-            ("study.recipes.cooled", "study.recipes.cooldown", ("CooledRun",)),
-            ("study.recipes.expressive", "study.recipes.rank_runs", ("RankRun", "StackRun")),
-            ("study.recipes.learning", "study.recipes.polynomial_learning", ("LearningRun",)),
-            ("study.recipes.moments", "study.recipes.baselines", ("MomentsRun",)),
-            ("study.recipes.retried", "study.recipes.retry", ("RetriedRun",)),
-            ("study.recipes.stacks", "study.recipes.polynomial_stacks", ("Stack",)),
-            ("study.recipes.tuned", "study.recipes.rate_search", ("TunedRun",)),
-            (
-                "study.recipes.universal",
-                "study.recipes.universal_approximation",
-                ("BuiltRun", "LearnerRun"),
-            ),
-            ("study.recipes.upstream", "study.recipes.pretraining_tasks", ("UpstreamRun",)),
-            (
-                "targets.high_rank",
-                "targets.high_rank_functions",
-                ("inner_power", "largest_product", "median"),
-            ),
-            (
-                "targets.symbols",
-                "targets.symbol_rows",
-                ("Symbols.digits", "Symbols.series", "Symbols.tunes"),
-            ),
-        )
-        for name in names
-    }
-    | {
-        "allometry.study.recipes.autoencoder:made": (
-            "allometry.study.recipes.autoencoder:build_autoencoder"
-        ),
-        "allometry.study.recipes.density:made": "allometry.study.recipes.density:build_density",
-    }
-)
+MOVED: dict[str, str] = {
+    "allometry.models.markov:KneserNey": "allometry.models.ngram:KneserNey",
+    "allometry.models.pixels:PixelCNN": "allometry.models.pixelcnn:PixelCNN",
+    "allometry.study.recipes.autoencoder:AutoencoderRun": (
+        "allometry.study.recipes.autoencoder_runs:AutoencoderRun"
+    ),
+    "allometry.study.recipes.autoencoder:made": (
+        "allometry.study.recipes.autoencoder_runs:build_autoencoder"
+    ),
+    "allometry.study.recipes.baseline:BaselineRun": (
+        "allometry.study.recipes.baselines:BaselineRun"
+    ),
+    "allometry.study.recipes.brackets:GeneratorRun": (
+        "allometry.study.recipes.dyck_runs:GeneratorRun"
+    ),
+    "allometry.study.recipes.brackets:TwinRun": "allometry.study.recipes.dyck_runs:TwinRun",
+    "allometry.study.recipes.chebyshev:ChebyshevRun": (
+        "allometry.study.recipes.chebyshev_runs:ChebyshevRun"
+    ),
+    "allometry.study.recipes.cooled:CooledRun": "allometry.study.recipes.cooldown:CooledRun",
+    "allometry.study.recipes.density:FlowRun": "allometry.study.recipes.density_runs:FlowRun",
+    "allometry.study.recipes.density:made": "allometry.study.recipes.density_runs:build_density",
+    "allometry.study.recipes.domains:DomainRun": "allometry.study.recipes.domain_runs:DomainRun",
+    "allometry.study.recipes.expressive:RankRun": "allometry.study.recipes.rank_runs:RankRun",
+    "allometry.study.recipes.expressive:StackRun": "allometry.study.recipes.rank_runs:StackRun",
+    "allometry.study.recipes.gan:GanRun": "allometry.study.recipes.gan_runs:GanRun",
+    "allometry.study.recipes.learning:LearningRun": (
+        "allometry.study.recipes.polynomial_learning:LearningRun"
+    ),
+    "allometry.study.recipes.moments:MomentsRun": "allometry.study.recipes.baselines:MomentsRun",
+    "allometry.study.recipes.ngram:NgramRun": "allometry.study.recipes.ngram_runs:NgramRun",
+    "allometry.study.recipes.pixels:PixelRun": "allometry.study.recipes.pixel_runs:PixelRun",
+    "allometry.study.recipes.quantiser:QuantiserRun": (
+        "allometry.study.recipes.quantiser_runs:QuantiserRun"
+    ),
+    "allometry.study.recipes.retried:RetriedRun": "allometry.study.recipes.retry:RetriedRun",
+    "allometry.study.recipes.sequence:SequenceRun": (
+        "allometry.study.recipes.sequence_runs:SequenceRun"
+    ),
+    "allometry.study.recipes.stacks:Stack": "allometry.study.recipes.polynomial_stacks:Stack",
+    "allometry.study.recipes.transduction:TransductionRun": (
+        "allometry.study.recipes.transduction_runs:TransductionRun"
+    ),
+    "allometry.study.recipes.transformer:TransformerRun": (
+        "allometry.study.recipes.transformer_runs:TransformerRun"
+    ),
+    "allometry.study.recipes.transformer:decoder": (
+        "allometry.study.recipes.transformer_runs:decoder"
+    ),
+    "allometry.study.recipes.tuned:TunedRun": "allometry.study.recipes.rate_search:TunedRun",
+    "allometry.study.recipes.universal:BuiltRun": (
+        "allometry.study.recipes.universal_approximation:BuiltRun"
+    ),
+    "allometry.study.recipes.universal:LearnerRun": (
+        "allometry.study.recipes.universal_approximation:LearnerRun"
+    ),
+    "allometry.study.recipes.upstream:UpstreamRun": (
+        "allometry.study.recipes.pretraining_tasks:UpstreamRun"
+    ),
+    "allometry.targets.high_rank:inner_power": "allometry.targets.high_rank_functions:inner_power",
+    "allometry.targets.high_rank:largest_product": (
+        "allometry.targets.high_rank_functions:largest_product"
+    ),
+    "allometry.targets.high_rank:median": "allometry.targets.high_rank_functions:median",
+    "allometry.targets.languages.stream:Brackets": (
+        "allometry.targets.languages.bracket_stream:Brackets"
+    ),
+    "allometry.targets.points.target:Points": "allometry.targets.points.points_target:Points",
+    "allometry.targets.symbols:Symbols.digits": "allometry.targets.symbol_rows:Symbols.digits",
+    "allometry.targets.symbols:Symbols.series": "allometry.targets.symbol_rows:Symbols.series",
+    "allometry.targets.symbols:Symbols.tunes": "allometry.targets.symbol_rows:Symbols.tunes",
+    "allometry.targets.table:Table": "allometry.targets.numeric_table:NumericTable",
+}
 """Where a registered name's class is defined now, as `module:name`, if it has moved."""
 
 _own: dict[str, tuple[str, Callable[..., Any]]] = {}

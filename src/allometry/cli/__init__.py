@@ -13,21 +13,21 @@ from allometry import __version__
 from allometry._core.errors import AllometryError
 from allometry._core.library_warnings import hide_library_warnings
 from allometry.cli import (
-    construct,
-    demo,
-    fit,
-    generate,
-    list_names,
-    measure,
-    plan,
-    report,
-    run,
-    status,
+    construct_command,
+    demo_command,
+    fit_command,
+    generate_command,
+    list_command,
+    measure_command,
+    plan_command,
+    report_command,
+    run_command,
+    status_command,
 )
 from allometry.cli.console import complain
 from allometry.cli.error_messages import asked, plainly
 from allometry.cli.help_examples import epilog
-from allometry.cli.next import next_
+from allometry.cli.next_command import next_
 
 DEFECT = 70
 """Exit code of an unexpected error (EX_SOFTWARE in sysexits.h)."""
@@ -69,17 +69,17 @@ def _options(
     """
 
 
-app.command("demo", epilog=epilog("demo"))(demo.demo)
-app.command("run", epilog=epilog("run"))(run.run)
-app.command("status", epilog=epilog("status"))(status.status)
-app.command("report", epilog=epilog("report"))(report.report)
-app.command("fit", epilog=epilog("fit"))(fit.fit)
-app.command("plan", epilog=epilog("plan"))(plan.plan)
+app.command("demo", epilog=epilog("demo"))(demo_command.demo)
+app.command("run", epilog=epilog("run"))(run_command.run)
+app.command("status", epilog=epilog("status"))(status_command.status)
+app.command("report", epilog=epilog("report"))(report_command.report)
+app.command("fit", epilog=epilog("fit"))(fit_command.fit)
+app.command("plan", epilog=epilog("plan"))(plan_command.plan)
 app.command("next", epilog=epilog("next"))(next_)
-app.command("generate", epilog=epilog("generate"))(generate.generate)
-app.command("measure", epilog=epilog("measure"))(measure.measure)
-app.command("list", epilog=epilog("list"))(list_names.listing)
-app.add_typer(construct.app, name="construct")
+app.command("generate", epilog=epilog("generate"))(generate_command.generate)
+app.command("measure", epilog=epilog("measure"))(measure_command.measure)
+app.command("list", epilog=epilog("list"))(list_command.listing)
+app.add_typer(construct_command.app, name="construct")
 
 
 def _terminate(*_: object) -> NoReturn:

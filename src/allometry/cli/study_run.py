@@ -51,7 +51,7 @@ class StudyRun:
     def limit(self, budget: str | None, flops: float | None, *, deterministic: bool) -> None:
         """Restrict the study to a budget of time (`"10min"`) or of FLOPs, if one is given."""
         from allometry.report import formatting as fmt
-        from allometry.study.schedule.budget import seconds_of, within
+        from allometry.study.schedule.study_budget import seconds_of, within
         from allometry.study.time_budget import budgeted
 
         if budget is None and flops is None:
@@ -200,7 +200,7 @@ class StudyRun:
     def _print_grid(self) -> None:
         """Print the runs with their estimated cost."""
         from allometry.study.schedule import measured_costs
-        from allometry.study.schedule.budget import START, span
+        from allometry.study.schedule.study_budget import START, span
         from allometry.study.tasks import Task, single
 
         budget, workers = self.time_budget, self.executor.workers

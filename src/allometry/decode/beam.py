@@ -15,6 +15,9 @@ from allometry._core.errors import InputError, require
 from allometry.decode.reader import Cached, LogitsFunction, Prompt, Reader, as_prompts
 from allometry.decode.strategies import checked, first_largest
 
+WIDEST = 1 << 16
+"""Largest number of hypotheses."""
+
 
 @final
 class Hypothesis(NamedTuple):
@@ -64,7 +67,7 @@ def beam(
     References: `wu2016` Eq. (14) for gnmt; `vijayakumar2018` for groups.
     """
     require(n >= 1, "beam.n", "be at least 1", n)
-    require(width >= 1, "beam.width", "be at least 1", width)
+    require(1 <= width <= WIDEST, "beam.width", f"be from 1 to {WIDEST:,}", width)
     require(groups >= 1 and width % groups == 0, "beam.groups", f"divide {width}", groups)
     score = _score(normalise, alpha)
     prompts, single = as_prompts(prompt)
@@ -231,7 +234,7 @@ def stochastic_beam(
     References: `kool2019` Algorithm 1 and Appendix B.3.
     """
     require(n >= 1, "stochastic_beam.n", "be at least 1", n)
-    require(width >= 1, "stochastic_beam.width", "be at least 1", width)
+    require(1 <= width <= WIDEST, "stochastic_beam.width", f"be from 1 to {WIDEST:,}", width)
     rng = torch.Generator().manual_seed(rng) if isinstance(rng, int) else rng
     prompts, single = as_prompts(prompt)
     require(single, "stochastic_beam.prompt", "be one sequence", f"{len(prompts)} sequences")

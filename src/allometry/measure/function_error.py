@@ -95,7 +95,9 @@ def sobol(points: int, shape: tuple[int, ...], *, seed: int = 0) -> Float[Tensor
         shape: Shape of one point.
         seed: Seed of the scrambling.
     """
-    engine = torch.quasirandom.SobolEngine(math.prod(shape), scramble=True, seed=seed)
+    size, most = math.prod(shape), torch.quasirandom.SobolEngine.MAXDIM
+    require(1 <= size <= most, "sobol.shape", f"have from 1 to {most} coordinates", size)
+    engine = torch.quasirandom.SobolEngine(size, scramble=True, seed=seed)
     x = engine.draw(points, dtype=torch.float64)
     # The engine rounds down to 30 bits; the lower bits are filled at random.
     rest = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

@@ -13,8 +13,8 @@ from scipy.spatial import Voronoi
 
 from allometry.models.quantisation import shannon_bound
 from allometry.report import formatting as fmt
-from allometry.report import images, theme
-from allometry.report.images import Picture
+from allometry.report import png_images, theme
+from allometry.report.png_images import Picture
 from allometry.report.theme import LIGHT, layer
 
 CAPTIONS = {
@@ -33,10 +33,10 @@ def latent(arrays: Mapping[str, ndarray], levels: int, name: str) -> list[Pictur
         if kind not in arrays:
             continue
         rows = arrays[kind] / (levels - 1)
-        panels = [images.pixels(image) for row in rows for image in row]
-        sheet = images.side_by_side(panels, 1, rows.shape[1])
-        sheet = images.enlarged(sheet, max(1, 560 // sheet.shape[1]))
-        address = images.address(images.png(sheet), "image/png")
+        panels = [png_images.pixels(image) for row in rows for image in row]
+        sheet = png_images.side_by_side(panels, 1, rows.shape[1])
+        sheet = png_images.enlarged(sheet, max(1, 560 // sheet.shape[1]))
+        address = png_images.address(png_images.png(sheet), "image/png")
         drawn.append(Picture(f"{kind}-{name}", address, caption.format(name=name)))
     return drawn
 
@@ -98,7 +98,7 @@ def voronoi(
     parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2"/>' for x, y in place(codes)]
     return Picture(
         f"cells-{name}",
-        images.address("".join([*parts, "</g></svg>"]).encode(), "image/svg+xml"),
+        png_images.address("".join([*parts, "</g></svg>"]).encode(), "image/svg+xml"),
         f"The {len(codes)} codes of the {name} and their Voronoi cells: a point is encoded as "
         "the code whose cell contains it.",
     )
@@ -135,7 +135,7 @@ def rate_distortion(
     best = float((distortion / bound).min())
     return Picture(
         "distortion-against-rate",
-        images.address(theme.on_paper(theme.svg(chart)).encode(), "image/svg+xml"),
+        png_images.address(theme.on_paper(theme.svg(chart)).encode(), "image/svg+xml"),
         "Quantisers (dots) over Shannon's lower bound (dashed). The nearest has "
         f"{best:.2f} times the distortion of the bound.",
     )

@@ -16,11 +16,11 @@ from allometry._core.registry import name_of
 from allometry._core.spec import Spec
 from allometry.models import PixelCNN, flows
 from allometry.models.autoencoders import VAE
-from allometry.report import artifacts, code_figures, flow_evolution, images
+from allometry.report import artifacts, code_figures, flow_evolution, png_images
 from allometry.report import formatting as fmt
-from allometry.report.images import Picture
+from allometry.report.png_images import Picture
 from allometry.report.run_groups import RunsLike, about, finished, table
-from allometry.study.recipes.density import build_density
+from allometry.study.recipes.density_runs import build_density
 from allometry.targets.points import Density
 from allometry.train import checkpoint
 from allometry.train.restore import named, restore
@@ -122,7 +122,7 @@ def _of_run(
         drawn.append(
             Picture(
                 f"plates-{name}",
-                images.address(model.directed().diagram().encode(), "image/svg+xml"),
+                png_images.address(model.directed().diagram().encode(), "image/svg+xml"),
                 f"The {name} as a directed graphical model: a code z for each of the N examples "
                 "x, which are observed (shaded).",
             )
@@ -139,7 +139,7 @@ def _cells(low: ndarray, high: ndarray) -> torch.Tensor:
 
 def _shown(p: Float[ndarray, " n"], top: float) -> UInt8[ndarray, "h w 3"]:
     # The square root makes thin tails visible beside sharp peaks.
-    return images.heat(np.sqrt(np.clip(p / top, 0, 1)).reshape(CELLS, CELLS))
+    return png_images.heat(np.sqrt(np.clip(p / top, 0, 1)).reshape(CELLS, CELLS))
 
 
 @torch.no_grad()
@@ -151,10 +151,12 @@ def _heat_maps(model: flows.Flow, density: Density, name: str) -> Picture:
     dtype = next(model.parameters()).dtype
     learnt = model.log_prob(cells.to(dtype)).double().exp().numpy()
     top = float(np.quantile(true[true > 0], 0.98)) if (true > 0).any() else 1.0
-    sheet = images.side_by_side([images.enlarged(_shown(p, top), 3) for p in (true, learnt)])
+    sheet = png_images.side_by_side(
+        [png_images.enlarged(_shown(p, top), 3) for p in (true, learnt)]
+    )
     return Picture(
         f"density-{name}",
-        images.address(images.png(sheet), "image/png"),
+        png_images.address(png_images.png(sheet), "image/png"),
         f"The true density (left) and that of the best {name} (right), on the same scale.",
     )
 
@@ -179,10 +181,10 @@ def _stages(model: flows.Flow, density: Density, name: str) -> Picture:
         )
         field = counts.T[::-1]
         top = max(1.0, float(np.quantile(field[field > 0], 0.98)))
-        panels.append(images.enlarged(_shown(field.flatten(), top), 2))
+        panels.append(png_images.enlarged(_shown(field.flatten(), top), 2))
     return Picture(
         f"stages-{name}",
-        images.address(images.png(images.side_by_side(panels)), "image/png"),
+        png_images.address(png_images.png(png_images.side_by_side(panels)), "image/png"),
         f"From noise to data: the density before, between and after the layers of the {name}. "
         "Each panel has its own scale.",
     )
@@ -211,7 +213,7 @@ def _grid(model: flows.Flow, density: Density, name: str) -> Picture:
         boxes.append((low - margin, high + margin))
     return Picture(
         f"grid-{name}",
-        images.address(images.lines_svg(panels, boxes), "image/svg+xml"),
+        png_images.address(png_images.lines_svg(panels, boxes), "image/svg+xml"),
         f"A square grid in noise space, deformed by the layers of the {name}.",
     )
 
@@ -225,11 +227,11 @@ def _point_samples(samples: ndarray, steps: ndarray, density: Density, name: str
         field = np.zeros((180, 180))
         for dx, dy in ((0, 0), (1, 0), (0, 1), (1, 1)):
             field[179 - place[inside, 1] + dy, place[inside, 0] + dx] = 0.55
-        panels.append(images.heat(field))
+        panels.append(png_images.heat(field))
     when = fmt.listed([f"{int(steps[i]):,}" for i in _picked(list(steps))])
     return Picture(
         f"samples-{name}",
-        images.address(images.png(images.side_by_side(panels)), "image/png"),
+        png_images.address(png_images.png(png_images.side_by_side(panels)), "image/png"),
         f"Samples of the {name} during training, after {when} steps, from the same noise.",
     )
 
@@ -239,13 +241,13 @@ def _image_samples(samples: ndarray, steps: ndarray, levels: int, name: str) -> 
     for i in _picked(list(steps)):
         few = samples[i][:16] / (levels - 1)
         side = math.isqrt(len(few))
-        shown = [images.pixels(image) for image in few]
-        panels.append(images.side_by_side(shown, 1, side))
+        shown = [png_images.pixels(image) for image in few]
+        panels.append(png_images.side_by_side(shown, 1, side))
     times = max(1, 190 // panels[0].shape[1])
-    panels = [images.enlarged(p, times) for p in panels]
+    panels = [png_images.enlarged(p, times) for p in panels]
     when = fmt.listed([f"{int(steps[i]):,}" for i in _picked(list(steps))])
     return Picture(
         f"samples-{name}",
-        images.address(images.png(images.side_by_side(panels, 24)), "image/png"),
+        png_images.address(png_images.png(png_images.side_by_side(panels, 24)), "image/png"),
         f"Samples of the {name} during training, after {when} steps, from the same noise.",
     )

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from allometry.models import flows
 from allometry.report import formatting as fmt
-from allometry.report import images
-from allometry.report.images import Picture
+from allometry.report import png_images
+from allometry.report.png_images import Picture
 
 CELLS, TIMES, REACH = 44, (0.0, 0.25, 0.5, 0.75, 1.0), 3.2
 """Cells per side, times shown, and half the width of the frame."""
@@ -67,16 +67,19 @@ def evolution(field: flows.Continuous, name: str) -> Picture:
     top = max(float(p.max()) for p, _, _ in found)
     fastest = max(float(a.abs().max()) for _, a, _ in found)
     worst = max(float((a - b).abs().max()) for _, a, b in found)
-    panels = [images.heat((p / top).sqrt().reshape(CELLS, CELLS).numpy()) for p, _, _ in found]
+    panels = [png_images.heat((p / top).sqrt().reshape(CELLS, CELLS).numpy()) for p, _, _ in found]
     for row in (1, 2):
         panels += [
-            images.signed((rate[row] / fastest).reshape(CELLS, CELLS).numpy()) for rate in found
+            png_images.signed((rate[row] / fastest).reshape(CELLS, CELLS).numpy())
+            for rate in found
         ]
-    sheet = images.side_by_side([images.enlarged(p, 3) for p in panels], columns=len(TIMES))
+    sheet = png_images.side_by_side(
+        [png_images.enlarged(p, 3) for p in panels], columns=len(TIMES)
+    )
     share = fmt.significant(100 * worst / fastest, 2)
     return Picture(
         f"evolution-{name}",
-        images.address(images.png(sheet), "image/png"),
+        png_images.address(png_images.png(sheet), "image/png"),
         f"The density of the {name} flow from data (left) to noise (right): the density, its rate "
         "of change, and the negative divergence of its flux. By the continuity equation the last "
         f"two rows are equal; they differ by {share} % of the fastest change at most.",

@@ -9,7 +9,7 @@ from numpy import ndarray
 
 from allometry._core.errors import require
 from allometry._core.files import atomic_write
-from allometry.report.images import enlarged, heat, pixels, png, side_by_side
+from allometry.report.png_images import enlarged, heat, pixels, png, side_by_side
 
 MOST = 1024
 """Images in a grid, at most."""

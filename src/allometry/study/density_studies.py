@@ -13,8 +13,8 @@ from allometry.study.job_table import (
     LIKELIHOOD_FAMILIES,
     RECONSTRUCTION_FAMILIES,
 )
-from allometry.study.recipes.density import Vectors
-from allometry.study.recipes.quantiser import UNIT
+from allometry.study.recipes.density_runs import Vectors
+from allometry.study.recipes.quantiser_runs import UNIT
 from allometry.study.size_ladder import ladder
 from allometry.study.study import Recipe, Study
 from allometry.targets import Images, NumericTable, Points, points

@@ -13,7 +13,7 @@ from allometry._core.errors import InputError, require
 from allometry.study import recipes
 from allometry.study.density_studies import DISTRIBUTIONS, density_study, gan_study, vectors
 from allometry.study.job_table import JOBS, PRETRAINING_TASKS, TEXT_FAMILIES, TRANSDUCERS
-from allometry.study.recipes.domains import Domains
+from allometry.study.recipes.domain_runs import Domains
 from allometry.study.size_ladder import ladder
 from allometry.study.study import Recipe, Study
 from allometry.study.theory_studies import QUESTIONS, question_study

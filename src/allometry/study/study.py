@@ -21,7 +21,7 @@ from allometry.runs.lock import locked
 from allometry.study.execute.cleanup import remove_checkpoints, remove_leftovers
 from allometry.study.execute.driver import Event
 from allometry.study.execute.executors import Executor, local
-from allometry.study.execute.results import failure_event, plain
+from allometry.study.execute.run_results import failure_event, plain
 from allometry.study.execute.time_limited_queue import TimeLimitedQueue
 from allometry.study.request import Request, Target
 from allometry.study.run_keys import former_keys, with_folder_keys

@@ -8,7 +8,7 @@ from typing import Any, final
 
 from allometry._core.errors import require
 from allometry.study.job_table import JOBS
-from allometry.study.recipes.chebyshev import chebyshevs
+from allometry.study.recipes.chebyshev_runs import chebyshevs
 from allometry.study.recipes.polynomial_learning import learners
 from allometry.study.recipes.rank_runs import mixers, ranks, stacks
 from allometry.study.study import Study

@@ -20,10 +20,10 @@ from allometry.study.execute.driver import Event
 from allometry.study.execute.executors import Executor
 from allometry.study.execute.time_limited_queue import TimeLimitedQueue
 from allometry.study.schedule import measured_costs
-from allometry.study.schedule.budget import fitted
 from allometry.study.schedule.fixed_bundles import rule_bundles
 from allometry.study.schedule.measured_costs import MeasuredCosts
 from allometry.study.schedule.packing import Schedule, bundles
+from allometry.study.schedule.study_budget import fitted
 from allometry.study.study import Study
 from allometry.study.tasks import Bundle, Task, single
 

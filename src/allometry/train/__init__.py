@@ -16,7 +16,7 @@ from allometry.train.loop import Curve, Progress, Trained, descend, train
 from allometry.train.lr_schedule import branch_step, log_spaced, warmup_decay
 from allometry.train.objectives import negative_log_likelihood, next_token, squared_error
 from allometry.train.optimiser import adamw, parameter_groups, proportional
-from allometry.train.packed.loop import BatchedTrainer, TrainingResult
+from allometry.train.packed.batched_trainer import BatchedTrainer, TrainingResult
 from allometry.train.packed.stack import StackedModels, StackedStep, together
 from allometry.train.packed.trace import TracedStep
 from allometry.train.training import Training

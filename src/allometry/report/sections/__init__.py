@@ -8,15 +8,15 @@ from allometry.report.sections import (
     families,
     gan,
     nesting,
-    questions,
     records,
     results,
     sample_quality,
     sizes,
+    theory,
 )
 
 SECTIONS = (
-    questions.SECTION,
+    theory.SECTION,
     results.FAMILIES,
     results.COMPUTE,
     nesting.SECTION,

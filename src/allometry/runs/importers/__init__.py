@@ -16,7 +16,7 @@ from allometry._core.errors import InputError
 from allometry._core.files import storage_errors
 from allometry._core.number_parsing import number
 from allometry._core.user_files import exists, shorten
-from allometry.runs.importers import logs, tables
+from allometry.runs.importers import logs, table_files
 from allometry.runs.importers.columns import BadRow, Imported, clean, kinds, recognise
 
 __all__ = ["BadRow", "Imported", "load", "number"]
@@ -140,9 +140,9 @@ def _sheet(path: Path) -> Sheet:
         return logs.tensorboard(path)
     kind = path.suffix.lower()
     if kind in (".jsonl", ".ndjson"):
-        return tables.read_jsonl(path)
+        return table_files.read_jsonl(path)
     if kind == ".parquet":
-        return tables.read_parquet(path)
+        return table_files.read_parquet(path)
     if kind == ".json":
         raise InputError(
             f"{path} must be CSV, TSV, JSON lines or Parquet; got a .json file. Write one object "

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import cast, final
 
-from allometry._core.errors import InputError, require
+from allometry._core.errors import require
 from allometry._core.process import available_cores
 from allometry.study.execute.driver import Event, drive
 from allometry.study.execute.processes import WorkerProcesses
@@ -108,40 +108,3 @@ def longest_first(tasks: Iterable[Task | Bundle]) -> deque[Bundle]:
         return cast("deque[Bundle]", tasks)
     bundles = [single(task) if isinstance(task, Task) else task for task in tasks]
     return deque(sorted(bundles, key=lambda bundle: -bundle.work))
-
-
-def executor_by_name(
-    name: str,
-    *,
-    workers: int | None = None,
-    threads: int | None = None,
-    on: DeviceSettings | None = None,
-) -> Executor:
-    """The executor for `"local"`, `"ray"`, `"ray:ADDRESS"`, `"torchrun"` or `"torchrun:shard"`.
-
-    Args:
-        name: As on the command line.
-        workers: As the executor takes it; for torchrun the number of processes.
-        threads: As the executor takes it.
-        on: As the executor takes it.
-
-    Example:
-        >>> executor_by_name("local", workers=3).workers
-        3
-        >>> executor_by_name("slurm")
-        Traceback (most recent call last):
-        allometry._core.errors.InputError: executor must be one of local, ray, ...; got 'slurm'.
-    """
-    from allometry.study.execute.ray_cluster import ray
-    from allometry.study.execute.torchrun import torchrun
-
-    kind, colon, rest = name.partition(":")
-    if kind == "local" and not colon:
-        return local(workers, threads, on)
-    if kind == "ray" and bool(colon) == bool(rest.strip()):
-        return ray(rest or None, workers=workers, threads=threads, on=on)
-    if kind == "torchrun" and (not colon or rest == "shard"):
-        processes = 2 if workers is None else workers
-        return torchrun(processes, shard=bool(rest), threads=threads, on=on)
-    names = "local, ray, ray:ADDRESS, torchrun, torchrun:shard"
-    raise InputError(f"executor must be one of {names}; got {name!r}.")

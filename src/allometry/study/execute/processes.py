@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, final
 
 from allometry.study.execute.driver import Workers, WorkerState, order
-from allometry.study.execute.results import LARGEST
+from allometry.study.execute.run_results import LARGEST
 from allometry.study.tasks import Bundle
 from allometry.train.device import DeviceSettings
 

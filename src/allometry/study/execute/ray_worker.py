@@ -10,7 +10,7 @@ from typing import Any, final
 
 from allometry._core.errors import StorageError
 from allometry._core.spec import Spec
-from allometry.study.execute.results import failure_event
+from allometry.study.execute.run_results import failure_event
 from allometry.study.execute.worker import Worker
 
 Message = tuple[dict[str, Any], dict[str, bytes]]

@@ -25,12 +25,12 @@ import torch
 from allometry._core.errors import DivergedError
 from allometry._core.library_warnings import hide_library_warnings
 from allometry._core.spec import Spec
-from allometry.study.execute import results
+from allometry.study.execute import run_results
 from allometry.study.request import Request, RunContext, TrainingRequest, default_dtype
 from allometry.train.device import DeviceSettings
 from allometry.train.distributed import Group, HelperFinished, lost_another
 from allometry.train.loop import Progress, Stopped
-from allometry.train.packed.loop import BatchedTrainer
+from allometry.train.packed.batched_trainer import BatchedTrainer
 
 REPORT_EVERY = 0.2
 """Seconds between two progress events."""
@@ -67,7 +67,7 @@ class Worker:
         now = time.monotonic()
         if now - self.reported.get(key, 0.0) >= REPORT_EVERY or progress.step == progress.steps:
             self.reported[key] = now
-            if (event := results.progress_event(key, progress)) is not None:
+            if (event := run_results.progress_event(key, progress)) is not None:
                 self.report(event)
 
     def carry_out(self, order: dict[str, Any]) -> None:
@@ -110,7 +110,7 @@ class Worker:
             self.broken = not isinstance(error, DivergedError)
             if self.group is not None and lost_another(error):
                 return  # not the run's fault: the driver notices the group's exit and retries
-            event = results.failure_event(error) | {"seconds": time.monotonic() - started}
+            event = run_results.failure_event(error) | {"seconds": time.monotonic() - started}
             for key in list(left):
                 finished(key, event)
         self.report({"event": "ready"})
@@ -126,7 +126,7 @@ class Worker:
             context = dataclasses.replace(context, group=self.group)
         if self.group is None or self.group.rank == 0 or request.splits:
             with contextlib.suppress(HelperFinished):
-                finished(context.key, results.done_event(request(context)))
+                finished(context.key, run_results.done_event(request(context)))
 
     def _run_bundle(
         self,
@@ -153,18 +153,18 @@ class Worker:
         ):
             name = result.name
             if result.error is not None:
-                yield name, results.failure_event(result.error)
+                yield name, run_results.failure_event(result.error)
                 continue
             assert result.trained is not None
             try:
                 outcome = asked[name].finish(
                     contexts[name], trainings[name], result.model, result.trained
                 )
-                event = results.done_event(outcome)
+                event = run_results.done_event(outcome)
             except Stopped:
                 raise
             except BaseException as error:  # the other runs of the bundle continue
-                event = results.failure_event(error)
+                event = run_results.failure_event(error)
             yield name, event
 
 

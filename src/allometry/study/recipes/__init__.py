@@ -1,6 +1,6 @@
 """Recipes: how each family is built at a given size and trained."""
 
-from allometry.study.recipes.autoencoder import (
+from allometry.study.recipes.autoencoder_runs import (
     autoencoder,
     contractive_autoencoder,
     convolutional_autoencoder,
@@ -27,18 +27,18 @@ from allometry.study.recipes.density_recipes import (
     variational_splines,
     vqvae,
 )
-from allometry.study.recipes.domains import domains
-from allometry.study.recipes.dyck import twins
-from allometry.study.recipes.gan import gan
-from allometry.study.recipes.ngram import ngram
-from allometry.study.recipes.pixels import pixelcnn
+from allometry.study.recipes.domain_runs import domains
+from allometry.study.recipes.dyck_runs import twins
+from allometry.study.recipes.gan_runs import gan
+from allometry.study.recipes.ngram_runs import ngram
+from allometry.study.recipes.pixel_runs import pixelcnn
 from allometry.study.recipes.pretraining_tasks import upstream
-from allometry.study.recipes.quantiser import quantiser
+from allometry.study.recipes.quantiser_runs import quantiser
 from allometry.study.recipes.rate_search import at_rate, carried, checked, tuned
 from allometry.study.recipes.retry import retried
-from allometry.study.recipes.sequence import convolution, gru, lstm, mlp, rnn
-from allometry.study.recipes.transduction import transduction
-from allometry.study.recipes.transformer import transformer
+from allometry.study.recipes.sequence_runs import convolution, gru, lstm, mlp, rnn
+from allometry.study.recipes.transduction_runs import transduction
+from allometry.study.recipes.transformer_runs import transformer
 from allometry.study.recipes.universal_approximation import built, learner
 
 __all__ = [

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.study.recipes.base import example_recipe, grid
-from allometry.study.recipes.density import OF_IMAGES, FlowRun, Vectors, grow
+from allometry.study.recipes.density_runs import OF_IMAGES, FlowRun, Vectors, grow
 from allometry.targets import Images
 
 

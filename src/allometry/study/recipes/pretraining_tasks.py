@@ -21,7 +21,7 @@ from allometry.study.job_table import PRETRAINING_TASKS
 from allometry.study.recipes.base import grid, require_unchanged
 from allometry.study.recipes.run_outcome import outcome
 from allometry.study.recipes.text_run import BASE_WIDTH, TokenRun
-from allometry.study.recipes.transformer import decoder_shapes
+from allometry.study.recipes.transformer_runs import decoder_shapes
 from allometry.study.request import Outcome, RunContext
 from allometry.targets import Sources
 from allometry.train import checkpoint

@@ -14,7 +14,7 @@ from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.study.study import Recipe, Study
 from allometry.train.early_stopping import EarlyStopping
 from allometry.train.loop import Progress
-from allometry.train.packed.loop import BatchedTrainer, TrainingResult
+from allometry.train.packed.batched_trainer import BatchedTrainer, TrainingResult
 
 VECTORISED = 5e3
 """Parameters up to which rates are vectorised; larger models are as fast one by one."""

@@ -20,7 +20,7 @@ from allometry.measure import d_p
 from allometry.models import Transformer
 from allometry.study.recipes.base import CountedRun, grid, identity
 from allometry.study.recipes.run_outcome import journal_columns, outcome
-from allometry.study.recipes.transformer import decoder_shapes
+from allometry.study.recipes.transformer_runs import decoder_shapes
 from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import SequenceFunction
 from allometry.train import checkpoint

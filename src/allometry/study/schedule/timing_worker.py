@@ -18,7 +18,7 @@ from allometry.study.schedule.timing import READY
 from allometry.train.device import DeviceSettings
 from allometry.train.loop import Curve, Trained
 from allometry.train.packed.adamw import quickest
-from allometry.train.packed.loop import BatchedTrainer
+from allometry.train.packed.batched_trainer import BatchedTrainer
 from allometry.train.packed.stack import StackedModels
 from allometry.train.training import Training
 

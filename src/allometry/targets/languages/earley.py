@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from allometry.targets.languages.normal_form import Normal
+from allometry.targets.languages.grammar_normal_form import Normal
 
 
 @final

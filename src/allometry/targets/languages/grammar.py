@@ -14,8 +14,8 @@ from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry._core.user_files import read_text
 from allometry.targets.languages.earley import Reader, Rulebook
+from allometry.targets.languages.grammar_normal_form import Production, normal_form, totals
 from allometry.targets.languages.language import Language, Word, draw, not_a_prefix
-from allometry.targets.languages.normal_form import Production, normal_form, totals
 from allometry.targets.languages.notation import Rule, read_rules
 from allometry.targets.languages.parse_trees import Tree, best_tree
 

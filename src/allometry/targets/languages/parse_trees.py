@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import final
 
-from allometry.targets.languages.normal_form import Production
+from allometry.targets.languages.grammar_normal_form import Production
 
 
 @final

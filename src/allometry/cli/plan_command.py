@@ -7,7 +7,7 @@ import typer
 
 from allometry.cli import option_types
 from allometry.cli.console import out, say, write_json
-from allometry.cli.fit import (
+from allometry.cli.fit_command import (
     CColumn,
     DColumn,
     DropHighest,

@@ -16,7 +16,7 @@ from allometry.decode import plain, sample
 from allometry.measure.likelihood import scaled
 from allometry.study.recipes.base import grid
 from allometry.study.recipes.run_outcome import outcome
-from allometry.study.recipes.transformer import DecoderRun, decoder_shapes
+from allometry.study.recipes.transformer_runs import DecoderRun, decoder_shapes
 from allometry.study.request import Outcome, RunContext
 from allometry.targets import Symbols, Text, music
 from allometry.train import checkpoint
@@ -136,7 +136,7 @@ class Domains:
         context: Symbols in a window; the row length of targets with rows.
 
     Example:
-        >>> from allometry.study.recipes.domains import Domains
+        >>> from allometry.study.recipes.domain_runs import Domains
         >>> len(Domains.usual().targets)
         4
     """

@@ -144,7 +144,7 @@ def run(
     """
     from allometry.cli.study_run import StudyRun
     from allometry.study import jobs, recipes
-    from allometry.study.execute.executors import executor_by_name
+    from allometry.study.execute.executor_names import executor_by_name
     from allometry.train import DeviceSettings
 
     settings = DeviceSettings(device, precision, deterministic)

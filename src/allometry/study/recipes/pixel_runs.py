@@ -20,7 +20,7 @@ from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.models import PixelCNN
 from allometry.study.recipes.base import CountedRun, grid, nearest_width, require_unchanged
-from allometry.study.recipes.density import BASE_WIDTH, Vectors, metadata
+from allometry.study.recipes.density_runs import BASE_WIDTH, Vectors, metadata
 from allometry.study.recipes.run_outcome import outcome
 from allometry.study.recipes.sample_scores import SHOWN, independent, save_figures, two_sample
 from allometry.study.request import Outcome, RunContext, TrainingRequest

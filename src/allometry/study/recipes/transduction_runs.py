@@ -22,7 +22,7 @@ from allometry.study.job_table import TRANSDUCERS
 from allometry.study.recipes.base import CountedRun, grid
 from allometry.study.recipes.run_outcome import outcome
 from allometry.study.recipes.text_run import BASE_WIDTH
-from allometry.study.recipes.transformer import HEAD
+from allometry.study.recipes.transformer_runs import HEAD
 from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.targets import Transduction
 from allometry.train import checkpoint

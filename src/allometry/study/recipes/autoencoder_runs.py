@@ -23,8 +23,8 @@ from allometry.study.recipes.base import (
     nearest_width,
     require_unchanged,
 )
-from allometry.study.recipes.density import BASE_WIDTH, Vectors
-from allometry.study.recipes.quantiser import UNIT, rows
+from allometry.study.recipes.density_runs import BASE_WIDTH, Vectors
+from allometry.study.recipes.quantiser_runs import UNIT, rows
 from allometry.study.recipes.run_outcome import outcome
 from allometry.study.recipes.sample_scores import independent
 from allometry.study.request import Outcome, RunContext

@@ -17,7 +17,7 @@ from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.models.quantisation import lbg, nearest
 from allometry.study.recipes.base import identity
-from allometry.study.recipes.density import Vectors
+from allometry.study.recipes.density_runs import Vectors
 from allometry.study.recipes.run_outcome import journal_columns
 from allometry.study.recipes.sample_scores import independent
 from allometry.study.request import Outcome, Request, RunContext

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from allometry.cli.run import DryRun, Json, Workers
+from allometry.cli.run_command import DryRun, Json, Workers
 
 
 def demo(
