@@ -200,5 +200,5 @@ def test_invalid_input_is_refused(model):
 
 def test_a_width_beyond_memory_is_refused():
     """It ended in torch's own error about long integers."""
-    with pytest.raises(InputError, match="beam.width must be from 1 to 65,536"):
+    with pytest.raises(InputError, match="width must be from 1 to 65,536"):
         decode.beam(lambda ids: torch.zeros(len(ids), 3), [0], n=2, width=10**30)

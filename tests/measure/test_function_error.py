@@ -121,5 +121,5 @@ def test_a_boltzmann_average_is_a_contextual_mapping_and_the_identity_is_not():
 
 def test_more_coordinates_than_sobol_points_have_are_refused():
     """It ended in torch's ValueError."""
-    with pytest.raises(al.InputError, match="sobol.shape must have from 1 to 21201 coordinates"):
+    with pytest.raises(al.InputError, match="shape must have from 1 to 21201 coordinates"):
         sobol(4, (10**30, 1))
