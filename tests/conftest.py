@@ -23,10 +23,17 @@ def pytest_runtest_teardown():
     torch.set_default_dtype(torch.float64)
 
 
+class RealData:
+    """Public data sets: those whose licence allows it in `tests/data`, the others beside us."""
+
+    def __truediv__(self, name):
+        for folder in (ROOT / "tests" / "data", ROOT.parent / "shared" / "data"):
+            if (folder / name).exists():
+                return folder / name
+        pytest.skip(f"{name} is not in tests/data, and ../shared/data is not beside this checkout")
+
+
 @pytest.fixture(scope="session")
 def shared_data():
-    """The folder of real data that lies beside a checkout of the project."""
-    folder = ROOT.parent / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("the real data sets (../shared/data) are not beside this checkout")
-    return folder
+    """Folders of public data by name: `shared_data / "gadre_overtraining/runs_104.csv"`."""
+    return RealData()
