@@ -46,4 +46,5 @@ FOUND = [
 def test_command_lines_that_once_failed_do_so_no_more(valid, case):
     code, why = commands.run(case, valid)
     assert why == ""
-    assert code == 2
+    # The row with a loss of 1e-320 is left out and named; the others are fitted.
+    assert code == (0 if case.spoiled else 2)

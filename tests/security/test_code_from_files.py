@@ -196,7 +196,7 @@ def test_nothing_is_ever_unpickled():
 
 # `getattr` with a name that is not written there: the names come from these places only.
 DYNAMIC = {
-    "cli/generate.py": "options of the command, a fixed list",
+    "cli/generate_command.py": "options of the command, a fixed list",
     "construct/certificate.py": "fields of a dataclass",
     "construct/modeling_constructed.py": "names of the class's own buffers",
     "_core/deprecation.py": "old public names, a fixed table in our source",

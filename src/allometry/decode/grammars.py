@@ -85,8 +85,15 @@ def lark(text: str, tokens: Sequence[bytes]) -> Grammar:
     return Grammar(matcher.grammar_from_lark(text), tokens)
 
 
-def json_schema(schema: Mapping[str, Any], tokens: Sequence[bytes]) -> Grammar:
-    """JSON documents that are valid under a schema."""
+def json_schema(schema: Any, tokens: Sequence[bytes]) -> Grammar:
+    """JSON documents that are valid under a schema.
+
+    Args:
+        schema: A mapping, or a boolean, as JSON schemas are.
+        tokens: The vocabulary.
+    """
+    kinds = isinstance(schema, Mapping | bool)
+    require(kinds, "json_schema.schema", "be a JSON object", type(schema).__name__)
     matcher: Any = require_extra("llguidance", "grammar").LLMatcher
     return Grammar(matcher.grammar_from_json_schema(json.dumps(schema)), tokens)
 

@@ -29,6 +29,9 @@ from allometry.study.tasks import Bundle, Task, single
 
 FILE = "budget.json"
 
+WORKER_START = 4.0
+"""Seconds from the start of the workers to their first run."""
+
 EXIT = 0.5
 """Seconds from the end of the report to the end of the process."""
 
@@ -90,7 +93,9 @@ class TimeBudget:
     def expected(self, folder: Path) -> float:
         """Expected wall-clock seconds from the start of the process to its end."""
         chosen = [] if self.spent else self.schedule(folder).bundles
-        runs = self.make_queue(chosen).expected()
+        queue = self.make_queue(chosen)
+        # Until the first run begins, workers start and import torch.
+        runs = min(queue.expected() + WORKER_START, queue.seconds) if chosen else 0.0
         report = self.costs.report(len(self.study.specs())) + EXIT
         return self.elapsed() + runs + report
 
