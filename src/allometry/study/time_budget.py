@@ -29,8 +29,8 @@ from allometry.study.tasks import Bundle, Task, single
 
 FILE = "budget.json"
 
-WORKER_START = 4.0
-"""Seconds from the start of the workers to their first run."""
+WORKER_START = 6.0
+"""Seconds from the start of the workers to their first run, with their imports."""
 
 EXIT = 0.5
 """Seconds from the end of the report to the end of the process."""
