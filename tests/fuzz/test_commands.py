@@ -38,6 +38,7 @@ FOUND = [
     ),
     commands.Case(("construct", "program", "sort", "ab", f"--n={10**30}")),
     commands.Case(("fit", "x" * 5000)),
+    commands.Case(("generate", "x" * 5000)),
 ]
 """Command lines that once ended otherwise."""
 

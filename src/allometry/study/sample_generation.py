@@ -9,7 +9,7 @@ import torch
 from numpy import ndarray
 
 from allometry._core.errors import InputError, require
-from allometry._core.files import path_exists, path_inside
+from allometry._core.files import path_exists, path_inside, storage_errors
 from allometry._core.user_files import parse_json
 from allometry.runs.folder import Runs
 from allometry.train import checkpoint
@@ -54,7 +54,9 @@ def choose(
         size: The model whose number of parameters is nearest to this, in ratio.
     """
     path = Path(path)
-    if not path.is_dir():
+    with storage_errors("read", path):
+        folder = path.is_dir()
+    if not folder:
         asked = {"family": family, "size": size}
         for name, value in asked.items():
             require(value is None, name, "be left out with a file: it holds one model", value)

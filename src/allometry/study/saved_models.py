@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from allometry._core.errors import InputError
-from allometry._core.files import path_exists, path_inside
+from allometry._core.files import path_exists, path_inside, storage_errors
 from allometry._core.user_files import parse_json, shorten
 from allometry.decode.reader import Reader
 from allometry.targets import Vocabulary, vocabulary_from_dict
@@ -46,7 +46,9 @@ def load(path: Path | str) -> SavedModel:
         path: A `.safetensors` file that a study wrote, or a study's folder.
     """
     path = Path(path)
-    path = _best(path) if path.is_dir() else path
+    with storage_errors("read", path):
+        folder = path.is_dir()
+    path = _best(path) if folder else path
     tensors, about = checkpoint.read_weights(path)
     if "model" not in about or "vocabulary" not in about:
         raise InputError(f"{path} must be a model that a study saved; it does not say what it is.")
