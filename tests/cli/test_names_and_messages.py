@@ -224,7 +224,7 @@ PYTHON = ["universal.", "=True", "=None", "got None", "PosixPath", "Error:", "(7
     [
         ("construct universal mean --eps 0", "--eps must be positive"),
         ("construct universal sort --no-positions", "Pass --positions for a function"),
-        ("construct dyck --k 0", "--k must be at least 1"),
+        ("construct dyck --k 0", "--k must be from 1 to 1,048,576"),
         ("construct program nosuch", "NAME must be FILE.py:function or one of"),
         ("run embedded --smallest 9 --largest 3", "--smallest must be at most the largest"),
         ("run embedded --seeds 0 --dry-run", "--seeds must be at least 1"),

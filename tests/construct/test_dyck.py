@@ -141,7 +141,7 @@ def test_softness_is_found_by_search():
 
 
 def test_what_can_not_be_built_is_refused():
-    with pytest.raises(InputError, match=r"dyck\.D must be at least 1; got 0"):
+    with pytest.raises(InputError, match=r"dyck\.D must be from 1 to 1,048,576; got 0"):
         dyck(2, 0, 8)
     with pytest.raises(InputError, match=r"dyck\.form must be layered or compact"):
         dyck(2, 3, 8, form="deep")

@@ -39,6 +39,8 @@ FOUND = [
     commands.Case(("construct", "program", "sort", "ab", f"--n={10**30}")),
     commands.Case(("fit", "x" * 5000)),
     commands.Case(("generate", "x" * 5000)),
+    commands.Case(("construct", "dyck", "([])", "--n", "4", f"--depth={10**30}")),
+    commands.Case(("measure", "real.npy", "samples.safetensors", f"--seed=-{10**30}")),
 ]
 """Command lines that once ended otherwise."""
 

@@ -57,12 +57,13 @@ def measure(
     `--audit` needs no samples: it corrupts real data (default: scikit-learn's digits) in known
     ways and shows which measure detects which corruption.
     """
-    from allometry._core.errors import require
+    from allometry._core.errors import require, require_seed
     from allometry.measure import sample_inputs, score_table
     from allometry.measure.features import identity
 
     data = None if real is None else sample_inputs.load(real)
     known = None if labels is None else sample_inputs.load(labels)
+    require_seed(seed)
     space = identity() if data is None else score_table.feature_map(features, data, known, seed)
     if audit:
         _audit(data, known, space, only, seed, json)

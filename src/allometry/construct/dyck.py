@@ -28,6 +28,10 @@ MOST_SCORES = 2**18
 """Largest number of scores or activations per batch; they should fit into the CPU cache."""
 
 
+LARGEST = 1 << 20
+"""Largest number of bracket types, nesting depth or length."""
+
+
 def dyck(
     k: int,
     D: int,
@@ -61,7 +65,7 @@ def dyck(
         `yao2021`.
     """
     for name, value in (("k", k), ("D", D), ("n", n)):
-        require(value >= 1, f"dyck.{name}", "be at least 1", value)
+        require(1 <= value <= LARGEST, f"dyck.{name}", f"be from 1 to {LARGEST:,}", value)
     require(mode in ("recognise", "generate"), "dyck.mode", "be recognise or generate", mode)
     require(form in ("layered", "compact"), "dyck.form", "be layered or compact", form)
     if mode == "generate" or form == "compact":
