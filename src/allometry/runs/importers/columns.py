@@ -4,7 +4,6 @@ Letters: n rows.
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -22,40 +21,13 @@ from allometry._core.number_parsing import (
     numbers,
 )
 from allometry._core.user_files import shorten
+from allometry.runs.importers import loss_names
+from allometry.runs.importers.names import plain, recognise
 
-_UNITS = {
-    "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9, "billion": 1e9,
-    "t": 1e12, "trillion": 1e12, "pfdays": 8.64e19, "pflopsdays": 8.64e19, "pflopdays": 8.64e19,
-    "gflops": 1e9, "tflops": 1e12, "pflops": 1e15, "eflops": 1e18, "zflops": 1e21,
-}  # fmt: skip
+__all__ = ["BadRow", "Curve", "Imported", "clean", "kinds", "plain", "recognise"]
 
-NAMES: dict[str, tuple[str, ...]] = {
-    "N": (
-        "n", "params", "parameters", "nparams", "nparameters", "numparams", "numparameters",
-        "paramcount", "parametercount", "modelsize", "modelparams", "totalparams",
-        "totalparameters", "totalparametercount", "nonembeddingparams", "nnoemb", "size",
-    ),
-    "D": (
-        "d", "tokens", "ntokens", "numtokens", "traintokens", "trainingtokens", "totaltokens",
-        "tokensseen", "numinputtokensseen", "throughputtotaltokens", "traintokensseen",
-        "seenexamples", "examples", "samples", "dataset", "datasetsize", "data", "trainsize",
-    ),
-    "C": (
-        "c", "flops", "flop", "compute", "totalflops", "trainingflops", "trainingflop",
-        "trainflops", "totalflos", "budget", "c6nd",
-    ),
-    "loss": (
-        "loss", "valloss", "evalloss", "validationloss", "lossvalidation", "testloss", "finalloss",
-        "valcrossentropy", "crossentropy", "crossentropyloss", "evalcrossentropyloss", "nll",
-        "logperplexity", "testce", "valce", "ce", "bpb", "trainloss",
-    ),
-    "loss_se": ("lossse", "lossstderr", "losssd", "lossstd"),
-    "seed": ("seed", "torchseed", "randomseed"),
-    "family": ("family", "architecture", "arch"),
-    "status": ("status", "state"),
-    "D_unique": ("dunique", "uniquetokens", "uniquedata"),
-}  # fmt: skip
-"""Column names of each quantity, letters and digits only, likeliest first."""
+Curve = dict[str, ndarray]
+"""Columns along one training: `step`, `D`, `loss` and others that are known."""
 
 
 @final
@@ -78,6 +50,11 @@ class Imported:
         bad: Rows left out, by line number.
         notes: Sentences on derived or assumed values.
         source: Kind of file.
+        rows: What a row is: `"runs"` (the final loss of a run) or `"points"` (along one training).
+        unit: Unit of the loss; other units were converted to nats.
+        counted_in: What D counts: `"tokens"`, or `"steps"` or `"epochs"` if tokens are unknown.
+        curves: Evaluations along each training, by the run's name, where the log has them.
+        unrecognised: Columns that no quantity was read from.
     """
 
     columns: dict[str, ndarray]
@@ -85,11 +62,18 @@ class Imported:
     bad: list[BadRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     source: str = ""
+    rows: str = "runs"
+    unit: str = "nats per token"
+    counted_in: str = "tokens"
+    curves: dict[str, Curve] = field(default_factory=dict)
+    unrecognised: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Recognised columns and bad rows as plain values."""
+        """Recognised columns, what a row is, and bad rows as plain values."""
         return {
             "recognised": dict(self.recognised),
+            "rows": self.rows,
+            "unit": self.unit,
             "bad": [{"line": bad.line, "why": bad.why} for bad in self.bad],
         }
 
@@ -112,80 +96,20 @@ class Imported:
         return messages
 
 
-def plain(name: str) -> tuple[str, float]:
-    """A column's name reduced to letters and digits, and the factor of its unit in brackets."""
-    factor = 1.0
-    unit = re.search(r"[(\[]([^()\[\]]+)[)\]]", name)
-    if unit:
-        key = re.sub(r"[^a-z]", "", unit.group(1).lower())
-        if key in _UNITS:
-            factor = _UNITS[key]
-            name = name[: unit.start()] + name[unit.end() :]
-    return re.sub(r"[^a-z0-9]", "", name.lower()), factor
-
-
-def recognise(names: Sequence[str], chosen: dict[str, str | None]) -> dict[str, tuple[str, float]]:
-    """The column of each quantity, with the factor of its unit.
+def clean(sheet: Sheet, found: dict[str, tuple[str, float]], unit: str | None = None) -> Imported:
+    """Convert cells to numbers; list each unusable row by line and reason.
 
     Args:
-        names: All columns.
-        chosen: Columns that the user named; `None` to recognise them.
+        sheet: The cells.
+        found: Column of each quantity, with the factor of its unit.
+        unit: Unit of the loss. Default: by the name of its column.
     """
-    found: dict[str, tuple[str, float]] = {}
-    taken: set[str] = set()
-    for quantity, column in chosen.items():
-        if column is None:
-            continue
-        if column not in names:
-            raise InputError(
-                f"--{quantity.lower()} must name a column; got {column!r}. "
-                f"There are {', '.join(map(str, names[:12]))}."
-            )
-        found[quantity] = (column, plain(column)[1])
-        taken.add(column)
-    error = f"{chosen.get('loss')}_se"
-    if error in names and "loss_se" not in found:
-        # A measure named as the loss has its own standard error.
-        found["loss_se"] = (error, 1.0)
-        taken.add(error)
-    for quantity, known in NAMES.items():
-        if quantity in found:
-            continue
-        simple = {name: plain(name) for name in names if name not in taken}
-        if quantity in names and quantity not in taken:
-            found[quantity] = (quantity, 1.0)
-        else:
-            best = _nearest(simple, known, contain=quantity == "loss")
-            if best is not None:
-                found[quantity] = (best, simple[best][1])
-        if quantity in found:
-            taken.add(found[quantity][0])
-    return found
-
-
-def _nearest(
-    simple: dict[str, tuple[str, float]], known: tuple[str, ...], *, contain: bool
-) -> str | None:
-    """The column with the likeliest exact name; for losses, otherwise one that contains it."""
-    for name in known:
-        for column, (short, _) in simple.items():
-            if short == name:
-                return column
-    if contain:
-        for part in ("valloss", "evalloss", "validationloss", "crossentropyloss", "evalloss"):
-            for column, (short, _) in simple.items():
-                if part in short or short.endswith(part):
-                    return column
-    return None
-
-
-def clean(sheet: Sheet, found: dict[str, tuple[str, float]]) -> Imported:
-    """Convert cells to numbers; list each unusable row by line and reason."""
     cells, lines = sheet.cells, sheet.lines
     keep = np.ones(len(lines), bool)
     bad = dict(sheet.bad)
     columns: dict[str, ndarray] = {}
     mark, notes = _mark(sheet, found)
+    per = "token"
     for quantity, (column, factor) in found.items():
         values = cells[column]
         if quantity in ("family", "status"):
@@ -193,6 +117,12 @@ def clean(sheet: Sheet, found: dict[str, tuple[str, float]]) -> Imported:
             continue
         with np.errstate(over="ignore"):
             columns[quantity] = numbers(values, mark) * factor
+        if quantity == "loss":
+            about = loss_names.describe(column)
+            unit = unit or about.unit
+            columns["loss"] = loss_names.to_nats(columns["loss"], unit)
+            notes += loss_names.note(column, unit, about.per)
+            per = about.per
         if quantity in ("N", "D", "C", "loss"):
             _check_numbers(quantity, column, values, columns[quantity], bad)
     for quantity in ("N", "D", "C"):
@@ -210,7 +140,13 @@ def clean(sheet: Sheet, found: dict[str, tuple[str, float]]) -> Imported:
         for q, (column, factor) in found.items()
         if q in columns
     }
-    return Imported(columns, recognised, listed, notes + _notes(columns), sheet.source)
+    notes += _notes(columns)
+    used = {column for column, _ in found.values()}
+    rest = [name for name in cells if name not in used]
+    return Imported(
+        columns, recognised, listed, notes, sheet.source,
+        unit=f"nats per {per}", unrecognised=rest,
+    )  # fmt: skip
 
 
 def _mark(sheet: Sheet, found: dict[str, tuple[str, float]]) -> tuple[str, list[str]]:
