@@ -3,9 +3,9 @@
 Letters: m draws, p parameters, n runs, v variables.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
 from numpy import ndarray
@@ -22,13 +22,16 @@ from allometry.laws.backtests import (
 from allometry.laws.bootstrap import Resample, bootstrap_draws
 from allometry.laws.component import Component, fit_component, subsample
 from allometry.laws.compute_cost import cost_of, path_of, vary_independently
-from allometry.laws.form_names import named
+from allometry.laws.form_names import FORMS, named
 from allometry.laws.forms import Form
 from allometry.laws.identifiability import (
     identifiability_warnings,
     irreducible_loss_warning,
 )
 from allometry.laws.law import Law, Starts
+from allometry.laws.multivariate.fitting import fit_variables
+from allometry.laws.multivariate.law import VariableLaw
+from allometry.laws.multivariate.library import LIBRARY
 from allometry.laws.objective import EFFICIENT, FORECAST, PLAIN, SPREAD, Objective
 from allometry.laws.runs_table import VARIABLES, RunsTable, read
 from allometry.laws.selection import SPARE, Selection, choose, one_variable
@@ -48,6 +51,7 @@ class FitOptions(TypedDict, total=False):
     starts: int
 
 
+@overload
 def fit(
     data: Mapping[str, Any] | Any,
     form: str | Form | Callable[..., Any] = "auto",
@@ -62,7 +66,41 @@ def fit(
     raw: bool = False,
     efficient: bool = False,
     starts: int = 32,
-) -> Law:
+) -> Law: ...
+@overload
+def fit(
+    data: Mapping[str, Any] | Any,
+    form: str | Form | Callable[..., Any] = "auto",
+    *,
+    variables: Sequence[str] | Mapping[str, str],
+    response: str = "loss",
+    cost: str | Sequence[float] | None = None,
+    roles: Mapping[str, str] | None = None,
+    parameters: Mapping[str, tuple[float, float]] | None = None,
+    seed: int = 0,
+    starts: int = 32,
+    delta: float | None = None,
+) -> VariableLaw: ...
+def fit(
+    data: Mapping[str, Any] | Any,
+    form: str | Form | Callable[..., Any] = "auto",
+    *,
+    x: str | None = None,
+    bootstrap: int = 1000,
+    resample: Resample = "auto",
+    seed: int = 0,
+    drop_highest: int = 0,
+    delta: float | None = None,
+    weighted: bool = False,
+    raw: bool = False,
+    efficient: bool = False,
+    starts: int = 32,
+    variables: Sequence[str] | Mapping[str, str] | None = None,
+    response: str = "loss",
+    cost: str | Sequence[float] | None = None,
+    roles: Mapping[str, str] | None = None,
+    parameters: Mapping[str, tuple[float, float]] | None = None,
+) -> Law | VariableLaw:
     r"""Fit a scaling law to runs, with intervals and warnings on what is not identified.
 
     A named form minimises $\sum_i \rho_\delta(\log L_i - \log \hat L_i)$, Huber's loss on the log,
@@ -87,6 +125,13 @@ def fit(
             predicting compute-optimal runs where size and data both vary, worse for runs far
             from it.
         starts: Number of starting points.
+        variables: Columns of a law in any variables; `fit` then returns a `VariableLaw`. So does
+            an expression as `form`, such as `E + A/N^alpha`. See
+            `allometry.laws.multivariate.fitting.fit_variables` for these arguments.
+        response: The column to predict, if `variables` are given.
+        cost: A column or an expression such as `6*N*D` that orders the runs in backtests.
+        roles: Roles of some variables.
+        parameters: Ranges of starting values of an expression's parameters.
 
     Raises:
         InputError: If no law can be fitted to the runs.
@@ -102,6 +147,22 @@ def fit(
     References:
         `hoffmann2022` section D.2 (Huber's loss on the log).
     """
+    if variables is not None or _is_expression(form):
+        return cast(
+            "Law",  # the overloads say which
+            fit_variables(
+                data,
+                form,
+                variables=variables,
+                response=response,
+                cost=cost,
+                roles=roles,
+                parameters=parameters,
+                seed=seed,
+                starts=starts,
+                delta=delta,
+            ),
+        )
     most = 100_000
     require(0 <= bootstrap <= most, "fit.bootstrap", f"be from 0 to {most:,}", bootstrap)
     require_seed(seed, "fit.seed")
@@ -139,6 +200,13 @@ def fit(
         why = f"{chosen.why} Backtests used {part.n} of the {table.n} runs, drawn at random."
         chosen = replace(chosen, why=why)
     return _law(table, chosen, objective, rng, bootstrap, resample, starts, seed)
+
+
+def _is_expression(form: Any) -> bool:
+    """Whether a form is an expression or a published form in other variables."""
+    if not isinstance(form, str) or form in FORMS:
+        return False
+    return form in LIBRARY or any(mark in form for mark in "+-*/^(")
 
 
 def extrapolate(

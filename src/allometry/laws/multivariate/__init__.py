@@ -1,0 +1,1 @@
+"""Laws in any variables: expressions, roles, composed candidates, optima and designs."""

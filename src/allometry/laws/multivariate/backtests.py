@@ -1,0 +1,152 @@
+"""Backtests of a law in any variables: fit the smaller runs, predict the larger.
+
+Letters: n runs, v variables, k points asked for, t grid values of tau.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+from scipy import special
+
+from allometry.laws.multivariate.tables import Table, coordinates
+
+TAU = np.exp(np.linspace(np.log(5e-4), np.log(0.5), 41))
+"""Grid of the extrapolation error per standard deviation of the coordinates."""
+
+TAU_PRIOR = (0.01, 1.0)
+"""Its prior: median, and standard deviation of the log."""
+
+BETWEEN = 0.5
+"""Share of the variance between forms that counts towards the error of their average."""
+
+BIN = 0.5
+"""Distance beyond which errors of one law count as independent."""
+
+NOISE_PRIOR = (4, 0.004)
+"""Prior of the noise: equivalent to so many runs with this standard deviation."""
+
+MOST_ROWS = 600
+"""Runs used for backtests; larger tables are subsampled."""
+
+
+@final
+@dataclass(frozen=True)
+class Fold:
+    """Rows to fit and larger runs to predict, with the variable that separates them."""
+
+    train: Int[ndarray, "..."]
+    test: Int[ndarray, "..."]
+    by: str
+
+
+def folds(table: Table, rows: Int[ndarray, "..."], rng: np.random.Generator) -> list[Fold]:
+    """Rolling-origin folds in cost and in each scale variable, and random ones.
+
+    Cost orders the runs; without one, the sum of the scale variables' coordinates does. The law
+    may be asked for larger values of any one variable, so each also has folds of its own: its
+    highest values are left out. Random folds judge interpolation in other variables.
+    """
+    Z = coordinates(table.variables, table.X)
+    scale = [i for i, v in enumerate(table.variables) if v.role in ("scale", "bits", "fraction")]
+    orders = {
+        table.variables[i].name: Z[i] * (-1 if table.variables[i].kind == "complement" else 1)
+        for i in scale
+    }
+    if table.cost is not None and np.all(table.cost > 0):
+        orders["cost"] = np.log(table.cost)
+    elif len(scale) > 1:
+        orders["size"] = Z[scale].sum(0)
+    out: list[Fold] = []
+    for name, t in orders.items():
+        for low in _cuts(t[rows], aggregate=name in ("cost", "size") or len(scale) == 1):
+            train, test = rows[t[rows] <= low], rows[t[rows] > low]
+            if len(train) >= 4 and len(test):
+                out.append(Fold(train, test, name))
+    if len(scale) < len(table.variables) and len(rows) >= 9:
+        part = rng.permutation(len(rows)) % 3
+        out += [Fold(rows[part != k], rows[part == k], "random") for k in range(3)]
+    return out
+
+
+def _cuts(t: Float[ndarray, " n"], *, aggregate: bool) -> list[float]:
+    """Values up to which runs are fitted: a few quantiles, or all levels but the top ones."""
+    levels = np.unique(np.round(t, 9))
+    if len(levels) < 3:
+        return []
+    if aggregate:
+        shares = (0.5, 0.7, 0.85)
+    elif len(levels) <= 12:
+        tops = [levels[-2]] if len(levels) < 5 else [levels[-3], levels[-2]]
+        return [float(x) + 1e-9 for x in tops]
+    else:
+        shares = (0.7, 0.85)
+    cuts = {float(np.quantile(t, share)) for share in shares}
+    return sorted(c for c in cuts if levels[1] <= c < levels[-1])
+
+
+def distance(Z: Float[ndarray, "v k"], seen: Float[ndarray, "v n"]) -> Float[ndarray, " k"]:
+    """Distance of points beyond the box of the runs, in standard deviations of coordinates."""
+    if not len(Z):
+        return np.zeros(Z.shape[1])
+    above = Z - seen.max(1)[:, None]
+    below = seen.min(1)[:, None] - Z
+    return np.sqrt((np.maximum(np.maximum(above, below), 0.0) ** 2).sum(0))
+
+
+@final
+@dataclass(frozen=True)
+class Errors:
+    """Errors of one law in the held-out runs of a fold, with their variance without tau."""
+
+    error: Float[ndarray, " k"]
+    variance: Float[ndarray, " k"]
+    distance: Float[ndarray, " k"]
+    by: str
+
+
+def posterior(errors: Sequence[Errors]) -> Float[ndarray, " t"]:
+    """Posterior weights of `TAU` given backtest errors.
+
+    Runs of a fold at about the same distance count as one observation: a law errs alike there.
+    """
+    log = -0.5 * ((np.log(TAU) - np.log(TAU_PRIOR[0])) / TAU_PRIOR[1]) ** 2
+    for e in errors:
+        total = e.variance + TAU[:, None] ** 2 * np.maximum(e.distance, 0.1) ** 2
+        each = -0.5 * (np.log(total) + e.error**2 / total)
+        bins = np.unique(np.floor(e.distance / BIN).astype(int), return_inverse=True)[1]
+        log = log + each @ (1 / np.bincount(bins)[bins])
+    weight = np.exp(log - log.max())
+    return weight / weight.sum()
+
+
+def half_width(
+    variance: Float[ndarray, " k"],
+    noise: float,
+    dof: int,
+    far: Float[ndarray, " k"],
+    tau: Float[ndarray, " t"],
+    level: float = 0.95,
+) -> Float[ndarray, " k"]:
+    """Half-width of the interval that covers a new run with probability `level`.
+
+    The error is a mixture of normals: parameter variance and noise are known up to a chi-square,
+    the extrapolation error up to its posterior `tau` on the grid `TAU`.
+    """
+    free, typical = NOISE_PRIOR
+    squared = (dof * noise**2 + free * typical**2) / (dof + free)
+    nodes = (np.arange(7) + 0.5) / 7
+    inflation = (dof + free) / special.chdtri(dof + free, nodes)
+    known = (variance + squared)[:, None, None] * inflation[:, None]
+    scale = np.sqrt(known + TAU**2 * far[:, None, None] ** 2).reshape(len(variance), -1)
+    weight = np.tile(tau / len(nodes), len(nodes))
+    low, high = np.zeros(len(variance)), 40 * scale.max(1)
+    target = 0.5 + level / 2
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        short = special.ndtr(middle[:, None] / scale) @ weight < target
+        low, high = np.where(short, middle, low), np.where(short, high, middle)
+    return 0.5 * (low + high)

@@ -1,0 +1,299 @@
+"""The next runs from a pool of candidates, for predictions at given targets.
+
+Letters: s draws, k candidates, t targets, n runs, v variables.
+
+Forms and parameters that the runs leave open are drawn at random, and each draw predicts every
+candidate and every target. A run is worth as much as it lowers the variance of the targets'
+predictions over these draws, per cost. Disagreement between forms counts as variance, so that the
+design does not rest on one form being right. Before any run, the draws are those of the priors.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+from allometry._core.errors import InputError, require, require_seed
+from allometry.laws.multivariate.candidates import compose
+from allometry.laws.multivariate.draws import of_member
+from allometry.laws.multivariate.expression_forms import Link
+from allometry.laws.multivariate.groups import fit_groups
+from allometry.laws.multivariate.selection import DELTA
+from allometry.laws.multivariate.tables import (
+    Table,
+    column_names,
+    coordinates,
+    costs,
+    link_of,
+    read,
+)
+
+DRAWS = 400
+"""Random laws."""
+
+NOISE = 0.01
+"""Least standard deviation of a run as the design counts it: forms are never quite right."""
+
+DISCREPANCY = 0.02
+"""Standard deviation of the part of the response that no form has, on the scale of the link."""
+
+LENGTH = 1.0
+"""Its length of correlation, in standard deviations of the coordinates."""
+
+COST_POWER = 0.5
+"""A run is judged by its decrease of variance over this power of its cost."""
+
+LEAST = 6
+"""Observed runs from which on the draws come from fits rather than from the priors."""
+
+
+def choose_runs(
+    pool: Any,
+    observed: Any,
+    *,
+    variables: Sequence[str],
+    response: str = "loss",
+    cost: str | Sequence[float] = "cost",
+    target: Any,
+    budget: float,
+    seed: int = 0,
+    roles: Mapping[str, str] | None = None,
+    most: int | None = None,
+) -> list[int]:
+    """Positions of the rows of `pool` to run next, the most useful first.
+
+    Args:
+        pool: Candidate runs: a frame or mapping of columns with `variables` and the cost.
+        observed: Finished runs: the same columns and the response; may be empty or None.
+        variables: Columns that the law depends on; labels make groups.
+        response: The column to predict.
+        cost: Column of the pool, an expression such as `6*N*D`, or numbers.
+        target: Rows for which the response is to be predicted.
+        budget: Largest sum of the chosen rows' costs.
+        seed: Seed of the random laws.
+        roles: Roles of some variables, as for `fit`.
+        most: Largest number of rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from allometry import laws
+        >>> N = np.logspace(6, 9, 7)
+        >>> pool = {"N": N, "cost": N}
+        >>> rows = laws.choose_runs(
+        ...     pool, None, variables=["N"], target={"N": [1e10]}, budget=2e8
+        ... )
+        >>> bool(N[rows].sum() <= 2e8)
+        True
+    """
+    require_seed(seed, "choose_runs.seed")
+    budget = float(budget)
+    require(budget >= 0, "choose_runs.budget", "be 0 or more", budget)
+    require(most is None or most >= 0, "choose_runs.most", "be 0 or more", most)
+    paid = costs(pool, cost)
+    assert paid is not None
+    require(
+        bool(np.all(np.isfinite(paid) & (paid >= 0))),
+        "choose_runs.cost",
+        "be 0 or more and finite for every row",
+        cost,
+    )
+    problem = _problem(pool, observed, target, list(variables), response, roles)
+    require(len(paid) == problem.k, "choose_runs.cost", f"have {problem.k} rows", len(paid))
+    rng = np.random.default_rng(seed)
+    S = _draws(problem, rng)
+    return _greedy(problem, S, paid, budget, problem.k if most is None else most)
+
+
+@final
+@dataclass(frozen=True)
+class _Problem:
+    """All points in one table: observed runs, then candidates, then targets."""
+
+    table: Table
+    n: int
+    k: int
+
+    @property
+    def candidates(self) -> slice:
+        return slice(self.n, self.n + self.k)
+
+    @property
+    def targets(self) -> slice:
+        return slice(self.n + self.k, None)
+
+
+def _length(data: Any, name: str) -> int:
+    if data is None or name not in column_names(data):
+        return 0
+    return len(np.asarray(data[name]).reshape(-1))
+
+
+def _problem(
+    pool: Any,
+    observed: Any,
+    target: Any,
+    variables: list[str],
+    response: str,
+    roles: Mapping[str, str] | None,
+) -> _Problem:
+    require(bool(variables), "choose_runs.variables", "name at least one column", variables)
+    for what, data in (("pool", pool), ("target", target)):
+        for name in variables:
+            require(
+                name in column_names(data),
+                f"choose_runs.{what}",
+                f"have the column {name!r}",
+                column_names(data),
+            )
+    first = variables[0]
+    n, k, t = (_length(data, first) for data in (observed, pool, target))
+    require(k > 0, "choose_runs.pool", "have a row", k)
+    require(t > 0, "choose_runs.target", "have a row", t)
+    y = np.zeros(0)
+    if n:
+        require(
+            response in column_names(observed),
+            "choose_runs.observed",
+            f"have the column {response!r}",
+            column_names(observed),
+        )
+        y = np.array(observed[response], dtype=float).reshape(-1)
+        require(
+            bool(np.isfinite(y).all()) and len(y) == n,
+            f"choose_runs.observed.{response}",
+            "be finite in every row",
+            "other values",
+        )
+    parts = [data for data, count in ((observed, n), (pool, k), (target, t)) if count]
+    columns = {
+        name: np.concatenate([np.asarray(part[name], dtype=object).reshape(-1) for part in parts])
+        for name in variables
+    }
+    # Candidates and targets have no response yet; a stand-in keeps their rows.
+    filler = float(np.median(y)) if n else 1.0
+    columns["_response"] = np.concatenate([y, np.full(k + t, filler)])
+    for name in ("_response",):
+        require(name not in variables, "choose_runs.variables", "not use this name", name)
+    table = read(columns, variables, "_response", None, roles)
+    if table.n != n + k + t:
+        raise InputError(
+            "choose_runs must be given finite variables in every row; got a row with a missing or "
+            "infinite one. Drop such rows."
+        )
+    link = link_of(y) if n >= 2 and float(np.ptp(y)) > 0 else Link(True, filler or 1.0)
+    return _Problem(replace(table, link=link), n, k)
+
+
+def _draws(problem: _Problem, rng: np.random.Generator) -> Float[ndarray, "s all"]:
+    """Values of random laws at all points on the scale of the link."""
+    table, n = problem.table, problem.n
+    if n < LEAST or float(np.ptp(table.y[:n])) == 0 or not table.variables:
+        return _prior_draws(problem, rng)
+    rows = np.arange(n)
+    forms = [f for f in compose(table, rows) if f.p <= max(n, 4)] or compose(table, rows)[:1]
+    fits = [fit_groups(f, table, [rows], starts=6, rng=rng, delta=DELTA)[0] for f in forms]
+    noise = np.array([max(f.noise, NOISE) for f in fits])
+    # Forms with larger residuals are less plausible; the power allows for misspecification.
+    weight = (noise.min() / noise) ** min(n / 4, 8.0)
+    counts = np.maximum(np.round(DRAWS * weight / weight.sum()).astype(int), 0)
+    parts = [
+        of_member(f, table.X, table.group, int(c), rng)
+        for f, c in zip(fits, counts, strict=True)
+        if c
+    ]
+    return _bounded(np.concatenate(parts), table.z[:n])
+
+
+def _prior_draws(problem: _Problem, rng: np.random.Generator) -> Float[ndarray, "s all"]:
+    """Values of random forms with random parameters from their priors."""
+    table = problem.table
+    size = table.X.shape[1]
+    if not table.variables:
+        return rng.normal(size=(DRAWS, 1)) * np.ones((1, size))
+    typical = replace(
+        table, y=np.linspace(1.0, 2.0, size), link=Link(True, 1.5)
+    )  # a response of this range sets the priors' levels
+    parts = []
+    forms = compose(typical)
+    each = max(20, DRAWS // len(forms))
+    for form in forms:
+        mean, sd = form.prior(typical.X, typical.y)
+        theta = mean + np.minimum(sd, 3.0) * rng.normal(size=(each, form.p))
+        rows = [table.names.index(v) for v in form.variables]
+        values = np.empty((each, size))
+        for g in np.unique(table.group):
+            at = table.group == g
+            own = theta + 0.3 * np.minimum(sd, 3.0) * rng.normal(size=theta.shape)
+            values[:, at] = form.value(own, table.X[rows][:, at])
+        parts.append(values)
+    return _bounded(np.concatenate(parts), np.array([0.0, 0.7]))
+
+
+def _bounded(S: Float[ndarray, "s all"], z: Float[ndarray, " n"]) -> Float[ndarray, "s all"]:
+    """The draws without those that are not finite or leave any plausible range."""
+    low, high = float(z.min()), float(z.max())
+    room = 3 * max(high - low, 0.1)
+    fine = np.isfinite(S).all(1)
+    return np.clip(S[fine] if fine.sum() >= 20 else np.nan_to_num(S), low - room, high + room)
+
+
+def _greedy(
+    problem: _Problem,
+    S: Float[ndarray, "s all"],
+    paid: Float[ndarray, " k"],
+    budget: float,
+    most: int,
+) -> list[int]:
+    """Rows that lower the targets' mean variance most per cost, one after another."""
+    table = problem.table
+    Z = coordinates(table.variables, table.X)
+    here, there = problem.candidates, problem.targets
+    A = (S - S.mean(0)) / np.sqrt(len(S))
+    KC = A[:, here].T @ A[:, here]
+    KT = A[:, here].T @ A[:, there]
+    group = table.group
+    KC = KC + _discrepancy(Z[:, here], Z[:, here], group[here], group[here])
+    KT = KT + _discrepancy(Z[:, here], Z[:, there], group[here], group[there])
+    noise = np.full(problem.k, NOISE**2)
+    if problem.n:
+        # The discrepancy is known near the observed runs: condition on them.
+        seen = slice(0, problem.n)
+        K = _discrepancy(Z[:, seen], Z[:, seen], group[seen], group[seen])
+        B = _discrepancy(Z[:, seen], Z[:, here], group[seen], group[here])
+        C = _discrepancy(Z[:, seen], Z[:, there], group[seen], group[there])
+        solved = np.linalg.solve(K + NOISE**2 * np.eye(problem.n), B)
+        KC, KT = KC - B.T @ solved, KT - solved.T @ C
+    left, chosen = budget, []
+    free: Bool[ndarray, " k"] = np.ones(problem.k, bool)
+    price = np.maximum(paid, 1e-12 * max(float(paid.max()), 1e-300)) ** COST_POWER
+    while len(chosen) < most:
+        able = free & (paid <= left * (1 + 1e-12))
+        if not able.any():
+            break
+        gain = (KT**2).mean(1) / (np.maximum(np.diag(KC), 0.0) + noise) / price
+        i = int(np.argmax(np.where(able, gain, -np.inf)))
+        chosen.append(i)
+        free[i] = False
+        left -= float(paid[i])
+        down = KC[i, i] + noise[i]
+        row = KC[i] / down
+        KT = KT - np.outer(row, KT[i])
+        KC = KC - np.outer(row, KC[i])
+    return chosen
+
+
+def _discrepancy(
+    P: Float[ndarray, "v a"],
+    Q: Float[ndarray, "v b"],
+    gp: Int[ndarray, " a"],
+    gq: Int[ndarray, " b"],
+) -> Float[ndarray, "a b"]:
+    """Covariance of what no form has: smooth over the coordinates, separate between groups."""
+    square = sum(
+        ((p[:, None] - q) ** 2 for p, q in zip(P, Q, strict=True)), np.zeros((len(gp), len(gq)))
+    )
+    same = np.where(gp[:, None] == gq, 1.0, 0.3)
+    return DISCREPANCY**2 * same * np.exp(-0.5 * square / LENGTH**2)

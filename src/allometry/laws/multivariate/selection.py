@@ -1,0 +1,135 @@
+"""Choice among composed candidates by backtests, and their average.
+
+Letters: n runs, k points asked for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+from jaxtyping import Int
+from numpy import ndarray
+
+from allometry.laws.multivariate.backtests import BETWEEN, Errors, Fold, distance, folds
+from allometry.laws.multivariate.expression_forms import ExpressionForm
+from allometry.laws.multivariate.groups import Fitted, fit_groups
+from allometry.laws.multivariate.processes import Process, fit_process
+from allometry.laws.multivariate.tables import Table, coordinates
+
+RESOLUTION = 0.003
+"""Differences of error below this are not significant; added to scores in quadrature."""
+
+TRUST = 40
+"""Runs at which the weights depend on backtests half as strongly as for many."""
+
+MIN_WEIGHT = 0.03
+"""A form with less than this share of the average is left out."""
+
+DELTA = 0.03
+"""Threshold of Huber's loss for composed candidates."""
+
+PROCESS = "gaussian process"
+
+PROCESS_PENALTY = 1.5
+"""Factor of the baseline's squared error: it is chosen only where forms fail."""
+
+Predictor = Fitted | Process
+
+
+@final
+@dataclass(frozen=True)
+class Selection:
+    """The chosen candidates with weights, best first, and the errors of their average."""
+
+    names: list[str]
+    weights: list[float]
+    errors: list[Errors]
+    why: str
+
+
+def choose(
+    table: Table,
+    forms: Sequence[ExpressionForm],
+    rows: Int[ndarray, "..."],
+    rng: np.random.Generator,
+    *,
+    process: bool = True,
+    starts: int = 6,
+) -> Selection:
+    """Weights of the candidates by their errors in shared backtests.
+
+    The score of a candidate is the geometric mean over folds of its mean squared error, with the
+    penalty of the final prediction error, p / (n - p). The weight is an inverse power of it.
+    """
+    n = len(rows)
+    able = [f for f in forms if f.p < n] or list(forms[:1])
+    parts = folds(table, rows, rng)
+    parts = [part for part in parts if len(part.train) >= 5]
+    if not parts:
+        few = able[: max(1, min(3, len(able)))]
+        names = [f.name for f in few]
+        why = f"{n} runs are too few to backtest: the simplest forms are averaged."
+        return Selection(names, [1 / len(names)] * len(names), [], why)
+    sets = [part.train for part in parts]
+    found: dict[str, list[Predictor]] = {
+        f.name: list(fit_groups(f, table, sets, starts=starts, rng=rng, delta=DELTA)) for f in able
+    }
+    size = {f.name: f.p for f in able}
+    if process and n >= 12:
+        found[PROCESS] = [fit_process(table, s, rng) for s in sets]
+        size[PROCESS] = 0
+    errors = {name: errors_of(table, parts, fits) for name, fits in found.items()}
+    scores = {name: _score(each) for name, each in errors.items()}
+    cost = {
+        name: s
+        * (1 + size[name] / max(n - size[name], 1))
+        * (PROCESS_PENALTY if name == PROCESS else 1.0)
+        for name, s in scores.items()
+    }
+    power = 2 * n / (n + TRUST)
+    least = min(cost.values())
+    raw = {name: (least / c) ** power for name, c in cost.items()}
+    total = sum(raw.values())
+    kept = {k: w / total for k, w in raw.items() if w / total >= MIN_WEIGHT}
+    total = sum(kept.values())
+    order = sorted(kept, key=lambda name: -kept[name])
+    weights = [kept[name] / total for name in order]
+    listed = ", ".join(f"{name} {w:.0%}" for name, w in zip(order, weights, strict=True))
+    shown = ", ".join(
+        f"{name} {np.sqrt(s):.2%}" for name, s in sorted(scores.items(), key=lambda kv: kv[1])
+    )
+    why = f"{listed}: in {len(parts)} backtests the errors were {shown}."
+    return Selection(order, weights, _average([errors[k] for k in order], weights), why)
+
+
+def errors_of(table: Table, parts: Sequence[Fold], fits: Sequence[Predictor]) -> list[Errors]:
+    """Errors of each fold's fit in its held-out runs."""
+    out = []
+    Z = coordinates(table.variables, table.X)
+    for part, fit in zip(parts, fits, strict=True):
+        X, group = table.X[:, part.test], table.group[part.test]
+        error = table.z[part.test] - fit.value(X, group)
+        variance = np.nan_to_num(fit.variance(X, group), nan=1.0, posinf=1.0) + fit.noise**2
+        far = distance(Z[:, part.test], Z[:, part.train])
+        out.append(Errors(np.nan_to_num(error, nan=10.0), variance, far, part.by))
+    return out
+
+
+def _score(errors: Sequence[Errors]) -> float:
+    """Geometric mean over folds of the mean squared error."""
+    each = [np.log(np.mean(np.minimum(e.error**2, 100.0)) + RESOLUTION**2) for e in errors]
+    return float(np.exp(np.mean(each)))
+
+
+def _average(errors: Sequence[Sequence[Errors]], weights: Sequence[float]) -> list[Errors]:
+    """Errors of the average of the candidates in each fold."""
+    out = []
+    for same in zip(*errors, strict=True):
+        w = np.array(weights)[:, None]
+        each = np.stack([e.error for e in same])
+        mean = (w * each).sum(0)
+        variance = (w * np.stack([e.variance for e in same])).sum(0)
+        between = BETWEEN * (w * (each - mean) ** 2).sum(0)
+        out.append(replace(same[0], error=mean, variance=variance + between))
+    return out
