@@ -353,6 +353,43 @@ def line_order(seed):
     assert theirs[0].value == pytest.approx(ours[0].value, rel=1e-9)
 
 
+def training_curve(seed, n=60):
+    steps = np.arange(1, n + 1) * 50.0
+    noise = np.exp(0.003 * rng_of(seed).normal(size=n))
+    return steps, (2 + 30 * steps**-0.5) * noise
+
+
+def forecast_scale(seed):
+    steps, losses = training_curve(seed)
+    one = laws.forecast(steps, losses, 2 * steps[-1])
+    other = laws.forecast(8 * steps, 4 * losses, 16 * steps[-1])
+    assert other.value == pytest.approx(4 * one.value, rel=1e-6)
+    assert other.interval == pytest.approx([4 * end for end in one.interval], rel=1e-6)
+
+
+def pool_rows(seed, scale=1.0, order=None):
+    rng = rng_of(seed)
+    N = 10 ** rng.uniform(6, 9, 12)
+    order = np.arange(12) if order is None else order
+    return order[
+        laws.choose_runs(
+            {"N": N[order], "cost": scale * N[order]},
+            None,
+            variables=["N"],
+            target={"N": [1e10]},
+            budget=scale * 0.4 * N.sum(),
+        )
+    ]
+
+
+def pool_scale(seed):
+    assert list(pool_rows(seed)) == list(pool_rows(seed, scale=2.0**-40))
+
+
+def pool_order(seed):
+    assert set(pool_rows(seed)) == set(pool_rows(seed, order=rng_of(seed + 1).permutation(12)))
+
+
 VALUE = "It is a value or a description, not a routine."
 LOGS = "Sizes and losses have a true zero: a shift of them is another law."
 MORE = "More points are more evidence: they narrow the interval."
@@ -361,6 +398,7 @@ LAW = "It takes a fitted law, whose invariances are those of `fit`."
 ASKED = "It takes numbers that were published, with no data."
 STEPS = "A step takes places, not a sample: there is nothing to reorder or repeat."
 TRAINED = "It trains on random batches: checked by the tests of games, not by an identity."
+TIME = "Points along one training are in order of time, one at each step."
 TASK = "Checked by its own tests; its curve is a loss in nats, in the unit that it is given."
 
 
@@ -411,6 +449,8 @@ TABLE = {
         "extrapolate": row(fit_scale, LOGS, fit_order, fit_duplication),
         "fit_many": no(MANY),
         "transfer": no(MANY),
+        **dict.fromkeys(("forecast", "watch"), row(forecast_scale, LOGS, TIME, TIME)),
+        "choose_runs": row(pool_scale, LOGS, pool_order, "A repeated candidate is one more run."),
         "allocations": no(MANY),
         **dict.fromkeys(("allometry", "isometry", "common_exponent"), LINE),
         **dict.fromkeys(("budget", "crossing_of", "identified", "next_runs", "profile"), no(LAW)),
@@ -423,10 +463,13 @@ TABLE = {
                 "Design",
                 "FORMS",
                 "Form",
+                "LIBRARY",
                 "Law",
                 "MultiPowerLaw",
                 "Plan",
                 "TaskCurve",
+                "TrainingState",
+                "VariableLaw",
             ],
             no(VALUE),
         ),

@@ -17,18 +17,24 @@ from allometry.laws.batch import fit_many
 from allometry.laws.design import Design, next_runs
 from allometry.laws.downstream import TaskCurve, task_curve
 from allometry.laws.fitting import extrapolate, fit
+from allometry.laws.forecast import forecast
 from allometry.laws.form_names import FORMS
 from allometry.laws.forms import Form
 from allometry.laws.hoffmann import allocations
 from allometry.laws.identifiability import identified, profile
 from allometry.laws.inverse import budget
 from allometry.laws.law import Law
+from allometry.laws.monitoring import TrainingState, watch
 from allometry.laws.multi_power import LossCurve, MultiPowerLaw, fit_schedule
+from allometry.laws.multivariate.law import VariableLaw
+from allometry.laws.multivariate.library import LIBRARY
+from allometry.laws.multivariate.pool import choose_runs
 from allometry.laws.plan import Plan, crossing_of
 from allometry.laws.transfer import transfer
 
 __all__ = [
     "FORMS",
+    "LIBRARY",
     "Allometry",
     "Design",
     "Form",
@@ -37,9 +43,12 @@ __all__ = [
     "MultiPowerLaw",
     "Plan",
     "TaskCurve",
+    "TrainingState",
+    "VariableLaw",
     "allocations",
     "allometry",
     "budget",
+    "choose_runs",
     "common_exponent",
     "compare",
     "consistent",
@@ -48,6 +57,7 @@ __all__ = [
     "fit",
     "fit_many",
     "fit_schedule",
+    "forecast",
     "identified",
     "isometry",
     "kaplan",
@@ -55,6 +65,7 @@ __all__ = [
     "profile",
     "task_curve",
     "transfer",
+    "watch",
 ]
 
 __getattr__ = moved(__name__, {"Curve": "LossCurve"})
