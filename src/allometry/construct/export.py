@@ -1,34 +1,39 @@
 """Export of constructed networks: safetensors, ONNX, Hugging Face `transformers`."""
 
 import json
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 
 from allometry._core.errors import require
-from allometry._core.files import atomic_write, make_folder
+from allometry._core.files import atomic_write
 from allometry.construct.onnx_graph import graph
+from allometry.construct.stock.hugging_face import write_folder
 from allometry.models.transformer.attention import Attention
 from allometry.models.transformer.model import Block, Transformer
+from allometry.targets.vocabulary import Vocabulary
 
 FORMATS = ("safetensors", "onnx", "hf")
 
 
-def export(made: Any, path: Path | str, to: str | None = None) -> Path:
-    """Write the network of a construction for use in other programs.
+def export(
+    made: Any, path: Path | str, to: str | None = None, *, vocabulary: Vocabulary | None = None
+) -> Path:
+    """Write the network of a construction, or a trained decoder, for use in other programs.
 
     The safetensors file has the state dict of `models.Transformer`, with the configuration under
     "config" in its metadata. The ONNX graph maps `tokens` to `outputs` for any batch size and
-    length, in float64, so verdicts are the same. The folder for `transformers` contains its own
-    code, which does not need this package:
-    `AutoModel.from_pretrained(folder, trust_remote_code=True, dtype=torch.float64)`.
+    length, in float64, so verdicts are the same. The folder for `transformers` is a stock
+    architecture (GPT-2, GPT-NeoX, BERT or MPNet): `AutoModelForCausalLM` or
+    `AutoModelForTokenClassification` loads it without custom code. The answers of the loaded
+    checkpoint are compared with the original's; `allometry.json` in the folder records the result.
 
     Args:
-        made: A construction, or its model.
+        made: A construction or a trained decoder.
         path: The file, or the folder for "hf".
         to: "safetensors", "onnx" or "hf". Default: the suffix of the file, "hf" without one.
+        vocabulary: Of a trained decoder, for the tokenizer in the folder.
 
     Example:
         >>> import tempfile
@@ -39,18 +44,21 @@ def export(made: Any, path: Path | str, to: str | None = None) -> Path:
     """
     model = made if isinstance(made, Transformer) else made.model
     require(isinstance(model, Transformer), "export.made", "have a transformer", type(model))
-    plain = model.final_norm is None and model.positions in (None, "learned")
-    require(plain and model.encoder is None, "export.made", "be a construction", repr(model)[:40])
     path = Path(path)
     to = to or path.suffix.removeprefix(".") or "hf"
     require(to in FORMATS, "export.to", f"be one of {', '.join(FORMATS)}", to)
-    if to == "onnx":
-        with atomic_write(path, "wb") as file:
-            file.write(graph(model).SerializeToString())
-        return path
     if to == "hf":
-        return _folder(model, make_folder(path))
-    return _weights(model, path)
+        write_folder(made, path, vocabulary)
+        return path
+    if to == "safetensors":
+        return _weights(model, path)
+    plain = model.final_norm is None and model.positions in (None, "learned")
+    fix = "Export trained models to hf or safetensors."
+    fine = plain and model.encoder is None
+    require(fine, "export.made", "be a construction for ONNX", repr(model)[:40], fix)
+    with atomic_write(path, "wb") as file:
+        file.write(graph(model).SerializeToString())
+    return path
 
 
 def configuration(model: Transformer) -> dict[str, Any]:
@@ -79,22 +87,3 @@ def _weights(model: Transformer, path: Path) -> Path:
     with atomic_write(path, "wb") as file:
         file.write(safetensors.torch.save(tensors, metadata))
     return path
-
-
-def _folder(model: Transformer, folder: Path) -> Path:
-    code = files("allometry.construct").joinpath("modeling_constructed.py").read_text("utf-8")
-    with atomic_write(folder / "modeling_constructed.py") as file:
-        file.write(code)
-    config = {
-        "model_type": "allometry_constructed",
-        "architectures": ["ConstructedModel"],
-        "dtype": "float64",
-        "auto_map": {
-            "AutoConfig": "modeling_constructed.ConstructedConfig",
-            "AutoModel": "modeling_constructed.ConstructedModel",
-        },
-    }
-    with atomic_write(folder / "config.json") as file:
-        json.dump(config | configuration(model), file, indent=1)
-    _weights(model, folder / "model.safetensors")
-    return folder

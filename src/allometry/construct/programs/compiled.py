@@ -78,6 +78,7 @@ class Program:
             token. Its outputs are logits of `values`, or the number itself for a numerical
             program, then pairs that show whether aggregates were well defined.
         values: The possible output values.
+        outputs: Number of outputs before those pairs.
     """
 
     def __init__(self, expr: SequenceOperator, alphabet: tuple[Any, ...], n: int) -> None:
@@ -105,7 +106,7 @@ class Program:
         # The smallest variance has one different value among n: (n - 1) / n^2.
         self._least = (n - 1) / n**2 / 2
         rows += [form for _, code, square in self._checked for form in (code, square)]
-        self._outputs = len(rows) - 2 * len(self._checked)
+        self.outputs = len(rows) - 2 * len(self._checked)
         self.model: Transformer = assemble(lowering, rows)
 
     def __call__(self, tokens: Sequence[Any]) -> list[Any]:
@@ -142,7 +143,7 @@ class Program:
 
     def _spread(self, out: Tensor, i: int) -> Tensor:
         """Variance of the codes that an aggregate selects: 0 if they are equal."""
-        code, square = out[..., self._outputs + 2 * i], out[..., self._outputs + 2 * i + 1]
+        code, square = out[..., self.outputs + 2 * i], out[..., self.outputs + 2 * i + 1]
         return square - code**2
 
     def _read(self, out: Tensor) -> tuple[list[list[Any]], Tensor]:
@@ -157,10 +158,17 @@ class Program:
             gap = (numbers[best.indices[..., 0]] - numbers[best.indices[..., 1]]).abs()
             margin = 0.5 - best.values[..., 0] / gap
         else:
-            best = out[..., : self._outputs].topk(2, dim=-1)
+            best = out[..., : self.outputs].topk(2, dim=-1)
             # If the code is off its integer by e, the two best logits differ by 1 - 2e.
             margin = (best.values[..., 0] - best.values[..., 1]) / 2
         return [[shown[i] for i in row] for row in best.indices[..., 0].tolist()], margin
+
+    def decisions(self, out: Tensor) -> Tensor:
+        """The index in `values` that the outputs of the network stand for."""
+        if not self.numeric:
+            return out[..., : self.outputs].argmax(-1)
+        numbers = torch.tensor([float(v) for v in self.values], dtype=out.dtype)
+        return (out[..., :1] - numbers).abs().argmin(-1)
 
     def interpret(self, tokens: Sequence[Any]) -> list[Any]:
         """The output of the reference interpreter."""

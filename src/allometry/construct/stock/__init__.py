@@ -1,0 +1,1 @@
+"""Checkpoints of stock architectures that other programs load without custom code."""

@@ -1,0 +1,117 @@
+"""Run an exported checkpoint in the stock library and compare it with the original."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from allometry._core.errors import require_extra
+from allometry.construct.stock.checkpoint import DTYPES, Checkpoint
+from allometry.models.transformer.model import Transformer
+
+
+@final
+@dataclass(frozen=True)
+class ExportCertificate:
+    """How an export was compared with the original.
+
+    Attributes:
+        architecture: Class in the runtime.
+        runtime: Library and version.
+        precision: Precision of the weights in the file.
+        needs: The least precision with equal answers among those tried.
+        inputs: Number of sample inputs.
+        answers: Number of compared answers: tokens, labels or decisions.
+        wrong: Number of different answers.
+        difference: Largest absolute difference of an output.
+        layers: Number of layers.
+        width: Width of the residual stream.
+        parameters: Number of parameters.
+    """
+
+    architecture: str
+    runtime: str
+    precision: str
+    needs: str
+    inputs: int
+    answers: int
+    wrong: int
+    difference: float
+    layers: int
+    width: int
+    parameters: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether all answers were equal."""
+        return self.wrong == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The certificate as JSON values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        verdict = "equal" if self.holds else f"WRONG in {self.wrong:,}"
+        rows = [
+            ("answers", f"{verdict}, {self.answers:,} on {self.inputs:,} inputs"),
+            ("outputs", f"differ by at most {self.difference:.2g}"),
+            ("loaded as", f"{self.architecture} by {self.runtime}, without custom code"),
+            ("precision", f"{self.precision} (needs {self.needs})"),
+            ("layers", f"{self.layers}, width {self.width}"),
+            ("parameters", f"{self.parameters:,}"),
+        ]
+        return "\n".join(f"{name:<16} {value}" for name, value in rows)
+
+
+def compare(
+    folder: Path,
+    checkpoint: Checkpoint,
+    model: Transformer,
+    samples: list[Tensor],
+    answer: Callable[[Tensor], Tensor],
+    precision: str,
+) -> tuple[int, int, float]:
+    """Answers compared, answers that differ, and the largest difference of an output.
+
+    Args:
+        folder: The exported folder.
+        checkpoint: What is in it.
+        model: The original.
+        samples: Inputs of the original.
+        answer: What is decided by the outputs; real outputs must agree to 1e-4.
+        precision: Precision in which the folder is loaded.
+    """
+    transformers = require_extra("transformers", "hf")
+    name = checkpoint.config["architectures"][0]
+    auto = transformers.AutoModelForCausalLM
+    if name.endswith("TokenClassification"):
+        auto = transformers.AutoModelForTokenClassification
+    theirs = auto.from_pretrained(folder, dtype=DTYPES[precision], local_files_only=True)
+    assert type(theirs).__name__ == name
+    theirs.eval()
+    total = wrong = 0
+    largest = 0.0
+    table = torch.tensor(checkpoint.ids)
+    with torch.no_grad():
+        for tokens in samples:
+            if checkpoint.inputs is not None:
+                embedded = (tokens.mT.double() @ checkpoint.inputs).to(DTYPES[precision])
+                out = theirs(inputs_embeds=embedded).logits
+                out = out.mT if model.columns else out
+            else:
+                out = theirs(input_ids=table[tokens]).logits
+            ours = model(tokens)
+            out = out.to(ours.dtype)
+            largest = max(largest, float((out - ours).abs().max()))
+            a, b = answer(out), answer(ours)
+            same = (a - b).abs() <= 1e-4 if a.is_floating_point() else a == b
+            total, wrong = total + a.numel(), wrong + int((~same).sum())
+    return total, wrong, largest
+
+
+def runtime() -> str:
+    """The stock library and its version."""
+    return f"transformers {require_extra('transformers', 'hf').__version__}"

@@ -1,0 +1,126 @@
+"""GGUF files for llama.cpp, from checkpoints of GPT-2 and GPT-NeoX.
+
+llama.cpp evaluates both with the tanh approximation of GELU. A construction's ReLU becomes
+GELU(K x) / K: equal to ReLU up to e^-K^2/8 where x is 0 or at least 1/2 from it, as in
+constructions. The file has no tokenizer: token ids are those of the exported model.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from allometry._core.errors import require, require_extra
+from allometry._core.files import make_folder
+from allometry.construct.stock import hugging_face
+from allometry.construct.stock.checkpoint import Checkpoint, Symbols
+from allometry.construct.stock.described import describe
+from allometry.models.transformer.model import Transformer
+from allometry.targets.vocabulary import Vocabulary
+
+STEEP = 64.0
+"""K: GELU is exact in llama.cpp beyond 10 on either side."""
+
+NAMES = {
+    "gpt2": {
+        "transformer.wte": "token_embd",
+        "transformer.wpe": "position_embd",
+        "transformer.ln_f": "output_norm",
+        "lm_head": "output",
+        "transformer.h.": "blk.",
+        "ln_1": "attn_norm",
+        "ln_2": "ffn_norm",
+        "attn.c_attn": "attn_qkv",
+        "attn.c_proj": "attn_output",
+        "mlp.c_fc": "ffn_up",
+        "mlp.c_proj": "ffn_down",
+    },
+    "gpt_neox": {
+        "gpt_neox.embed_in": "token_embd",
+        "gpt_neox.final_layer_norm": "output_norm",
+        "embed_out": "output",
+        "gpt_neox.layers.": "blk.",
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "attention.query_key_value": "attn_qkv",
+        "attention.dense": "attn_output",
+        "mlp.dense_h_to_4h": "ffn_up",
+        "mlp.dense_4h_to_h": "ffn_down",
+    },
+}
+"""Names in GGUF by architecture."""
+
+
+def write_gguf(made: Any, folder: Path | str, vocabulary: Vocabulary | None = None) -> None:
+    """Write `model.gguf` in float32 into a folder.
+
+    Args:
+        made: A trained decoder, or a construction that generates tokens.
+        folder: The folder.
+        vocabulary: Not stored; for the common signature.
+    """
+    gguf = require_extra("gguf", "gguf")
+    if isinstance(made, Transformer):
+        words = [str(i) for i in range(made.vocabulary or 0)]
+        checkpoint = hugging_face.trained(made, Symbols(words))
+    else:
+        checkpoint = hugging_face.constructed(describe(made), "float32")
+    config = checkpoint.config
+    name = config["architectures"][0]
+    generates = name in ("GPT2LMHeadModel", "GPTNeoXForCausalLM")
+    require(generates, "export.made", "be a decoder that generates tokens for GGUF", name)
+    act = config.get("activation_function") or config["hidden_act"]
+    known = ("relu", "gelu", "gelu_pytorch_tanh")
+    require(act in known, "export.made", "have ReLU or GELU for GGUF", act)
+    path = make_folder(folder) / "model.gguf"
+    partial = path.with_suffix(".part")
+    writer = gguf.GGUFWriter(partial, "gpt2" if config["model_type"] == "gpt2" else "gptneox")
+    _settings(writer, config)
+    for key, value in _tensors(checkpoint, act).items():
+        writer.add_tensor(key, value.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    partial.replace(path)
+
+
+def _settings(writer: Any, config: dict[str, Any]) -> None:
+    neox = config["model_type"] == "gpt_neox"
+    width = config["hidden_size"] if neox else config["n_embd"]
+    heads = config["num_attention_heads"] if neox else config["n_head"]
+    writer.add_context_length(config["max_position_embeddings"] if neox else config["n_positions"])
+    writer.add_embedding_length(width)
+    writer.add_block_count(config["num_hidden_layers"] if neox else config["n_layer"])
+    writer.add_feed_forward_length(config["intermediate_size"] if neox else config["n_inner"])
+    writer.add_head_count(heads)
+    writer.add_layer_norm_eps(1e-5)
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_tokenizer_model("none")
+    writer.add_file_type(0)
+    if neox:
+        writer.add_rope_dimension_count(width // heads)
+        writer.add_rope_freq_base(10000.0)
+        writer.add_parallel_residual(False)
+
+
+def _tensors(checkpoint: Checkpoint, act: str) -> dict[str, torch.Tensor]:
+    kind = checkpoint.config["model_type"]
+    tensors = {}
+    for old, weight in checkpoint.weights.items():
+        name = old
+        for theirs, ours in NAMES[kind].items():
+            name = name.replace(theirs, ours)
+        value = weight.float()
+        # GPT-2 stores matrices as (inputs, outputs); GGUF wants (outputs, inputs).
+        if kind == "gpt2" and value.ndim == 2 and name.startswith("blk."):
+            value = value.T
+        if kind == "gpt_neox" and "attn_qkv" in name:
+            heads = checkpoint.config["num_attention_heads"]
+            value = value.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+        if act == "relu" and "ffn_up" in name:
+            value = STEEP * value
+        if act == "relu" and name.endswith("ffn_down.weight"):
+            value = value / STEEP
+        tensors[name] = value.contiguous()
+    return tensors

@@ -1,0 +1,192 @@
+"""Write a folder that `transformers` loads by its Auto classes, without custom code."""
+
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from allometry._core.errors import InputError, require
+from allometry._core.files import atomic_write, make_folder
+from allometry.construct.stock import encoders, gpt2, gpt_neox, tokenizer_files
+from allometry.construct.stock.checkpoint import Checkpoint, Symbols
+from allometry.construct.stock.described import Answer, Described, describe
+from allometry.construct.stock.equality import ExportCertificate, compare, runtime
+from allometry.construct.stock.neutral_norm import largest_square, layout
+from allometry.models.transformer.model import Block, Transformer
+from allometry.targets.vocabulary import Vocabulary
+
+SLACK = 0.125
+"""Largest difference of a construction's outputs: decisions have margins of 0.5."""
+
+MASKED = 2.0**12
+"""What the score of a masked key loses at least."""
+
+
+def write_folder(
+    made: Any, folder: Path | str, vocabulary: Vocabulary | None = None
+) -> ExportCertificate:
+    """Write a stock checkpoint, run it in `transformers`, and compare its answers.
+
+    The folder has `config.json`, `model.safetensors`, `tokenizer.json` and `allometry.json`, the
+    certificate. Weights are float32 if then all answers on the samples
+    are equal and outputs differ by at most `SLACK`, else float64.
+
+    Args:
+        made: A construction or a trained decoder.
+        folder: Its folder; created if needed.
+        vocabulary: Of a trained decoder.
+
+    Raises:
+        InputError: No stock architecture has what the model needs, or answers differ in float64.
+    """
+    folder = Path(folder)
+    if isinstance(made, Transformer):
+        return _write_trained(made, folder, vocabulary)
+    described = describe(made)
+    tried: dict[str, tuple[Checkpoint, tuple[int, int, float]]] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for precision in ("float32", "float64"):
+            checkpoint = constructed(described, precision)
+            trial = Path(scratch) / precision
+            _write(trial, checkpoint, _tokenizer(described.symbols, checkpoint), None)
+            result = compare(trial, checkpoint, *_compared(described), precision)
+            tried[precision] = checkpoint, result
+            if _equal(result):
+                break
+        precision, (checkpoint, result) = list(tried.items())[-1]
+        if not _equal(result):
+            raise InputError(
+                "export.made must give equal answers in float64 as a stock checkpoint; got "
+                f"{result[1]:,} wrong of {result[0]:,}. Use to='onnx' or 'safetensors'."
+            )
+        needs = precision
+        if precision == "float32":
+            half = compare(trial, checkpoint, *_compared(described), "bfloat16")
+            needs = "bfloat16" if _equal(half) else needs
+    certificate = _certificate(checkpoint, result, described.samples, needs)
+    _write(folder, checkpoint, _tokenizer(described.symbols, checkpoint), certificate)
+    return certificate
+
+
+def constructed(described: Described, precision: str) -> Checkpoint:
+    """The checkpoint of a construction in a precision."""
+    model = described.model
+    largest = largest_square(model, described.samples)
+    scale = described.scale
+    if model.kind == "decoder":
+        at = layout(model, model.heads, largest, precision, gpt2.EPS)
+        return gpt2.constructed(model, at, described.symbols, scale, precision)
+    at = layout(model, encoders.head_count(model), largest, precision, encoders.EPS)
+    # A score is a product of two forms of the stream: bounded by its square and the weights.
+    masked = 2.0 ** math.ceil(math.log2(MASKED + 4 * scale * max(largest, 1.0)))
+    return encoders.constructed(model, at, described.symbols, scale, masked, precision)
+
+
+def trained(model: Transformer, symbols: Symbols) -> Checkpoint:
+    """The checkpoint of a trained decoder."""
+    block = model.blocks[0]
+    assert isinstance(block, Block)
+    heads = block.attention
+    supported = {
+        "be a decoder of tokens": model.kind == "decoder" and model.table is not None,
+        "have norms before its parts": block.norm == "pre",
+        "have skip connections and softmax": block.skip and heads is not None and not heads.hard,
+        "read out its vocabulary without bias": model.readout_bias is None,
+    }
+    for need, fine in supported.items():
+        fix = "Use to='safetensors' otherwise."
+        require(fine, "export.model", f"{need} for a stock checkpoint", repr(model)[:40], fix)
+    if model.positions == "rotary":
+        return gpt_neox.trained(model, symbols)
+    return gpt2.trained(model, symbols)
+
+
+def _write_trained(
+    model: Transformer, folder: Path, vocabulary: Vocabulary | None
+) -> ExportCertificate:
+    size = model.vocabulary or 0
+    words = [str(i) for i in range(size)] if vocabulary is None else vocabulary.symbols
+    symbols = Symbols(words)
+    checkpoint = trained(model, symbols)
+    files = (
+        _tokenizer(symbols, checkpoint)
+        if vocabulary is None
+        else tokenizer_files.of_vocabulary(vocabulary)
+    )
+    rng = torch.Generator().manual_seed(0)
+    length = min(model.context or 64, 256)
+    samples = [
+        torch.randint(size, (4, n), generator=rng) for n in (1, max(1, length // 2), length)
+    ]
+
+    with tempfile.TemporaryDirectory() as scratch:
+        _write(Path(scratch), checkpoint, files, None)
+        result = compare(
+            Path(scratch), checkpoint, model, samples, lambda out: out, checkpoint.precision
+        )
+    if result[1]:
+        raise InputError(
+            f"export.model must have equal logits to 1e-4 as a stock checkpoint; got differences "
+            f"up to {result[2]:.2g}. Use to='safetensors'."
+        )
+    certificate = _certificate(checkpoint, result, samples, checkpoint.precision)
+    _write(folder, checkpoint, files, certificate)
+    return certificate
+
+
+def _equal(result: tuple[int, int, float]) -> bool:
+    return result[1] == 0 and result[2] <= SLACK
+
+
+def _compared(described: Described) -> tuple[Transformer, list[Tensor], Answer]:
+    return described.model, described.samples, described.answer
+
+
+def _certificate(
+    checkpoint: Checkpoint, result: tuple[int, int, float], samples: list[Tensor], needs: str
+) -> ExportCertificate:
+    config = checkpoint.config
+    return ExportCertificate(
+        architecture=config["architectures"][0],
+        runtime=runtime(),
+        precision=checkpoint.precision,
+        needs=needs,
+        inputs=sum(len(s) for s in samples),
+        answers=result[0],
+        wrong=result[1],
+        difference=result[2],
+        layers=config.get("n_layer") or config["num_hidden_layers"],
+        width=config.get("n_embd") or config["hidden_size"],
+        parameters=checkpoint.parameters,
+    )
+
+
+def _tokenizer(symbols: Symbols, checkpoint: Checkpoint) -> tuple[str, str] | None:
+    return tokenizer_files.of_symbols(symbols, checkpoint.ids) if checkpoint.ids else None
+
+
+def _write(
+    folder: Path,
+    checkpoint: Checkpoint,
+    tokenizer: tuple[str, str] | None,
+    certificate: ExportCertificate | None,
+) -> None:
+    make_folder(folder)
+    files = {"config.json": json.dumps(checkpoint.config, indent=1)}
+    if tokenizer is not None:
+        files["tokenizer.json"], files["tokenizer_config.json"] = tokenizer
+    if certificate is not None:
+        about: dict[str, Any] = {"certificate": certificate.to_dict()}
+        if checkpoint.inputs is not None:
+            about["inputs"] = checkpoint.inputs.tolist()
+        files["allometry.json"] = json.dumps(about, indent=1)
+    with atomic_write(folder / "model.safetensors", "wb") as file:
+        file.write(safetensors.torch.save(dict(checkpoint.weights), {"format": "pt"}))
+    for name, content in files.items():
+        with atomic_write(folder / name) as file:
+            file.write(content)
