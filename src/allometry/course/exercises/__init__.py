@@ -1,0 +1,1 @@
+"""Exercises, one module per lesson; each has a tuple `EXERCISES`."""
