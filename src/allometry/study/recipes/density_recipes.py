@@ -34,7 +34,7 @@ _FAMILIES: dict[str, tuple[int, float, str, str]] = {
     "spline_coupling": (256, 0.005, "spline couplings.", "`durkan2019`"),
     "masked_autoregressive": (
         256,
-        0.005,
+        0.02,
         "masked autoregressive flows.",
         "`papamakarios2017`",
     ),
