@@ -24,5 +24,6 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
     patterns=["README.md", "docs/*.md", "docs/**/*.md"],
+    excludes=["docs/course/*.md"],  # tests/course runs the lessons
     fixtures=["elsewhere"],
 ).pytest()

@@ -16,6 +16,7 @@ from allometry._core.spec import Spec
 if TYPE_CHECKING:
     from allometry import (
         construct,
+        course,
         decode,
         laws,
         measure,
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 
 _SUBPACKAGES = (
     "construct",
+    "course",
     "decode",
     "laws",
     "measure",
@@ -51,6 +53,7 @@ __all__ = [
     "__version__",
     "cite",
     "construct",
+    "course",
     "decode",
     "laws",
     "measure",

@@ -5,6 +5,7 @@ import logging
 import shlex
 import subprocess
 import sys
+import typing
 import warnings
 
 import numpy as np
@@ -412,3 +413,20 @@ def test_a_person_may_ask_for_all_warnings():
         [sys.executable, "-W", "default", "-c", code], capture_output=True, text=True, check=True
     )
     assert "of a library" in done.stderr
+
+
+# Whole numbers
+
+
+def _callbacks(group: typer.Typer):
+    yield from (command.callback for command in group.registered_commands)
+    for sub in group.registered_groups:
+        yield from _callbacks(sub.typer_instance)
+
+
+@pytest.mark.parametrize("command", list(_callbacks(app)), ids=lambda command: command.__name__)
+def test_every_whole_number_has_a_largest_value(command):
+    for name, hint in typing.get_type_hints(command, include_extras=True).items():
+        base, *marks = typing.get_args(hint) or (hint,)
+        if base is int or int in typing.get_args(base):
+            assert any(getattr(mark, "max", None) is not None for mark in marks), name

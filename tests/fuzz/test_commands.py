@@ -41,6 +41,7 @@ FOUND = [
     commands.Case(("generate", "x" * 5000)),
     commands.Case(("construct", "dyck", "([])", "--n", "4", f"--depth={10**30}")),
     commands.Case(("measure", "real.npy", "samples.safetensors", f"--seed=-{10**30}")),
+    commands.Case(("generate", "w.safetensors", "--n", "3", f"--seed={10**30}")),
 ]
 """Command lines that once ended otherwise."""
 

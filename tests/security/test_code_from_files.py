@@ -121,6 +121,7 @@ SELECTORS = {
     ("_core/errors.py", "import_module"): "an optional dependency named in our source",
     ("_core/registry.py", "import_module"): "registered names, or a driver's own orders",
     ("cli/__init__.py", "find_spec"): "libraries of the extra `train`, a fixed list",
+    ("course/__init__.py", "import_module"): "a fixed list of names that load late",
     ("report/__init__.py", "import_module"): "a fixed list of names that load late",
     ("runs/__init__.py", "import_module"): "a fixed list of names that load late",
     ("study/__init__.py", "import_module"): "a fixed list of names that load late",
@@ -198,7 +199,6 @@ def test_nothing_is_ever_unpickled():
 DYNAMIC = {
     "cli/generate_command.py": "options of the command, a fixed list",
     "construct/certificate.py": "fields of a dataclass",
-    "construct/modeling_constructed.py": "names of the class's own buffers",
     "_core/deprecation.py": "old public names, a fixed table in our source",
     "_core/estimate.py": "value, se, lo, hi",
     "_core/registry.py": "registered names, or a driver's own orders",
@@ -209,6 +209,7 @@ DYNAMIC = {
     "models/flows/conditioners.py": "masks by layer",
     "models/ngram_models.py": "buffers by order",
     "report/law_bands.py": "N, D, C",
+    "course/__init__.py": "a fixed list of names that load late",
     "report/__init__.py": "a fixed list of names that load late",
     "report/guards.py": "N, D, C",
     "report/extrapolation.py": "N, D, C and ends of an interval",

@@ -95,6 +95,16 @@ def test_a_vocabulary_that_is_none_is_a_sentence(weights, vocabulary):
         load(rewritten(weights, tensors, about | {"vocabulary": vocabulary}))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_a_sentence(weights, value):
+    tensors, about = checkpoint.read_weights(weights)
+    first = next(k for k, v in tensors.items() if v.is_floating_point())
+    spoiled = tensors[first].clone()
+    spoiled.view(-1)[0] = value
+    with pytest.raises(InputError, match=f"finite weights; got NaN or infinity in '{first}'"):
+        load(rewritten(weights, tensors | {first: spoiled}, about))
+
+
 def test_tensors_of_other_names_types_or_shapes_are_a_sentence(weights):
     tensors, about = checkpoint.read_weights(weights)
     first = next(iter(tensors))

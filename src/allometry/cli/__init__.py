@@ -15,6 +15,7 @@ from allometry._core.library_warnings import hide_library_warnings
 from allometry.cli import (
     construct_command,
     demo_command,
+    export_command,
     fit_command,
     generate_command,
     list_command,
@@ -23,6 +24,7 @@ from allometry.cli import (
     report_command,
     run_command,
     status_command,
+    watch_command,
 )
 from allometry.cli.console import complain
 from allometry.cli.error_messages import asked, plainly
@@ -73,11 +75,13 @@ app.command("demo", epilog=epilog("demo"))(demo_command.demo)
 app.command("run", epilog=epilog("run"))(run_command.run)
 app.command("status", epilog=epilog("status"))(status_command.status)
 app.command("report", epilog=epilog("report"))(report_command.report)
+app.command("watch", epilog=epilog("watch"))(watch_command.watch)
 app.command("fit", epilog=epilog("fit"))(fit_command.fit)
 app.command("plan", epilog=epilog("plan"))(plan_command.plan)
 app.command("next", epilog=epilog("next"))(next_)
 app.command("generate", epilog=epilog("generate"))(generate_command.generate)
 app.command("measure", epilog=epilog("measure"))(measure_command.measure)
+app.command("export", epilog=epilog("export"))(export_command.export)
 app.command("list", epilog=epilog("list"))(list_command.listing)
 app.add_typer(construct_command.app, name="construct")
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from allometry.cli import option_types
 from allometry.cli.console import out, say, write_json
 from allometry.cli.help_examples import epilog
 
@@ -39,8 +40,12 @@ def universal(
             "attention, ranks, sort, reverse, running_mean, shift, or FILE.py:function."
         ),
     ],
-    d: Annotated[int, typer.Option("--d", help="Dimension of a token.")] = 1,
-    n: Annotated[int, typer.Option("--n", help="Number of tokens.")] = 2,
+    d: Annotated[
+        int, typer.Option("--d", max=option_types.LARGEST_COUNT, help="Dimension of a token.")
+    ] = 1,
+    n: Annotated[
+        int, typer.Option("--n", max=option_types.LARGEST_COUNT, help="Number of tokens.")
+    ] = 2,
     delta: Annotated[
         float | None, typer.Option(help="Side of a grid cell, a power of 1/2. Default: 0.25.")
     ] = None,
@@ -95,9 +100,17 @@ def dyck(
     word: Annotated[
         str | None, typer.Argument(help="A string of brackets to classify, such as '([])'.")
     ] = None,
-    k: Annotated[int, typer.Option("--k", help="Number of bracket types.")] = 2,
-    depth: Annotated[int, typer.Option("--depth", help="Largest nesting depth D.")] = 3,
-    n: Annotated[int, typer.Option("--n", help="Largest length of a string.")] = 16,
+    k: Annotated[
+        int, typer.Option("--k", max=option_types.LARGEST_COUNT, help="Number of bracket types.")
+    ] = 2,
+    depth: Annotated[
+        int,
+        typer.Option("--depth", max=option_types.LARGEST_COUNT, help="Largest nesting depth D."),
+    ] = 3,
+    n: Annotated[
+        int,
+        typer.Option("--n", max=option_types.LARGEST_COUNT, help="Largest length of a string."),
+    ] = 16,
     mode: Annotated[
         str, typer.Option(help="Kind of network: recognise or generate.")
     ] = "recognise",
@@ -135,7 +148,9 @@ def turing(
         ),
     ],
     tape: Annotated[str, typer.Argument(help="Symbols on the tape from cell 0 on.")] = "",
-    steps: Annotated[int, typer.Option(help="Number of machine steps T.")] = 100,
+    steps: Annotated[
+        int, typer.Option(max=option_types.LARGEST_COUNT, help="Number of machine steps T.")
+    ] = 100,
     mode: Annotated[
         str, typer.Option(help="How steps are run: depth, looped or autoregressive.")
     ] = "looped",
@@ -165,7 +180,12 @@ def program(
         str | None, typer.Argument(help="An input for the program; each letter is a token.")
     ] = None,
     alphabet: Annotated[str, typer.Option(help="Letters that may occur in the input.")] = "abc",
-    n: Annotated[int, typer.Option("--n", help="Largest length of an input in tokens.")] = 8,
+    n: Annotated[
+        int,
+        typer.Option(
+            "--n", max=option_types.LARGEST_COUNT, help="Largest length of an input in tokens."
+        ),
+    ] = 8,
     seconds: Seconds = 2.0,
     save: Save = None,
     page: Page = None,

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+from allometry.cli import option_types
 from allometry.cli.console import out, say, write_json
+from allometry.cli.run_options import Config, DFrom, LossUnit, NFrom, Rows, Sql
 
 Runs = Annotated[
     Path,
@@ -32,8 +34,12 @@ Where = Annotated[
 ]
 Family = Annotated[str | None, typer.Option(help="Use only the runs of this family.")]
 Form = Annotated[str, typer.Option(help="Form of the law; see `allometry list forms`.")]
-DropHighest = Annotated[int, typer.Option(help="Leave out the K highest losses.")]
-Seed = Annotated[int, typer.Option(help="Seed of the bootstrap.")]
+DropHighest = Annotated[
+    int, typer.Option(max=option_types.LARGEST_COUNT, help="Leave out the K highest losses.")
+]
+Seed = Annotated[
+    int, typer.Option(min=0, max=option_types.LARGEST_SEED, help="Seed of the bootstrap.")
+]
 Report = Annotated[Path | None, typer.Option(help="Write a page of charts to this HTML file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
@@ -47,8 +53,16 @@ def fit(
     loss: LossColumn = None,
     family: Family = None,
     where: Where = None,
+    n_from: NFrom = None,
+    d_from: DFrom = None,
+    config: Config = None,
+    sql: Sql = None,
+    rows: Rows = "auto",
+    loss_unit: LossUnit = None,
     drop_highest: DropHighest = 0,
-    bootstrap: Annotated[int, typer.Option(help="Number of bootstrap resamples.")] = 4000,
+    bootstrap: Annotated[
+        int, typer.Option(max=option_types.LARGEST_COUNT, help="Number of bootstrap resamples.")
+    ] = 4000,
     delta: Annotated[
         float | None,
         typer.Option(help="Huber's delta on log loss; 0 for least absolute deviations."),
@@ -61,7 +75,10 @@ def fit(
     from allometry import laws
     from allometry.runs.importers import load
 
-    imported = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
+    imported = load(
+        runs, N=n, D=d, C=c, loss=loss, family=family, where=where or (),
+        n_from=n_from, d_from=d_from, config=config, sql=sql, rows=rows, unit=loss_unit,
+    )  # fmt: skip
     law = laws.fit(
         imported.columns,
         form,

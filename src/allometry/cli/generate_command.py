@@ -1,6 +1,5 @@
 """`allometry generate`."""
 
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,7 +38,12 @@ def generate(
         ),
     ] = None,
     prompt: Annotated[str, typer.Option(help="Text to continue.")] = "\n",
-    n: Annotated[int, typer.Option("--n", help="Number of tokens or samples to generate.")] = 400,
+    n: Annotated[
+        int,
+        typer.Option(
+            "--n", max=option_types.LARGEST_COUNT, help="Number of tokens or samples to generate."
+        ),
+    ] = 400,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -49,14 +53,19 @@ def generate(
             "Default: samples.npy.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=option_types.LARGEST_SEED, help="Seed of the sampling.")
+    ] = 0,
     repetition: Annotated[
         float | None, typer.Option(help="Repetition penalty; above 1, repeated tokens are rarer.")
     ] = None,
     temperature: Annotated[
         float, typer.Option(help="Softmax temperature; 0 is greedy, 1 samples from the model.")
     ] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Sample from the k likeliest tokens.")] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(max=option_types.LARGEST_COUNT, help="Sample from the k likeliest tokens."),
+    ] = None,
     top_p: Annotated[
         float | None, typer.Option(help="Sample from the nucleus of probability p.")
     ] = None,
@@ -82,7 +91,10 @@ def generate(
     schema: Annotated[
         Path | None, typer.Option(help="File with a JSON schema that the text must follow.")
     ] = None,
-    beam: Annotated[int | None, typer.Option(help="Use beam search of this width.")] = None,
+    beam: Annotated[
+        int | None,
+        typer.Option(max=option_types.LARGEST_COUNT, help="Use beam search of this width."),
+    ] = None,
     stop: Annotated[
         list[str] | None,
         typer.Option(help="End after this text. Repeat the option for several."),
@@ -142,10 +154,7 @@ def _print_text(
     """Print a text while it is sampled, then its statistics."""
     from allometry.report.likelihood_units import aside
 
-    # An impossible generation fails at its first token; then the error is the only output.
-    first = next(pieces, None)
-    say(introduction)
-    for piece in () if first is None else chain([first], pieces):
+    for piece in pieces:
         if not json:
             colour = next(c for edge, c in _COLOURS if piece.surprise < edge)
             text = Text(piece.text, style=colour if show_surprise else "")
@@ -153,8 +162,11 @@ def _print_text(
     figures = generation.describe()
     if json:
         write_json(figures)
+        say(introduction)
         return
     out.print()
+    # After the text: a model that fails at some token gives the error as its only message.
+    say(introduction)
     if figures["tokens"]:
         other_units = aside(figures["surprise"], unit)
         say(

@@ -24,6 +24,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "allometry plan runs.csv --compute 1e21 --size 7B",
         "allometry plan runs.csv --reach 2.1",
     ),
+    "watch": (
+        "allometry watch log.csv --total 20000 --schedule cosine",
+        "allometry watch train.log --total 5000 --beat 3.28 --follow",
+    ),
     "next": ("allometry next runs.csv --budget 2EFLOP --size 7B --tokens 300B",),
     "generate": (
         "allometry generate runs/notes --prompt 'The ' --temperature 0.8",
@@ -34,6 +38,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "allometry measure test.npy samples.npy",
         "allometry measure test.npy samples.npy --only precision --only recall",
         "allometry measure --audit",
+    ),
+    "export": (
+        "allometry export runs/notes --to hf --out notes",
+        "allometry export model.safetensors --to gguf --out notes",
     ),
     "list": ("allometry list", "allometry list recipes"),
     "construct": ("allometry construct dyck '([])'",),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from allometry.cli import option_types
 from allometry.cli.console import err, out, say, write_json
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def measure(
     audit: Annotated[
         bool, typer.Option("--audit", help="Test the measures themselves on corrupted data.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=option_types.LARGEST_SEED, help="Seed of all random numbers.")
+    ] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
     """Compare a model's samples with held-out data by all evaluation metrics, with intervals.

@@ -18,6 +18,15 @@ from allometry.cli.fit_command import (
     Seed,
     Where,
 )
+from allometry.cli.run_options import (
+    Config,
+    DFrom,
+    LossUnit,
+    NFrom,
+    Rows,
+    Sql,
+    require_several_runs,
+)
 
 
 def next_(
@@ -56,7 +65,15 @@ def next_(
     loss: LossColumn = None,
     family: Family = None,
     where: Where = None,
-    most: Annotated[int, typer.Option(help="Largest number of new runs.")] = 6,
+    n_from: NFrom = None,
+    d_from: DFrom = None,
+    config: Config = None,
+    sql: Sql = None,
+    rows: Rows = "auto",
+    loss_unit: LossUnit = None,
+    most: Annotated[
+        int, typer.Option(max=option_types.LARGEST_COUNT, help="Largest number of new runs.")
+    ] = 6,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -69,7 +86,11 @@ def next_(
         raise InputError(
             "next must be given the run to predict: --compute, or --size with --tokens."
         )
-    imported = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
+    imported = load(
+        runs, N=n, D=d, C=c, loss=loss, family=family, where=where or (),
+        n_from=n_from, d_from=d_from, config=config, sql=sql, rows=rows, unit=loss_unit,
+    )  # fmt: skip
+    require_several_runs(imported, "next")
     law = laws.fit(imported.columns, form, seed=seed)
     design = laws.next_runs(law, budget, N=size, D=tokens, compute=compute, most=most)
     for sentence in (*imported.words(), *(f"! {warning}" for warning in law.warnings)):

@@ -5,6 +5,12 @@ import typer
 from allometry._core.errors import InputError
 from allometry._core.quantities import quantity
 
+LARGEST_SEED = 2**32 - 1
+"""Largest seed that every random generator in use accepts."""
+
+LARGEST_COUNT = 10**9
+"""Largest whole number of any option. Most commands have lower limits of their own."""
+
 
 def size(text: str | float) -> float:
     """Parse a number of parameters."""

@@ -21,6 +21,15 @@ from allometry.cli.fit_command import (
     Seed,
     Where,
 )
+from allometry.cli.run_options import (
+    Config,
+    DFrom,
+    LossUnit,
+    NFrom,
+    Rows,
+    Sql,
+    require_several_runs,
+)
 
 OWN_ALLOCATION = (
     "The plan's own size is read from the runs near the compute-optimal frontier. On public runs "
@@ -70,6 +79,12 @@ def plan(
     loss: LossColumn = None,
     family: Family = None,
     where: Where = None,
+    n_from: NFrom = None,
+    d_from: DFrom = None,
+    config: Config = None,
+    sql: Sql = None,
+    rows: Rows = "auto",
+    loss_unit: LossUnit = None,
     drop_highest: DropHighest = 0,
     seed: Seed = 0,
     report: Report = None,
@@ -89,7 +104,11 @@ def plan(
         raise InputError("plan must be given --size or --tokens, not both: the other follows.")
     if reach is not None and not reach > 0:
         raise InputError(f"--reach must be a positive loss; got {reach:g}.")
-    imported = load(runs, N=n, D=d, C=c, loss=loss, family=family, where=where or ())
+    imported = load(
+        runs, N=n, D=d, C=c, loss=loss, family=family, where=where or (),
+        n_from=n_from, d_from=d_from, config=config, sql=sql, rows=rows, unit=loss_unit,
+    )  # fmt: skip
+    require_several_runs(imported, "plan")
     law = laws.fit(imported.columns, form, drop_highest=drop_highest, seed=seed)
     needed = laws.budget(law, compute, reach)
     budget = needed.value

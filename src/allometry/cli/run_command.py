@@ -30,9 +30,16 @@ Largest = Annotated[
     float,
     typer.Option(parser=option_types.size, help="Parameters of the largest model, such as 350K."),
 ]
-Rungs = Annotated[int, typer.Option(help="Number of sizes from smallest to largest.")]
+Rungs = Annotated[
+    int,
+    typer.Option(max=option_types.LARGEST_COUNT, help="Number of sizes from smallest to largest."),
+]
 Seeds = Annotated[
-    int | None, typer.Option(help="Runs of each configuration. Default: 2; 16 for `degree`.")
+    int | None,
+    typer.Option(
+        max=option_types.LARGEST_COUNT,
+        help="Runs of each configuration. Default: 2; 16 for `degree`.",
+    ),
 ]
 Tokens = Annotated[
     list[float] | None,
@@ -42,7 +49,9 @@ Tokens = Annotated[
     ),
 ]
 Vocabulary = Annotated[str, typer.Option(help="Vocabulary of a text: characters, bytes or bpe.")]
-Context = Annotated[int, typer.Option(help="Context length in tokens.")]
+Context = Annotated[
+    int, typer.Option(max=option_types.LARGEST_COUNT, help="Context length in tokens.")
+]
 Family = Annotated[
     list[str] | None,
     typer.Option(
@@ -76,9 +85,15 @@ Flops = Annotated[
     ),
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="Number of worker processes. Default: one per core.")
+    int | None,
+    typer.Option(
+        max=option_types.LARGEST_COUNT, help="Number of worker processes. Default: one per core."
+    ),
 ]
-Threads = Annotated[int | None, typer.Option(help="Number of threads of each worker.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(max=option_types.LARGEST_COUNT, help="Number of threads of each worker."),
+]
 ExecutorName = Annotated[
     str,
     typer.Option(

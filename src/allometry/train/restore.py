@@ -52,6 +52,12 @@ def restore(about: str, tensors: Mapping[str, Tensor], path: Path | str) -> nn.M
             f"{path} must contain the weights of the model that it describes; got others "
             f"({reason.strip().rstrip('.:')}). Use the file as the study wrote it."
         ) from error
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise InputError(
+                f"{path} must contain finite weights; got NaN or infinity in {name!r}. The run "
+                "diverged, or the file is damaged."
+            )
     dtype = next((t.dtype for t in tensors.values() if t.is_floating_point()), None)
     return (model if dtype is None else model.to(dtype=dtype)).eval()
 
