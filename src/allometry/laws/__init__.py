@@ -4,7 +4,7 @@ Needs numpy, scipy and a table of runs.
 """
 
 from allometry._core.deprecation import moved
-from allometry.laws import kaplan
+from allometry.laws import hardware, kaplan, memory
 from allometry.laws.allometric import (
     Allometry,
     allometry,
@@ -58,9 +58,11 @@ __all__ = [
     "fit_many",
     "fit_schedule",
     "forecast",
+    "hardware",
     "identified",
     "isometry",
     "kaplan",
+    "memory",
     "next_runs",
     "profile",
     "task_curve",
