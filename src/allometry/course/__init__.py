@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from allometry.course import charts
+    from allometry.course import charts, diagrams
     from allometry.course.exercise import Exercise, Feedback, check, solution
     from allometry.course.figure import Figure, Film
     from allometry.course.lesson import Lesson, names, notebook, read
@@ -22,6 +22,7 @@ __all__ = [
     "amount",
     "charts",
     "check",
+    "diagrams",
     "names",
     "notebook",
     "read",
@@ -44,8 +45,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "charts":
-        return importlib.import_module(f"{__name__}.charts")
+    if name in ("charts", "diagrams"):
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

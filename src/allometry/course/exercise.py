@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any, final
 
 import numpy as np
@@ -104,7 +105,8 @@ def find(name: str) -> Exercise:
 @cache
 def exercises() -> dict[str, Exercise]:
     """All exercises by name, in the order of the lessons."""
-    from allometry.course.exercises import games, sampling
+    from allometry.course.lesson import names
 
-    tables = {"sampling": sampling.EXERCISES, "games": games.EXERCISES}
+    home = "allometry.course.exercises"
+    tables = {name: import_module(f"{home}.{name}").EXERCISES for name in names()}
     return {f"{k}.{i}": each for k, own in tables.items() for i, each in enumerate(own, 1)}

@@ -12,7 +12,7 @@ from allometry.train.device import DeviceSettings
 from allometry.train.distributed import Group
 from allometry.train.early_stopping import EarlyStopping
 from allometry.train.evaluate import evaluate, token_losses
-from allometry.train.loop import Curve, Progress, Trained, descend, train
+from allometry.train.loop import Curve, Progress, Trained, descend, minimise, train
 from allometry.train.lr_schedule import branch_step, log_spaced, warmup_decay
 from allometry.train.objectives import negative_log_likelihood, next_token, squared_error
 from allometry.train.optimiser import adamw, parameter_groups, proportional
@@ -44,6 +44,7 @@ __all__ = [
     "descend",
     "evaluate",
     "log_spaced",
+    "minimise",
     "negative_log_likelihood",
     "next_token",
     "parameter_groups",

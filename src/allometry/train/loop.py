@@ -18,6 +18,7 @@ from allometry.train.distributed import Group, whole
 from allometry.train.evaluate import Split, evaluate
 from allometry.train.lr_schedule import log_spaced, warmup_decay
 from allometry.train.objectives import next_token
+from allometry.train.optimiser import adamw
 
 HERE = DeviceSettings("cpu")
 """The CPU, in the precision of the weights."""
@@ -237,6 +238,53 @@ def descend(
         if stopping:
             raise Stopped
     return Trained(curve, last, spent + time.monotonic() - start, on.precision)
+
+
+def minimise(
+    model: nn.Module,
+    objective: Callable[[int], Tensor],
+    *,
+    steps: int,
+    lr: float,
+    clip: float = 1.0,
+) -> list[float]:
+    """Minimise an objective of `model` in place by AdamW; returns the loss of every step.
+
+    A short form of `descend` for a notebook: the default warm-up and cosine decay, no held-out
+    measurements, no checkpoints.
+
+    Args:
+        model: The model whose parameters are trained.
+        objective: The loss of a step.
+        steps: Number of updates.
+        lr: Peak learning rate.
+        clip: Largest norm of the gradient.
+
+    Raises:
+        DivergedError: The loss is not finite; the message gives the step.
+
+    Example:
+        >>> import torch
+        >>> from allometry.models import flows
+        >>> from allometry.train import minimise
+        >>> x = torch.randn(500, 2, generator=torch.Generator().manual_seed(0)) + 3
+        >>> flow = flows.linear(2)
+        >>> losses = minimise(flow, lambda step: -flow.log_prob(x).mean(), steps=30, lr=0.1)
+        >>> losses[-1] < losses[0] - 1
+        True
+    """
+    losses: list[float] = []
+    descend(
+        model,
+        adamw(model, lr=lr),
+        objective,
+        lambda: Estimate(losses[-1] if losses else 0.0),
+        steps=steps,
+        seen=1,
+        clip=clip,
+        watch=lambda progress: losses.append(progress.loss),
+    )
+    return losses
 
 
 def diverged(loss: float, norm: float, step: int, steps: int) -> DivergedError:

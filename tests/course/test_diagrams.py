@@ -1,0 +1,28 @@
+"""Diagrams draw what they are given, and name what is wrong."""
+
+import pytest
+
+import allometry as al
+from allometry.course import diagrams
+
+
+def test_a_graph_shows_every_label():
+    figure = diagrams.graph(
+        {"z": (0, 1), "x": (0, 0)},
+        [("z", "x")],
+        labels={"x": "observed\nvalue"},
+        shaded=["x"],
+        plates={"N = 3": ["z", "x"]},
+        circles=True,
+    )
+    text = figure.svg()
+    assert all(f">{label}<" in text for label in ("z", "observed", "value", "N = 3"))
+    with pytest.raises(al.InputError, match="join known nodes"):
+        diagrams.graph({"z": (0, 1)}, [("z", "y")])
+
+
+def test_cells_of_a_matrix_are_as_dark_as_their_values():
+    figure = diagrams.matrix({"a": {"p": 2.0, "q": -1.0}, "b": {"p": float("nan"), "q": 0.0}})
+    cells = figure.spec["layer"][0]["data"]["values"]
+    assert [c["shade"] for c in cells] == pytest.approx([0.55, 0.275, 0, 0])
+    assert [c["text"] for c in cells] == ["2", "-1", "", "0"]
