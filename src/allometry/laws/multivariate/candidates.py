@@ -10,10 +10,10 @@ from itertools import combinations
 from typing import final
 
 import numpy as np
-from jaxtyping import Float
 from numpy import ndarray
 
 from allometry.laws.multivariate.expression_forms import ExpressionForm, Parameter
+from allometry.laws.multivariate.expressions import parse
 from allometry.laws.multivariate.roles import Variable
 from allometry.laws.multivariate.tables import Table
 
@@ -26,6 +26,9 @@ CROSS = 0.15
 CURVED = 0.05
 """Prior standard deviation of a coefficient of a product of two logs."""
 
+NARROW = 0.5
+"""Standard deviation of a log below which the prior of its exponent widens in proportion."""
+
 MOST_PARAMETERS = 32
 """Largest number of parameters of a candidate."""
 
@@ -36,40 +39,57 @@ class _Builder:
     """Parameters of one expression as they are named."""
 
     level: float
-    lowest: float
+    best: float
     log: bool
+    sign: int = 1
+    taken: frozenset[str] = frozenset()
     known: dict[str, Parameter] = field(default_factory=dict)
 
-    def irreducible(self) -> str:
-        """The response that remains at infinite scale."""
-        if self.log:
-            e = float(np.log(self.lowest))
-            self.known["E"] = Parameter("E", 1, 0.2 * self.lowest, self.lowest, e - 0.4, 0.5)
-        else:
-            low = self.lowest - 2 * self.level
-            self.known["E"] = Parameter(
-                "E", 0, low, self.lowest, self.lowest - 0.5 * self.level, 2 * self.level
-            )
-        return "E"
-
-    def amplitude(self, name: str, sign: int = 1, share: float = 1.0) -> str:
-        """A level, relative to the spread of the response."""
-        size = share * self.level
-        self.known[name] = Parameter(name, sign, 0.05 * size, 3 * size, float(np.log(size)), 1.5)
+    def _named(self, name: str) -> str:
+        """The name, changed if a column has it."""
+        while name in self.taken:
+            name += "_"
         return name
 
-    def exponent(self, name: str, mean: float = EXPONENT[0], sd: float = EXPONENT[1]) -> str:
-        """A real exponent."""
+    def irreducible(self) -> str:
+        """The response that remains at infinite scale: a floor, or a ceiling if it rises."""
+        name = self._named("E")
+        if self.log:
+            e = float(np.log(self.best))
+            self.known[name] = Parameter(name, 1, 0.2 * self.best, self.best, e - 0.4, 0.5)
+        else:
+            ends = sorted([self.best, self.best - 2 * self.sign * self.level])
+            mean = self.best - 0.5 * self.sign * self.level
+            self.known[name] = Parameter(name, 0, ends[0], ends[1], mean, 2 * self.level)
+        return name
+
+    def amplitude(self, name: str, share: float = 1.0) -> str:
+        """A level, relative to the spread of the response."""
+        name, size = self._named(name), share * self.level
+        mean = float(np.log(size))
+        self.known[name] = Parameter(name, self.sign, 0.05 * size, 3 * size, mean, 1.5)
+        return name
+
+    def exponent(
+        self, name: str, v: Variable, mean: float = EXPONENT[0], sd: float = EXPONENT[1]
+    ) -> str:
+        """A real exponent of a variable; larger where the variable takes a narrow range."""
+        name = self._named(name)
+        if v.kind != "linear":
+            wide = max(1.0, NARROW / max(v.spread, 0.02))
+            mean, sd = wide * mean, wide * sd
         self.known[name] = Parameter(name, 0, mean - 0.8 * sd, mean + 2 * sd, mean, sd)
         return name
 
     def real(self, name: str, sd: float, mean: float = 0.0) -> str:
         """A real coefficient."""
+        name = self._named(name)
         self.known[name] = Parameter(name, 0, mean - sd, mean + sd, mean, sd)
         return name
 
     def positive(self, name: str, mean: float, sd: float) -> str:
         """A positive coefficient, by its log."""
+        name = self._named(name)
         low, high = np.exp(np.log(mean) - sd), np.exp(np.log(mean) + sd)
         self.known[name] = Parameter(name, 1, low, high, float(np.log(mean)), sd)
         return name
@@ -80,13 +100,13 @@ Body = Callable[[_Builder, Sequence[Variable]], str]
 
 def _additive(b: _Builder, scale: Sequence[Variable]) -> str:
     return " + ".join(
-        f"{b.amplitude(f'A_{v.name}')}*{v.power(b.exponent(f'a_{v.name}'))}" for v in scale
+        f"{b.amplitude(f'A_{v.symbol}')}*{v.power(b.exponent(f'a_{v.symbol}', v))}" for v in scale
     )
 
 
 def _product(b: _Builder, scale: Sequence[Variable], suffix: str = "", cross: bool = False) -> str:
     mean, sd = (0.2, 0.2) if cross else EXPONENT
-    return "*".join(v.power(b.exponent(f"a{suffix}_{v.name}", mean, sd)) for v in scale)
+    return "*".join(v.power(b.exponent(f"a{suffix}_{v.symbol}", v, mean, sd)) for v in scale)
 
 
 def _multiplicative(b: _Builder, scale: Sequence[Variable]) -> str:
@@ -100,7 +120,8 @@ def _interaction(b: _Builder, scale: Sequence[Variable]) -> str:
 
 def _coupled(b: _Builder, scale: Sequence[Variable]) -> str:
     inner = " + ".join(
-        f"{b.positive(f'B_{v.name}', 0.5, 1.0)}*{v.power(b.exponent(f'a_{v.name}', 0.5, 0.4))}"
+        f"{b.positive(f'B_{v.symbol}', 0.5, 1.0)}*"
+        f"{v.power(b.exponent(f'a_{v.symbol}', v, 0.5, 0.4))}"
         for v in scale
     )
     return f"{b.amplitude('A')}*({inner})^{b.positive('g', 0.7, 0.5)}"
@@ -109,21 +130,23 @@ def _coupled(b: _Builder, scale: Sequence[Variable]) -> str:
 def _posynomial(b: _Builder, scale: Sequence[Variable]) -> str:
     terms = []
     for v in scale:
-        factors = [v.power(b.exponent(f"a_{v.name}"))]
+        factors = [v.power(b.exponent(f"a_{v.symbol}", v))]
         factors += [
-            u.power(b.exponent(f"a_{v.name}_{u.name}", 0.0, CROSS)) for u in scale if u is not v
+            u.power(b.exponent(f"a_{v.symbol}_{u.symbol}", u, 0.0, CROSS))
+            for u in scale
+            if u is not v
         ]
-        terms.append(f"{b.amplitude(f'A_{v.name}')}*{'*'.join(factors)}")
+        terms.append(f"{b.amplitude(f'A_{v.symbol}')}*{'*'.join(factors)}")
     return " + ".join(terms)
 
 
 def _exponential(b: _Builder, scale: Sequence[Variable]) -> str:
     """Exponents that change with the logs of the other variables."""
     pairs = [
-        f"{b.real(f'h_{u.name}_{v.name}', CURVED)}*({u.text})*({v.text})"
+        f"{b.real(f'h_{u.symbol}_{v.symbol}', CURVED)}*({u.text})*({v.text})"
         for u, v in combinations(scale, 2)
     ]
-    powers = [f"{b.exponent(f'a_{v.name}')}*({v.text})" for v in scale]
+    powers = [f"{b.exponent(f'a_{v.symbol}', v)}*({v.text})" for v in scale]
     inside = " - ".join(["0", *powers]) + "".join(f" + {pair}" for pair in pairs)
     return f"{b.amplitude('A')}*exp({inside})"
 
@@ -132,10 +155,10 @@ def _shifted(b: _Builder, scale: Sequence[Variable]) -> str:
     """Powers of variables plus constants: the effect of small values saturates."""
     factors = []
     for v in scale:
-        a = b.exponent(f"a_{v.name}")
+        a = b.exponent(f"a_{v.symbol}", v)
         if v.kind == "log" and v.levels >= 3:
-            shift = b.positive(f"s_{v.name}", 0.2, 1.5)
-            factors.append(f"({v.name}/{v.centre:.12g} + {shift})^-{a}")
+            shift = b.positive(f"s_{v.symbol}", 0.2, 1.5)
+            factors.append(f"({v.symbol}/{v.centre:.12g} + {shift})^-{a}")
         else:
             factors.append(v.power(a))
     return f"{b.amplitude('A')}*{'*'.join(factors)}"
@@ -156,14 +179,16 @@ BODIES: dict[str, tuple[Body, int]] = {
 def _quadratic(b: _Builder, every: Sequence[Variable]) -> str:
     """A quadratic in the coordinates, on the scale of the link."""
     unit = 1.0 if b.log else b.level
-    mean = float(np.log(b.lowest)) if b.log else b.lowest
-    b.known["c"] = Parameter("c", 0, mean, mean + unit, mean + 0.5 * unit, 3 * unit)
-    terms = [f"{b.real(f'b_{v.name}', 0.5 * unit / max(v.spread, 0.3))}*({v.text})" for v in every]
+    mean = float(np.log(b.best)) if b.log else b.best
+    level = b.real("c", 3 * unit, mean + 0.5 * b.sign * unit)
+    terms = [
+        f"{b.real(f'b_{v.symbol}', 0.5 * unit / max(v.spread, 0.02))}*({v.text})" for v in every
+    ]
     for u, v in (*((v, v) for v in every if v.levels >= 3), *combinations(every, 2)):
-        sd = 0.15 * unit / max(u.spread, 0.3) / max(v.spread, 0.3)
-        name = f"h_{u.name}" if u is v else f"h_{u.name}_{v.name}"
+        sd = 0.15 * unit / max(u.spread, 0.02) / max(v.spread, 0.02)
+        name = f"h_{u.symbol}" if u is v else f"h_{u.symbol}_{v.symbol}"
         terms.append(f"{b.real(name, sd)}*({u.text})*({v.text})")
-    inside = " + ".join(["c", *terms])
+    inside = " + ".join([level, *terms])
     return f"exp({inside})" if b.log else inside
 
 
@@ -171,13 +196,14 @@ def _bowl(b: _Builder, tuned: Sequence[Variable], scale: Sequence[Variable], uni
     """Quadratics in the logs of tuned variables whose centres move as powers of scale."""
     terms = []
     for t in tuned:
-        centre = [f"({t.text}) - {b.real(f'm_{t.name}', 2 * t.spread)}"]
+        centre = [f"({t.text}) - {b.real(f'm_{t.symbol}', 2 * t.spread)}"]
         centre += [
-            f"{b.real(f'm_{t.name}_{u.name}', 0.4)}*({u.text})" for u in scale if u.levels >= 2
+            f"{b.real(f'm_{t.symbol}_{u.symbol}', 0.4)}*({u.text})" for u in scale if u.levels >= 2
         ]
-        curve = b.positive(f"q_{t.name}", 0.1 * unit / max(t.spread, 0.3) ** 2, 1.5)
+        curve = b.positive(f"q_{t.symbol}", 0.1 * unit / max(t.spread, 0.3) ** 2, 1.5)
         terms.append(f"{curve}*({' - '.join(centre)})^2")
-    return " + ".join(terms)
+    joined = " + ".join(terms)
+    return joined if b.sign > 0 else f"-1*({joined})"
 
 
 def compose(table: Table, rows: ndarray | None = None) -> list[ExpressionForm]:
@@ -191,17 +217,21 @@ def compose(table: Table, rows: ndarray | None = None) -> list[ExpressionForm]:
     scale = [v for v in table.variables if v.role in ("scale", "bits", "fraction")]
     tuned = [v for v in table.variables if v.role == "tuned"]
     shares = [v for v in table.variables if v.role == "share"]
-    level = max(float(y.std()), 1e-3 * float(np.abs(y).max()), 1e-12)
+    size = float(np.abs(y).max())
+    # One or two runs say nothing of the spread: a typical one stands in.
+    level = max(float(y.std()), (1e-3 if len(y) > 2 else 0.1) * size, 1e-12)
+    sign = -1 if table.rising else 1
+    best = float(y.max() if table.rising else y.min())
 
     def builder() -> _Builder:
-        return _Builder(level, float(y.min()), table.link.log)
+        return _Builder(level, best, table.link.log, sign, frozenset(table.symbols))
 
     out: list[ExpressionForm] = []
 
     def add(name: str, b: _Builder, text: str) -> None:
-        form = ExpressionForm(name, text, table.names, table.link, b.known)
-        if form.p <= MOST_PARAMETERS:
-            out.append(form)
+        if len(b.known) <= MOST_PARAMETERS:
+            node = parse(text, longest=10**6)
+            out.append(ExpressionForm(name, node, table.symbols, table.link, b.known))
 
     for name, (body, least) in BODIES.items():
         if len(scale) < max(least, 1):
@@ -214,7 +244,7 @@ def compose(table: Table, rows: ndarray | None = None) -> list[ExpressionForm]:
         if tuned and not shares:
             add(f"{name} + bowl", b, f"{base} + {_bowl(b, tuned, scale, level)}")
         if shares:
-            add(f"{name} x mixture", b, f"{base}*exp({_mixture(b, shares)})")
+            add(f"{name} x mixture", b, f"{base}*exp({_exponents(b, shares)})")
     if not shares:
         b = builder()
         add("quadratic", b, _quadratic(b, table.variables))
@@ -226,29 +256,22 @@ def compose(table: Table, rows: ndarray | None = None) -> list[ExpressionForm]:
         add("bowl", b, f"{b.irreducible()} + {_bowl(b, tuned, scale, level)}")
     if shares and not scale:
         b = builder()
-        add("exponential mixture", b, f"E + A*exp({_mixture(b, shares)})")
+        inside = _exponents(b, shares)
+        add("exponential mixture", b, f"{b.irreducible()} + {b.amplitude('A')}*exp({inside})")
         b = builder()
         add("linear mixture", b, _linear_mixture(b, shares))
     return out
 
 
-def _mixture(b: _Builder, shares: Sequence[Variable]) -> str:
-    b.irreducible()
-    b.amplitude("A")
-    return " + ".join(f"{b.real(f't_{v.name}', 2.0)}*{v.name}" for v in shares)
+def _exponents(b: _Builder, shares: Sequence[Variable]) -> str:
+    return " + ".join(f"{b.real(f't_{v.symbol}', 2.0)}*{v.symbol}" for v in shares)
 
 
 def _linear_mixture(b: _Builder, shares: Sequence[Variable]) -> str:
     unit = 1.0 if b.log else b.level
-    mean = float(np.log(b.lowest)) if b.log else b.lowest
+    mean = float(np.log(b.best)) if b.log else b.best
     inside = " + ".join(
-        f"{b.real(f'b_{v.name}', 3 * unit, mean + 0.3 * unit)}*{v.name}" for v in shares
+        f"{b.real(f'b_{v.symbol}', 3 * unit, mean + 0.3 * b.sign * unit)}*{v.symbol}"
+        for v in shares
     )
     return f"exp({inside})" if b.log else inside
-
-
-def increasing(table: Table) -> Float[ndarray, " v"]:
-    """Slopes of a linear regression of the response on the coordinates."""
-    Z = np.concatenate([np.ones((1, table.n)), table.coordinates()])
-    gram = Z @ Z.T + 1e-6 * table.n * np.eye(len(Z))
-    return np.linalg.solve(gram, Z @ table.z)[1:]

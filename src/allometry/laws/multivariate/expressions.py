@@ -99,8 +99,12 @@ def _printed(node: Node) -> str:
     return f"{inside(left, mine)}{space}{node.kind}{space}{tight}"
 
 
-def parse(text: str) -> Node:
+def parse(text: str, *, longest: int = LONGEST) -> Node:
     """The expression in `text` as a tree.
+
+    Args:
+        text: The expression.
+        longest: Largest number of characters; tokens are limited in proportion.
 
     Raises:
         InputError: The text is not an expression; the message names the position.
@@ -113,11 +117,11 @@ def parse(text: str) -> Node:
         raise InputError(
             f"The expression must be text such as 'E + A/N^alpha'; got {shorten(repr(text), 40)}."
         )
-    if len(text) > LONGEST:
+    if len(text) > longest:
         raise InputError(
-            f"The expression must have at most {LONGEST:,} characters; got {len(text):,}."
+            f"The expression must have at most {longest:,} characters; got {len(text):,}."
         )
-    parser = _Parser(text)
+    parser = _Parser(text, MOST_TOKENS * max(1, longest // LONGEST))
     node = parser.sum(0)
     parser.end()
     return node
@@ -127,7 +131,7 @@ def parse(text: str) -> Node:
 class _Parser:
     """Recursive descent over the tokens of one expression."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, most: int) -> None:
         self.text = text
         self.tokens: list[tuple[str, str, int]] = []
         at = 0
@@ -139,9 +143,9 @@ class _Parser:
             kind = str(match.lastgroup)
             self.tokens.append((kind, match.group(kind), match.start(kind)))
             at = match.end()
-        if len(self.tokens) > MOST_TOKENS:
+        if len(self.tokens) > most:
             raise InputError(
-                f"The expression must have at most {MOST_TOKENS} numbers, names and marks; got "
+                f"The expression must have at most {most} numbers, names and marks; got "
                 f"{len(self.tokens):,}."
             )
         self.at = 0

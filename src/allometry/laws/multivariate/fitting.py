@@ -82,8 +82,7 @@ def fit_variables(
     require(delta is None or delta > 0, "fit.delta", "be positive", delta)
     rng = np.random.default_rng(seed)
     names = _variables(data, form, variables, response)
-    table = read(data, names, response, cost, roles)
-    _check(table)
+    table = read(data, names, response, cost, roles, constant=form != "auto")
     if form == "auto":
         chosen, members = _automatic(table, rng, starts, delta or DELTA)
     else:
@@ -126,25 +125,10 @@ def _variables(
     )
 
 
-def _check(table: Table) -> None:
-    require(
-        table.n >= 3,
-        "data",
-        "have at least 3 runs",
-        table.n,
-        "Any law fits two points: add runs.",
-    )
-    if float(np.ptp(table.y)) <= 1e-12 * float(np.abs(table.y).max()):
-        raise InputError(
-            f"{table.response} must vary; got {table.y[0]:g} in all {table.n} runs. Check that "
-            "the column holds the final loss."
-        )
-    require(
-        bool(table.variables),
-        "fit.variables",
-        "have a numeric column that takes several values",
-        [*table.by] or "none",
-    )
+def _constant(table: Table) -> bool:
+    """Whether no form can be fitted: the response or every variable takes a single value."""
+    flat = float(np.ptp(table.y)) <= 1e-12 * float(np.abs(table.y).max())
+    return (flat and table.n > 1) or not table.variables
 
 
 def _automatic(
@@ -153,6 +137,10 @@ def _automatic(
     rows = np.arange(table.n)
     if table.n > MOST_ROWS:
         rows = np.sort(rng.permutation(table.n)[:MOST_ROWS])
+    if _constant(table):
+        only = fit_process(table, np.arange(table.n), rng)
+        why = "The response or every variable takes a single value: no form can be fitted."
+        return Selection([PROCESS], [1.0], [], why), [only]
     forms = compose(table)
     chosen = choose(table, forms, rows, rng)
     by_name = {form.name: form for form in forms}
@@ -281,14 +269,21 @@ def _summary(errors: Sequence[Errors]) -> dict[str, float | int | None]:
 
 def _warnings(table: Table, lead: Predictor) -> list[str]:
     out = []
-    if isinstance(lead, Fitted):
-        if table.n < 2 * lead.form.p:
-            out.append(
-                f"{table.n} runs determine the {lead.form.p} parameters of {lead.form.name} "
-                "weakly: the priors matter."
-            )
-    else:
+    if _constant(table):
+        what = "Every variable" if not table.variables else table.response
+        out.append(
+            f"{what} takes a single value in these runs: the law is a constant"
+            + (" for each group." if table.by else ".")
+        )
+    elif table.n < 3:
+        out.append(f"{table.n} runs say little of any law: predictions rest on the priors.")
+    elif not isinstance(lead, Fitted):
         out.append("No form predicts these runs well: predictions beyond them are unreliable.")
+    elif table.n < 2 * lead.form.p:
+        out.append(
+            f"{table.n} runs determine the {lead.form.p} parameters of {lead.form.name} "
+            "weakly: the priors matter."
+        )
     for v, x in zip(table.variables, table.X, strict=True):
         if v.role == "tuned" and isinstance(lead, Fitted) and v.levels < 3:
             out.append(f"{v.name} takes {v.levels} values: its optimum is not identified.")

@@ -89,7 +89,7 @@ def fit_groups(
     weights: Float[ndarray, " n"] | None = None,
 ) -> list[Fitted]:
     """The form fitted to each set of rows; within a set, to each group with partial pooling."""
-    places = tuple(table.names.index(v) for v in form.variables)
+    places = table.places(form.variables)
     X, z = table.X[list(places)], table.z
     parts = [
         (k, int(g), rows[table.group[rows] == g])

@@ -224,7 +224,7 @@ def in_columns(
         rng: Random numbers.
     """
     if form == "mixture":
-        shares = [v.name for v in table.variables if v.role == "share"]
+        shares = [v.symbol for v in table.variables if v.role == "share"]
         require(len(shares) > 1, "data", "have shares of a mixture that sum to one", shares)
         return ranged(form, parse(mixture(shares)), table, ranges, rng)
     if form not in LIBRARY:
@@ -244,9 +244,13 @@ def in_columns(
     missing = [v for v in letters if v not in mapping]
     require(not missing, "fit.variables", f"have a column for {', '.join(missing)}", mapping)
     node = parse(entry.text)
-    clash = (set(node.names()) - set(letters)) & set(table.names)
+    clash = (set(node.names()) - set(letters)) & set(table.symbols)
     renamed = {name: Node("name", name=f"{name}_") for name in clash}
-    columns = {letter: Node("name", name=mapping[letter]) for letter in letters}
+    symbol = dict(zip(table.names, table.symbols, strict=True))
+    columns = {
+        letter: Node("name", name=symbol.get(mapping[letter], mapping[letter]))
+        for letter in letters
+    }
     own = {f"{k}_" if k in clash else k: v for k, v in (entry.ranges | dict(ranges)).items()}
     return ranged(form, replaced(node, renamed | columns), table, own, rng)
 
@@ -266,15 +270,15 @@ def ranged(
         sign = 1 if low > 0 else -1 if high < 0 else 0
         size = sorted([abs(low), abs(high)]) if sign else [low, high]
         known[letter] = Parameter(letter, sign, size[0], size[1])
-    form = ExpressionForm(name, node, table.names, table.link, known)
+    form = ExpressionForm(name, node, table.symbols, table.link, known)
     stray = [letter for letter in ranges if letter not in form.letters]
     require(not stray, "fit.parameters", "name parameters of the expression", stray)
-    missing = [v for v in table.names if v not in form.variables]
+    missing = [v.name for v in table.variables if v.symbol not in form.variables]
     if missing:
         raise InputError(
             f"The expression must use every variable; got none of {', '.join(missing)} in "
             f"{form.equation!r}. Leave it out of the variables, or use it."
         )
-    rows = np.array([table.names.index(v) for v in form.variables])
+    rows = np.array(table.places(form.variables))
     settled = form.signs_by_data(table.X[rows], table.z, rng)
     return settled.with_signs({letter: p.sign for letter, p in known.items()})

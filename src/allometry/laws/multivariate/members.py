@@ -146,7 +146,9 @@ def _noise(
     middle = 1.4826 * float(np.median(np.abs(r)))
     if middle > 0 and len(r) >= 10:
         r = np.clip(r, -4 * middle, 4 * middle)
-    noise = float(np.sqrt(np.nan_to_num((w * r**2).sum() / w.sum(), nan=1.0) * count / free))
+    with np.errstate(over="ignore", invalid="ignore"):  # an expression without a finite value
+        square = np.nan_to_num((w * r**2).sum() / w.sum(), nan=1.0, posinf=1.0)
+    noise = float(np.sqrt(square * count / free))
     return max(noise, LEAST_NOISE), max(round(free), 1), theta[lead], float(objective[lead])
 
 

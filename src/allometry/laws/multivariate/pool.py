@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from allometry._core.errors import InputError, require, require_seed
+from allometry._core.errors import require, require_seed
+from allometry._core.number_parsing import LARGEST_NUMBER
 from allometry.laws.multivariate.candidates import compose
 from allometry.laws.multivariate.draws import of_member
 from allometry.laws.multivariate.expression_forms import Link
@@ -27,8 +28,11 @@ from allometry.laws.multivariate.tables import (
     column_names,
     coordinates,
     costs,
+    is_label,
     link_of,
+    numeric,
     read,
+    rises,
 )
 
 DRAWS = 400
@@ -94,17 +98,57 @@ def choose_runs(
     require(most is None or most >= 0, "choose_runs.most", "be 0 or more", most)
     paid = costs(pool, cost)
     assert paid is not None
+    require(not np.any(paid < 0), "choose_runs.cost", "be 0 or more in every row", cost)
+    names = list(variables)
+    require(bool(names), "choose_runs.variables", "name at least one column", names)
+    have = _usable(pool, names, "pool")
+    require(len(paid) == len(have), "choose_runs.cost", f"have {len(have)} rows", len(paid))
+    have &= np.isfinite(paid)
+    asked = _usable(target, names, "target")
+    seen = _observed(observed, names, response)
     require(
-        bool(np.all(np.isfinite(paid) & (paid >= 0))),
-        "choose_runs.cost",
-        "be 0 or more and finite for every row",
-        cost,
+        bool(have.any()), "choose_runs.pool", "have a row with finite variables and cost", "none"
     )
-    problem = _problem(pool, observed, target, list(variables), response, roles)
-    require(len(paid) == problem.k, "choose_runs.cost", f"have {problem.k} rows", len(paid))
+    require(bool(asked.any()), "choose_runs.target", "have a row with finite variables", "none")
+    problem = _problem((observed, seen), (pool, have), (target, asked), names, response, roles)
     rng = np.random.default_rng(seed)
     S = _draws(problem, rng)
-    return _greedy(problem, S, paid, budget, problem.k if most is None else most)
+    rows = np.flatnonzero(have)
+    chosen = _greedy(problem, S, paid[rows], budget, problem.k if most is None else most)
+    return [int(rows[i]) for i in chosen]
+
+
+def _usable(data: Any, variables: Sequence[str], what: str) -> Bool[ndarray, " n"]:
+    """Rows whose variables are labels or finite numbers."""
+    for name in variables:
+        require(
+            name in column_names(data),
+            f"choose_runs.{what}",
+            f"have the column {name!r}",
+            column_names(data),
+        )
+    fine = np.ones(_length(data, variables[0]), bool)
+    for name in variables:
+        column = np.asarray(data[name], dtype=object).reshape(-1)
+        require(
+            len(column) == len(fine),
+            f"choose_runs.{what}.{name}",
+            f"have {len(fine)} rows",
+            len(column),
+        )
+        if not is_label(data[name]):
+            fine &= np.abs(numeric(data, name, f"choose_runs.{what}.{name}")) <= LARGEST_NUMBER
+    return fine
+
+
+def _observed(data: Any, variables: Sequence[str], response: str) -> Bool[ndarray, " n"]:
+    """Rows of the observed runs that are finite; failed runs have no response and are left out."""
+    if data is None or not column_names(data) or not _length(data, variables[0]):
+        return np.zeros(0, bool)
+    fine = _usable(data, variables, "observed")
+    y = numeric(data, response, "choose_runs.observed")
+    require(len(y) == len(fine), "choose_runs.observed", f"have {len(fine)} responses", len(y))
+    return fine & (np.abs(y) <= LARGEST_NUMBER)
 
 
 @final
@@ -132,59 +176,35 @@ def _length(data: Any, name: str) -> int:
 
 
 def _problem(
-    pool: Any,
-    observed: Any,
-    target: Any,
+    observed: tuple[Any, ndarray],
+    pool: tuple[Any, ndarray],
+    target: tuple[Any, ndarray],
     variables: list[str],
     response: str,
     roles: Mapping[str, str] | None,
 ) -> _Problem:
-    require(bool(variables), "choose_runs.variables", "name at least one column", variables)
-    for what, data in (("pool", pool), ("target", target)):
-        for name in variables:
-            require(
-                name in column_names(data),
-                f"choose_runs.{what}",
-                f"have the column {name!r}",
-                column_names(data),
-            )
-    first = variables[0]
-    n, k, t = (_length(data, first) for data in (observed, pool, target))
-    require(k > 0, "choose_runs.pool", "have a row", k)
-    require(t > 0, "choose_runs.target", "have a row", t)
-    y = np.zeros(0)
-    if n:
-        require(
-            response in column_names(observed),
-            "choose_runs.observed",
-            f"have the column {response!r}",
-            column_names(observed),
-        )
-        y = np.array(observed[response], dtype=float).reshape(-1)
-        require(
-            bool(np.isfinite(y).all()) and len(y) == n,
-            f"choose_runs.observed.{response}",
-            "be finite in every row",
-            "other values",
-        )
-    parts = [data for data, count in ((observed, n), (pool, k), (target, t)) if count]
+    """The rows of the three frames that are usable, one below the other."""
+    parts = [(data, rows) for data, rows in (observed, pool, target) if rows.any()]
     columns = {
-        name: np.concatenate([np.asarray(part[name], dtype=object).reshape(-1) for part in parts])
+        name: np.concatenate(
+            [np.asarray(data[name], dtype=object).reshape(-1)[rows] for data, rows in parts]
+        )
         for name in variables
     }
+    n, k, t = (int(rows.sum()) for _, rows in (observed, pool, target))
+    y = numeric(observed[0], response, "choose_runs.observed")[observed[1]] if n else np.zeros(0)
     # Candidates and targets have no response yet; a stand-in keeps their rows.
     filler = float(np.median(y)) if n else 1.0
-    columns["_response"] = np.concatenate([y, np.full(k + t, filler)])
-    for name in ("_response",):
-        require(name not in variables, "choose_runs.variables", "not use this name", name)
-    table = read(columns, variables, "_response", None, roles)
-    if table.n != n + k + t:
-        raise InputError(
-            "choose_runs must be given finite variables in every row; got a row with a missing or "
-            "infinite one. Drop such rows."
-        )
-    link = link_of(y) if n >= 2 and float(np.ptp(y)) > 0 else Link(True, filler or 1.0)
-    return _Problem(replace(table, link=link), n, k)
+    stand_in = "_response"
+    while stand_in in variables:
+        stand_in += "_"
+    columns[stand_in] = np.concatenate([y, np.full(k + t, filler)])
+    table = read(columns, variables, stand_in, None, roles)
+    link, up = Link(True, abs(filler) or 1.0), False
+    if n >= 2 and float(np.ptp(y)) > 0:
+        up = rises(table.variables, table.X[:, :n], y)
+        link = link_of(y, up)
+    return _Problem(replace(table, link=link, rising=up), n, k)
 
 
 def _draws(problem: _Problem, rng: np.random.Generator) -> Float[ndarray, "s all"]:
@@ -222,7 +242,7 @@ def _prior_draws(problem: _Problem, rng: np.random.Generator) -> Float[ndarray, 
     for form in forms:
         mean, sd = form.prior(typical.X, typical.y)
         theta = mean + np.minimum(sd, 3.0) * rng.normal(size=(each, form.p))
-        rows = [table.names.index(v) for v in form.variables]
+        rows = list(table.places(form.variables))
         values = np.empty((each, size))
         for g in np.unique(table.group):
             at = table.group == g

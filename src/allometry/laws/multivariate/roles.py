@@ -1,7 +1,7 @@
 """Roles of variables: how each may enter a law, guessed from its name and values."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -36,6 +36,7 @@ class Variable:
         scale: Unit of a linear coordinate.
         levels: Number of different values.
         spread: Standard deviation of the coordinate over the runs.
+        symbol: The column's name in expressions: the same, if it is a name of the language.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Variable:
     scale: float
     levels: int
     spread: float
+    symbol: str = ""
 
     def coordinate(self, v: ndarray) -> Float[ndarray, "..."]:
         """The coordinate of some values."""
@@ -59,18 +61,18 @@ class Variable:
     def text(self) -> str:
         """The coordinate as an expression."""
         if self.kind == "log":
-            return f"log({self.name}/{self.centre:.12g})"
+            return f"log({self.symbol}/{self.centre:.12g})"
         if self.kind == "complement":
-            return f"log((1 - {self.name})/{self.centre:.12g})"
+            return f"log((1 - {self.symbol})/{self.centre:.12g})"
         sign, size = ("-", self.centre) if self.centre >= 0 else ("+", -self.centre)
-        return f"({self.name} {sign} {size:.12g})/{self.scale:.12g}"
+        return f"({self.symbol} {sign} {size:.12g})/{self.scale:.12g}"
 
     def power(self, exponent: str) -> str:
         """The variable to the power of minus the exponent, as an expression."""
         if self.kind == "log":
-            return f"({self.name}/{self.centre:.12g})^-{exponent}"
+            return f"({self.symbol}/{self.centre:.12g})^-{exponent}"
         if self.kind == "complement":
-            return f"((1 - {self.name})/{self.centre:.12g})^-{exponent}"
+            return f"((1 - {self.symbol})/{self.centre:.12g})^-{exponent}"
         return f"exp(-{exponent}*({self.text}))"
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,8 +97,13 @@ def guess(columns: Mapping[str, ndarray], said: Mapping[str, str]) -> dict[str, 
     return roles
 
 
+def _plain(name: str) -> str:
+    """A column's name in lower case, its words joined by underscores."""
+    return re.sub(r"[^a-z0-9]+", "_", re.sub(r"([a-z])([A-Z])", r"\1_\2", name).casefold())
+
+
 def _guess(name: str, v: Float[ndarray, " n"]) -> str:
-    low = re.sub(r"[^a-z0-9]+", "_", re.sub(r"([a-z])([A-Z])", r"\1_\2", name).casefold())
+    low = _plain(name)
     levels = len(np.unique(v))
     if _BITS.search(low) and v.min() > 0 and v.max() <= 64:
         return "bits"
@@ -107,18 +114,41 @@ def _guess(name: str, v: Float[ndarray, " n"]) -> str:
     return "scale"
 
 
-def described(name: str, role: str, v: Float[ndarray, " n"]) -> Variable:
+_LOGGED = re.compile(r"(^|_)(ln|log|log2|log10)(_|$)")
+
+
+def described(name: str, role: str, v: Float[ndarray, " n"], symbol: str = "") -> Variable:
     """The variable with its coordinate, given its values in the runs."""
     levels = len(np.unique(v))
+    symbol = symbol or name
     if role == "share":
-        return Variable(name, role, "linear", 0.0, 1.0, levels, float(v.std()) or 1.0)
+        return Variable(name, role, "linear", 0.0, 1.0, levels, float(v.std()) or 1.0, symbol)
     if role == "fraction" and v.max() < 1 and v.min() >= 0:
         x = np.log(1 - v)
-        return Variable(
-            name, role, "complement", float(np.exp(x.mean())), 1.0, levels, float(x.std())
-        )
-    if v.min() > 0:
+        centre = float(np.exp(x.mean()))
+        return Variable(name, role, "complement", centre, 1.0, levels, float(x.std()), symbol)
+    # A column that is a log already, such as log_flops, enters as it is.
+    if v.min() > 0 and not _LOGGED.search(_plain(name)):
         x = np.log(v)
-        return Variable(name, role, "log", float(np.exp(x.mean())), 1.0, levels, float(x.std()))
+        centre = float(np.exp(x.mean()))
+        return Variable(name, role, "log", centre, 1.0, levels, float(x.std()), symbol)
     scale = float(v.std()) or 1.0
-    return Variable(name, role, "linear", float(v.mean()), scale, levels, 1.0)
+    return Variable(name, role, "linear", float(v.mean()), scale, levels, 1.0, symbol)
+
+
+def symbols(names: Sequence[str], taken: Container[str]) -> list[str]:
+    """A name of the language for each column, all different.
+
+    Args:
+        names: The columns.
+        taken: Names that have another meaning in expressions, such as those of functions.
+    """
+    out: list[str] = []
+    for name in names:
+        symbol = re.sub(r"\W", "_", name, flags=re.ASCII)
+        if not re.match(r"[A-Za-z_]", symbol):
+            symbol = f"x_{symbol}"
+        while symbol in taken or symbol in out or (symbol != name and symbol in names):
+            symbol += "_"
+        out.append(symbol)
+    return out

@@ -66,9 +66,9 @@ def choose(
     able = [f for f in forms if f.p < n] or list(forms[:1])
     parts = folds(table, rows, rng)
     parts = [part for part in parts if len(part.train) >= 5]
-    if not parts:
+    if not parts or not able:
         few = able[: max(1, min(3, len(able)))]
-        names = [f.name for f in few]
+        names = [f.name for f in few] or [PROCESS]
         why = f"{n} runs are too few to backtest: the simplest forms are averaged."
         return Selection(names, [1 / len(names)] * len(names), [], why)
     sets = [part.train for part in parts]

@@ -15,8 +15,8 @@ from allometry._core.errors import InputError, require
 from allometry._core.number_parsing import LARGEST_NUMBER
 from allometry._core.user_files import shorten
 from allometry.laws.multivariate.expression_forms import Link
-from allometry.laws.multivariate.expressions import parse
-from allometry.laws.multivariate.roles import Variable, described, guess
+from allometry.laws.multivariate.expressions import FUNCTIONS, parse
+from allometry.laws.multivariate.roles import Variable, described, guess, symbols
 from allometry.laws.multivariate.tapes import compiled
 
 RANGE = 4.0
@@ -43,6 +43,8 @@ class Table:
         groups: Labels of the groups; one empty label if there are none.
         by: Columns of the groups.
         notes: Sentences on what was left out.
+        response: The column of the response.
+        rising: Whether the response grows with scale, as an accuracy does.
     """
 
     variables: tuple[Variable, ...]
@@ -55,6 +57,7 @@ class Table:
     by: tuple[str, ...]
     notes: tuple[str, ...]
     response: str = "loss"
+    rising: bool = False
 
     @property
     def n(self) -> int:
@@ -65,6 +68,16 @@ class Table:
     def names(self) -> tuple[str, ...]:
         """Names of the numeric variables."""
         return tuple(v.name for v in self.variables)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Names of the numeric variables in expressions."""
+        return tuple(v.symbol for v in self.variables)
+
+    def places(self, variables: Sequence[str]) -> tuple[int, ...]:
+        """Rows of `X` of a form's variables, by symbol or name."""
+        symbols, names = self.symbols, self.names
+        return tuple(symbols.index(v) if v in symbols else names.index(v) for v in variables)
 
     @property
     def z(self) -> Float[ndarray, " n"]:
@@ -140,6 +153,8 @@ def read(
     response: str,
     cost: str | Sequence[float] | None = None,
     roles: Mapping[str, str] | None = None,
+    *,
+    constant: bool = False,
 ) -> Table:
     """The usable runs of a frame or mapping of columns.
 
@@ -149,6 +164,7 @@ def read(
         response: The column to predict.
         cost: A column, an expression of columns, or numbers; orders the runs in backtests.
         roles: Roles of some variables; others are guessed.
+        constant: Whether variables that take a single value stay in the table.
     """
     said = dict(roles or {})
     variables = list(dict.fromkeys(variables))
@@ -189,29 +205,51 @@ def read(
         labels = [SEPARATOR.join(str(c[i]) for c in columns_of) for i in np.flatnonzero(keep)]
     fixed = [v for v in columns if float(np.ptp(columns[v])) == 0]
     for name in fixed:
-        notes.append(f"{name} takes a single value in these runs and has no part in the law.")
-    found = guess({k: v for k, v in columns.items() if k not in fixed}, said)
-    kept = tuple(described(k, role, columns[k]) for k, role in found.items() if role != "group")
+        end = "its effect is not identified" if constant else "it has no part in the law"
+        notes.append(f"{name} takes a single value in these runs: {end}.")
+    found = guess({k: v for k, v in columns.items() if constant or k not in fixed}, said)
+    used = [(k, role) for k, role in found.items() if role != "group"]
+    safe = symbols([k for k, _ in used], FUNCTIONS)
+    kept = tuple(
+        described(k, role, columns[k], symbol)
+        for (k, role), symbol in zip(used, safe, strict=True)
+    )
     groups, group = (("",), np.zeros(len(y), int))
     if labels is not None:
         unique, group = np.unique(np.array(labels, dtype=str), return_inverse=True)
         groups, group = tuple(map(str, unique)), group.reshape(-1)
+    X = np.stack([columns[v.name] for v in kept]) if kept else np.empty((0, len(y)))
+    up = rises(kept, X, y)
     return Table(
         kept,
-        np.stack([columns[v.name] for v in kept]) if kept else np.empty((0, len(y))),
+        X,
         y,
-        link_of(y),
+        link_of(y, up),
         None if paid is None else paid[keep],
         group,
         groups,
         tuple(by),
         tuple(notes),
         response,
+        up,
     )
 
 
-def link_of(y: Float[ndarray, " n"]) -> Link:
-    """Logs for a positive response; otherwise the response in units of its spread."""
-    if y.min() > 0:
+def rises(variables: Sequence[Variable], X: ndarray, y: Float[ndarray, " n"]) -> bool:
+    """Whether the response grows along the scale variables, by a linear regression."""
+    scale = [i for i, v in enumerate(variables) if v.role in ("scale", "bits")]
+    if not scale or len(y) < 4 or not float(np.ptp(y)):
+        return False
+    Z = coordinates(variables, X)
+    rows = np.concatenate([np.ones((1, len(y))), Z])
+    slopes = np.linalg.solve(
+        rows @ rows.T + 1e-3 * len(y) * np.eye(len(rows)), rows @ (y - y.mean())
+    )[1:]
+    return bool(slopes[scale].sum() > 0)
+
+
+def link_of(y: Float[ndarray, " n"], rising: bool = False) -> Link:
+    """Logs for a positive response that falls; else the response in units of its spread."""
+    if y.min() > 0 and not rising:
         return Link(True, float(np.median(y)))
     return Link(False, RANGE * float(y.std()) or 1.0)
