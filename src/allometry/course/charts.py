@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from numpy import ndarray
 
 from allometry._core.errors import require
@@ -165,7 +165,7 @@ def histogram(
 
 
 def heat(
-    values: Float[ndarray, "h w"],
+    values: Shaped[ndarray, "h w"],
     box: tuple[float, float, float, float] = (0, 1, 0, 1),
     *,
     x: str = "first coordinate",
@@ -245,7 +245,7 @@ def field(
 
 
 def images(
-    pictures: Float[ndarray, "n h w"], columns: int = 10, *, caption: str = "", scale: int = 5
+    pictures: Shaped[ndarray, "n h w"], columns: int = 10, *, caption: str = "", scale: int = 5
 ) -> Figure:
     """Grey images in rows of `columns`, each scaled to its own range."""
     pictures = np.asarray(pictures, float)
