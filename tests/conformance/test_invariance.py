@@ -452,7 +452,9 @@ TABLE = {
         "choose_runs": row(pool_scale, LOGS, pool_order, "A repeated candidate is one more run."),
         "allocations": no(MANY),
         **dict.fromkeys(("allometry", "isometry", "common_exponent"), LINE),
-        **dict.fromkeys(("budget", "crossing_of", "identified", "next_runs", "profile"), no(LAW)),
+        **dict.fromkeys(
+            ("budget", "crossing_of", "identified", "load", "next_runs", "profile"), no(LAW)
+        ),
         **dict.fromkeys(("compare", "consistent", "hardware", "kaplan", "memory"), no(ASKED)),
         **dict.fromkeys(("fit_schedule", "task_curve"), no(TASK)),
         **dict.fromkeys(

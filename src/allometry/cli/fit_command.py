@@ -7,13 +7,22 @@ import typer
 
 from allometry.cli import option_types
 from allometry.cli.console import out, say, write_json
-from allometry.cli.run_options import Config, DFrom, LossUnit, NFrom, Rows, Sql
+from allometry.cli.run_options import (
+    Config,
+    DFrom,
+    LossUnit,
+    NFrom,
+    Rows,
+    Save,
+    Sql,
+    saved_law,
+)
 
 Runs = Annotated[
     Path,
     typer.Argument(
         help="Runs: a study's folder, a CSV, TSV, JSONL or Parquet file, or logs of W&B, "
-        "TensorBoard, Hugging Face or MLflow."
+        "TensorBoard, Hugging Face or MLflow; or a law that `fit --save` wrote."
     ),
 ]
 NColumn = Annotated[
@@ -69,29 +78,35 @@ def fit(
     ] = None,
     seed: Seed = 0,
     report: Report = None,
+    save: Save = None,
     json: Json = False,
 ) -> None:
     """Fit a scaling law of loss in size, data and compute, with intervals."""
     from allometry import laws
     from allometry.runs.importers import load
 
-    imported = load(
-        runs, N=n, D=d, C=c, loss=loss, family=family, where=where or (),
-        n_from=n_from, d_from=d_from, config=config, sql=sql, rows=rows, unit=loss_unit,
-    )  # fmt: skip
-    law = laws.fit(
-        imported.columns,
-        form,
-        drop_highest=drop_highest,
-        bootstrap=bootstrap,
-        delta=delta,
-        seed=seed,
-    )
+    reading = {
+        "N": n, "D": d, "C": c, "loss": loss, "family": family, "where": where or (),
+        "n_from": n_from, "d_from": d_from, "config": config, "sql": sql, "rows": rows,
+        "unit": loss_unit,
+    }  # fmt: skip
+    options = {"drop_highest": drop_highest, "delta": delta, "seed": seed}
+    saved = saved_law(runs, form=form, **reading, **options)
+    if saved is not None:
+        law, imported = saved
+    else:
+        imported = load(runs, **reading)
+        law = laws.fit(imported.columns, form, bootstrap=bootstrap, **options)
     messages = imported.words()  # printed at the end, so that a failure is one line
     if report is not None:
         from allometry.report.law_charts import write
 
         messages.append(f"Charts: {write(report, law)}")
+    if save is not None:
+        from allometry.laws.law_files import save as write_law
+
+        about = {"rows": imported.rows, "unit": imported.unit, "counted_in": imported.counted_in}
+        messages.append(f"Law: {write_law(law, save, about)}")
     for sentence in messages:
         say(sentence)
     if json:

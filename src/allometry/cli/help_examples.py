@@ -18,11 +18,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "fit": (
         "allometry fit runs.csv --form chinchilla",
         "allometry fit runs.csv --n params --d tokens --loss val_loss --report page.html",
+        "allometry fit runs.csv --save law.json",
     ),
     "plan": (
         "allometry plan runs.csv --compute 1ZFLOP",
         "allometry plan runs.csv --compute 1e21 --size 7B",
         "allometry plan runs.csv --reach 2.1",
+        "allometry plan law.json --compute 1ZFLOP",
     ),
     "watch": (
         "allometry watch log.csv --total 20000 --schedule cosine",

@@ -18,15 +18,7 @@ from allometry.cli.fit_command import (
     Seed,
     Where,
 )
-from allometry.cli.run_options import (
-    Config,
-    DFrom,
-    LossUnit,
-    NFrom,
-    Rows,
-    Sql,
-    require_several_runs,
-)
+from allometry.cli.run_options import Config, DFrom, LossUnit, NFrom, Rows, Sql, saved_law
 
 
 def next_(
@@ -86,12 +78,15 @@ def next_(
         raise InputError(
             "next must be given the run to predict: --compute, or --size with --tokens."
         )
-    imported = load(
-        runs, N=n, D=d, C=c, loss=loss, family=family, where=where or (),
-        n_from=n_from, d_from=d_from, config=config, sql=sql, rows=rows, unit=loss_unit,
-    )  # fmt: skip
-    require_several_runs(imported, "next")
-    law = laws.fit(imported.columns, form, seed=seed)
+    reading = {
+        "N": n, "D": d, "C": c, "loss": loss, "family": family, "where": where or (),
+        "n_from": n_from, "d_from": d_from, "config": config, "sql": sql, "rows": rows,
+        "unit": loss_unit,
+    }  # fmt: skip
+    saved = saved_law(runs, form=form, seed=seed, **reading)
+    imported = saved[1] if saved else load(runs, **reading)
+    imported.require_several_runs("next")
+    law = saved[0] if saved else laws.fit(imported.columns, form, seed=seed)
     design = laws.next_runs(law, budget, N=size, D=tokens, compute=compute, most=most)
     for sentence in (*imported.words(), *(f"! {warning}" for warning in law.warnings)):
         say(sentence)

@@ -21,15 +21,7 @@ from allometry.cli.fit_command import (
     Seed,
     Where,
 )
-from allometry.cli.run_options import (
-    Config,
-    DFrom,
-    LossUnit,
-    NFrom,
-    Rows,
-    Sql,
-    require_several_runs,
-)
+from allometry.cli.run_options import Config, DFrom, LossUnit, NFrom, Rows, Sql, saved_law
 
 OWN_ALLOCATION = (
     "The plan's own size is read from the runs near the compute-optimal frontier. On public runs "
@@ -104,12 +96,19 @@ def plan(
         raise InputError("plan must be given --size or --tokens, not both: the other follows.")
     if reach is not None and not reach > 0:
         raise InputError(f"--reach must be a positive loss; got {reach:g}.")
-    imported = load(
-        runs, N=n, D=d, C=c, loss=loss, family=family, where=where or (),
-        n_from=n_from, d_from=d_from, config=config, sql=sql, rows=rows, unit=loss_unit,
-    )  # fmt: skip
-    require_several_runs(imported, "plan")
-    law = laws.fit(imported.columns, form, drop_highest=drop_highest, seed=seed)
+    reading = {
+        "N": n, "D": d, "C": c, "loss": loss, "family": family, "where": where or (),
+        "n_from": n_from, "d_from": d_from, "config": config, "sql": sql, "rows": rows,
+        "unit": loss_unit,
+    }  # fmt: skip
+    saved = saved_law(runs, form=form, seed=seed, drop_highest=drop_highest, **reading)
+    imported = saved[1] if saved else load(runs, **reading)
+    imported.require_several_runs("plan")
+    law = (
+        saved[0]
+        if saved
+        else laws.fit(imported.columns, form, drop_highest=drop_highest, seed=seed)
+    )
     needed = laws.budget(law, compute, reach)
     budget = needed.value
     unit, token, unique = _study_facts(runs)

@@ -1,12 +1,14 @@
-"""Options of reading runs that `fit`, `plan` and `next` share, and what a plan needs of them."""
+"""Options of reading runs that `fit`, `plan` and `next` share; a saved law in place of runs."""
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from allometry._core.errors import InputError
 
 if TYPE_CHECKING:
+    from allometry.laws import Law
     from allometry.runs.importers import Imported
 
 NFrom = Annotated[
@@ -35,18 +37,42 @@ LossUnit = Annotated[
     typer.Option(help="Unit of the loss: nats, bits or perplexity. Default: by its name."),
 ]
 
+Save = Annotated[
+    Path | None,
+    typer.Option(help="Write the law to this JSON file; `fit`, `plan` and `next` read it."),
+]
 
-def require_several_runs(imported: "Imported", command: str) -> None:
-    """Refuse to plan from the learning curve of one run, or from data counted in steps."""
-    if imported.rows == "points":
-        count = len(imported.columns["loss"])
+_FLAGS = {"N": "n", "D": "d", "C": "c", "unit": "loss-unit"}
+"""Options by the name of the library's argument, if they differ."""
+
+
+def saved_law(path: Path, **options: Any) -> "tuple[Law, Imported] | None":
+    """The law in a file that `--save` or `law.save` wrote and its runs; `None` for other files.
+
+    Args:
+        path: What stands in place of runs.
+        **options: Options of reading and fitting, which a fitted law does not take.
+    """
+    from allometry.laws.law_files import is_saved_law, load_with_facts
+
+    if not is_saved_law(path):
+        return None
+    from allometry.laws import Law
+    from allometry.runs.importers import Imported
+
+    given = [name for name, value in options.items() if value not in (None, (), 0, "auto")]
+    if given:
+        flag = _FLAGS.get(given[0], given[0].replace("_", "-"))
         raise InputError(
-            f"{command} must be given several runs of different size; got {count} evaluations of "
-            "one run. Add the logs of at least three runs, better five sizes and three lengths "
-            "(`fit` fits the learning curve)."
+            f"{path} must be given without --{flag}: it holds a fitted law. Fit the runs again to "
+            "change it."
         )
-    if imported.counted_in != "tokens" and "N" in imported.columns:
+    law, about = load_with_facts(path)
+    if not isinstance(law, Law):
         raise InputError(
-            f"{command} must know the number of tokens; got D counted in {imported.counted_in}. "
-            "Give it with --d, or --d-from 'step*batch_size*sequence_length'."
+            f"{path} must be a law in N, D and C; got one in {', '.join(law.variables)}. Use it "
+            "in Python: al.laws.load(path).optimum(over=[...])."
         )
+    columns = {name: law.table.column(name) for name in ("loss", *sorted(law.table.given))}
+    facts: dict[str, Any] = {k: v for k, v in about.items() if k in ("rows", "unit", "counted_in")}
+    return law, Imported(columns, {"law": str(path)}, source="saved law", **facts)

@@ -24,6 +24,7 @@ from allometry.laws.hoffmann import allocations
 from allometry.laws.identifiability import identified, profile
 from allometry.laws.inverse import budget
 from allometry.laws.law import Law
+from allometry.laws.law_files import load
 from allometry.laws.monitoring import TrainingState, watch
 from allometry.laws.multi_power import LossCurve, MultiPowerLaw, fit_schedule
 from allometry.laws.multivariate.law import VariableLaw
@@ -62,6 +63,7 @@ __all__ = [
     "identified",
     "isometry",
     "kaplan",
+    "load",
     "memory",
     "next_runs",
     "profile",

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path as FilePath
 from typing import Any, final, overload
 
 import numpy as np
@@ -228,6 +229,12 @@ class Law:
             inference_tokens: Tokens to generate, paid from the same budget.
         """
         return plan(self, compute, N=N, D=D, unique=unique, inference_tokens=inference_tokens)
+
+    def save(self, path: FilePath | str) -> FilePath:
+        """Write the law to a JSON file for `laws.load` and return its path."""
+        from allometry.laws.law_files import save
+
+        return save(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """The law as plain values, ready for JSON."""

@@ -214,7 +214,9 @@ def _losses(
     if unique is not None:
         logs["D_unique"] = np.minimum(np.full_like(n, math.log(unique)), d)
         if "D_unique" not in law.variables:
-            logs["D"] = np.log([_effective_data(law, float(np.exp(x)), unique) for x in d])
+            effective = [_effective_data(law, float(np.exp(x)), unique) for x in d]
+            with np.errstate(divide="ignore"):  # inference may leave no data
+                logs["D"] = np.log(effective)
     usable = np.isfinite(d)
     curves = np.full((len(law.members[0].draws) + 1, len(n)), np.inf)
     curves[:, usable] = law.curves({k: v[usable] for k, v in logs.items()})

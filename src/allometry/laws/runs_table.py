@@ -66,6 +66,10 @@ class RunsTable:
             "Add runs of at least three sizes."
         )
 
+    def column(self, name: str) -> Float[ndarray, " n"]:
+        """The losses or a variable, not as logs."""
+        return np.exp(self.y if name == "loss" else self.logs[name])
+
     def take(self, rows: ndarray) -> "RunsTable":
         """The table of some of the rows."""
         return RunsTable(

@@ -5,6 +5,7 @@ Letters: n runs, v variables, k points asked for.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -150,6 +151,12 @@ class VariableLaw:
         return optimum(
             self, over, fixed, bounds=bounds or {}, budget=budget, maximise=maximise, seed=seed
         )
+
+    def save(self, path: Path | str) -> Path:
+        """Write the law to a JSON file for `laws.load` and return its path."""
+        from allometry.laws.law_files import save
+
+        return save(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """The law as plain values, ready for JSON."""

@@ -95,6 +95,21 @@ class Imported:
             messages.append(f"  the same run as an earlier line: {lines}{more}")
         return messages
 
+    def require_several_runs(self, command: str) -> None:
+        """Refuse to plan from the learning curve of one run, or from data counted in steps."""
+        if self.rows == "points":
+            count = len(self.columns["loss"])
+            raise InputError(
+                f"{command} must be given several runs of different size; got {count} evaluations "
+                "of one run. Add the logs of at least three runs, better five sizes and three "
+                "lengths (`fit` fits the learning curve)."
+            )
+        if self.counted_in != "tokens" and "N" in self.columns:
+            raise InputError(
+                f"{command} must know the number of tokens; got D counted in {self.counted_in}. "
+                "Give it with --d, or --d-from 'step*batch_size*sequence_length'."
+            )
+
 
 def clean(sheet: Sheet, found: dict[str, tuple[str, float]], unit: str | None = None) -> Imported:
     """Convert cells to numbers; list each unusable row by line and reason.
