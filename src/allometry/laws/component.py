@@ -51,6 +51,8 @@ class Component:
 
     def at(self, logs: dict[str, ndarray]) -> Float[ndarray, "v k"]:
         """The form's variables at some points, centred as in the fit."""
+        if "D_unique" in self.form.variables and "D_unique" not in logs:
+            logs = logs | {"D_unique": logs["D"]}  # by default no data are repeated
         return np.stack([logs[name] for name in self.form.variables]) - self.centre[:, None]
 
     def value(self, logs: dict[str, ndarray]) -> Float[ndarray, " k"]:

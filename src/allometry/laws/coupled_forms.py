@@ -115,7 +115,7 @@ class Tied(Form):
     letters = ("E", "A", "B", "alpha")
     equation = "L = E + A/N^alpha + B/D^alpha"
 
-    def _wide(self, theta: Float[ndarray, "m p"]) -> Float[ndarray, "m q"]:
+    def additive(self, theta: Float[ndarray, "m p"]) -> Float[ndarray, "m q"]:
         """The parameters of the additive law."""
         return theta[:, [0, 1, 3, 2, 3]]
 
@@ -123,14 +123,14 @@ class Tied(Form):
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative."""
-        f, J = _PLAIN.evaluate(self._wide(theta), X)
+        f, J = _PLAIN.evaluate(self.additive(theta), X)
         return f, np.stack([J[:, 0], J[:, 1], J[:, 3], J[:, 2] + J[:, 4]], 1)
 
     def value(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
-        return _PLAIN.value(self._wide(theta), X)
+        return _PLAIN.value(self.additive(theta), X)
 
     def starts(
         self,
@@ -153,7 +153,7 @@ class Tied(Form):
 
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
         """The parameters by the letters of the paper, in the units of the data."""
-        wide = _PLAIN.public(self._wide(theta), centre)
+        wide = _PLAIN.public(self.additive(theta), centre)
         return {letter: wide[letter] for letter in self.letters}
 
 
