@@ -1,7 +1,5 @@
 """The page in a real browser."""
 
-import shutil
-
 import pytest
 
 from allometry.report import analyse, write
@@ -9,28 +7,6 @@ from tests.report.kinds import KINDS
 from tests.report.synthetic import synthetic_runs
 
 pytestmark = pytest.mark.browser
-
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright import sync_api as playwright
-
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine; on Debian: apt-get install chromium")
-    with playwright.sync_playwright() as p:
-        started = p.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import html
 import re
 from pathlib import Path
 
@@ -40,7 +41,9 @@ def test_charts_hold_the_runs_and_the_law(law):
     assert at["mid"] == pytest.approx(law.plan(at["x"]).loss.value, rel=1e-3)
     away = [d["away"] for d in law_charts.residuals(law)["layer"][-1]["data"]["values"]]
     assert abs(np.mean(away)) < 0.3
-    best = law_charts.planned(law, law.plan(1e21))["layer"][-1]["data"]["values"][0]
+    chart = law_charts.planned(law, law.plan(1e21))
+    assert chart is not None
+    best = chart["layer"][-1]["data"]["values"][0]
     assert best["x"] == law.plan(1e21).N.value
 
 
@@ -53,15 +56,23 @@ def test_a_law_in_one_variable_has_fewer_charts():
 def test_the_page_needs_nothing_else(law, tmp_path):
     path = law_charts.write(tmp_path / "law.html", law, law.plan(1e21))
     text = path.read_text()
-    assert text.count("<svg") == 6
+    assert text.count('<div class="picture"><svg') == 6
     assert "src=" not in text
-    assert "href=" not in text
-    assert law.backtest.words() in text
-    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL).group(1)
+    assert set(re.findall(r'href="([^"]*)"', text)) == {"data:,", "#main"}
+    assert law.backtest.words() in text.replace("\u00a0", " ")
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text).group(1)
-    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:")
-    assert not re.search(r"<script| style=| on\w+=", text)
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    policy = html.unescape(policy)
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    signed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy == (
+        f"default-src 'none'; style-src 'sha256-{digest}'; script-src 'sha256-{signed}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    bare = text.replace(script, "")
+    assert len(re.findall(r"<script", bare)) == 2  # the script, and the planner's data
+    assert not re.search(r" style=| on\w+=", bare)
 
 
 def test_every_page_has_a_policy():

@@ -99,9 +99,9 @@ def fit(
         law = laws.fit(imported.columns, form, bootstrap=bootstrap, **options)
     messages = imported.words()  # printed at the end, so that a failure is one line
     if report is not None:
-        from allometry.report.law_charts import write
+        from allometry.report.law_page import write
 
-        messages.append(f"Charts: {write(report, law)}")
+        messages.append(f"Charts: {write(report, law, source=runs.name)}")
     if save is not None:
         from allometry.laws.law_files import save as write_law
 

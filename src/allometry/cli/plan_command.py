@@ -129,9 +129,9 @@ def plan(
         planned.warnings.insert(0, claim.text)
     messages = imported.words()  # printed at the end, so that a failure is one line
     if report is not None:
-        from allometry.report.law_charts import write
+        from allometry.report.law_page import write
 
-        messages.append(f"Charts: {write(report, law, planned)}")
+        messages.append(f"Charts: {write(report, law, planned, source=runs.name)}")
     others = {}
     if both and size is None and tokens is None:
         others = laws.allocations(imported.columns, budget, drop_highest=drop_highest)

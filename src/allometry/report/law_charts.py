@@ -3,7 +3,6 @@
 Each function returns a Vega-Lite specification; `write` puts them on one page with the numbers.
 """
 
-import html
 import math
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,9 @@ from typing import Any
 import numpy as np
 
 from allometry._core.errors import require
-from allometry._core.files import atomic_write
 from allometry.laws import Law, Plan, profile
 from allometry.report import formatting as fmt
-from allometry.report import plan_cells, theme
-from allometry.report.cells import Table
-from allometry.report.page_template import policy, raised
-from allometry.report.tables import law_table
+from allometry.report import theme
 from allometry.report.theme import LIGHT, Columns, Spec, layer, take
 
 _TITLES = {"N": "Parameters", "D": "Data seen", "C": "Training compute, FLOP", "S": "Steps"}
@@ -283,66 +278,8 @@ def charts(law: Law, plan: Plan | None = None) -> dict[str, Spec]:
     return {name: spec for name, spec in made.items() if spec is not None}
 
 
-_CAPTIONS = {
-    "fit": "The runs, and the scaling law with its 95 % interval for one more run.",
-    "residuals": "Residuals of the fit. A pattern here means that the form is wrong.",
-    "isoflop": "Loss against size at equal compute. The minimum is the compute-optimal size.",
-    "backtest": "Forms fitted to the smaller runs only, against the larger runs held out. The "
-    "band is the noise and extrapolation error estimated from them.",
-    "plan": "Loss against size at the plan's compute, and the plan's size with its interval.",
-    "profile": "Profile likelihood of the irreducible loss. Values below the dashed line are in "
-    "its 95 % interval.",
-}
-
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;"
-    f"color:{LIGHT['ink']};background:{LIGHT['paper']}}}svg{{max-width:100%;height:auto}}"
-    "table{border-collapse:collapse}td,th{padding:.2rem 1rem .2rem 0;text-align:left}"
-    "section{display:grid;grid-template-columns:repeat(auto-fit,minmax(20rem,1fr));gap:0 2rem}"
-    "figure{margin:2rem 0}figcaption{font-size:.9rem;opacity:.75}li.w{color:#8a5a00}"
-)
-
-
-def _table(table: Table) -> str:
-    head = "".join(f"<th>{html.escape(h.text)}</th>" for h in table.heads)
-    rows = (
-        "".join(f"<td>{html.escape(f'{c.text} {c.more}'.strip())}</td>" for c in row)
-        for row in table.rows
-    )
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
-
-
-def _figure(name: str, spec: Spec, law: Law) -> str:
-    picture = theme.svg(spec).replace("<svg ", f'<svg role="img" aria-label="{name}" ', 1)
-    caption = _CAPTIONS[name]
-    if name == "plan" and law.allocation.backtested:
-        caption += (
-            " The curve is the law of all runs; the size comes from the runs near the "
-            "compute-optimal frontier."
-        )
-    return f"<figure>{picture}<figcaption>{html.escape(caption)}</figcaption></figure>"
-
-
 def write(path: Path | str, law: Law, plan: Plan | None = None) -> Path:
-    """Write one page with the law's numbers, warnings and charts; it loads nothing else."""
-    shown = law_table(law)
-    title = f"Scaling law of {fmt.several(law.n, 'run')}"
-    parts = [
-        "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f'<meta http-equiv="Content-Security-Policy" content="{policy(_STYLE)}">',
-        f"<title>{title}</title><style>{_STYLE}</style>",
-        f"<h1>{title}</h1><p>{html.escape(law.why)}</p>",
-        f"<p><em>{raised(shown.equation)}</em></p>{_table(shown.table)}",
-        f"<p>{html.escape(law.backtest.words())}</p>",
-    ]
-    warnings = plan.warnings if plan is not None else law.warnings
-    if plan is not None:
-        parts.append(f"<h2>Plan</h2>{_table(plan_cells.table(plan))}")
-    if warnings:
-        parts.append("<ul>" + "".join(f"<li class=w>{html.escape(w)}" for w in warnings) + "</ul>")
-    figures = [_figure(name, spec, law) for name, spec in charts(law, plan).items()]
-    parts += [figures[0], "<section>", *figures[1:], "</section>"]
-    path = Path(path)
-    with atomic_write(path) as file:
-        file.write("\n".join(parts))
-    return path
+    """Write one page with the law's planner, numbers, warnings and charts."""
+    from allometry.report import law_page
+
+    return law_page.write(path, law, plan)

@@ -47,29 +47,44 @@ def _style(more: tuple[str, ...]) -> str:
     )
 
 
-def policy(css: str, js: str = "") -> str:
-    """A content security policy that allows this style and script and no external resource."""
+def policy(css: str, js: str = "", *, connects: bool = False) -> str:
+    """A content security policy that allows this style and script and no external resource.
+
+    Args:
+        css: The style.
+        js: The script.
+        connects: Whether the page may send requests to the server that it came from.
+    """
 
     def sha(text: str) -> str:
         return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
     script = f"script-src 'sha256-{sha(js)}'; " if js else ""
+    connect = "connect-src 'self'; " if connects else ""
     return (
-        f"default-src 'none'; style-src 'sha256-{sha(css)}'; {script}"
+        f"default-src 'none'; style-src 'sha256-{sha(css)}'; {script}{connect}"
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
-def fill(name: str, *styles: str, script: str = "page.js", **values: Any) -> str:
+def fill(
+    name: str,
+    *styles: str,
+    script: str | tuple[str, ...] = "page.js",
+    connects: bool = False,
+    **values: Any,
+) -> str:
     """A page from a template that extends `base.html`.
 
     Args:
         name: The template's file.
         styles: Style sheets to add to `page.css`.
-        script: The page's script.
+        script: The page's script, or several that it runs in order.
+        connects: Whether the page may send requests to the server that it came from.
         values: The template's variables.
     """
-    css, js = _style(styles), _template(script)
+    names = (script,) if isinstance(script, str) else script
+    css, js = _style(styles), "\n".join(_template(each) for each in names)
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_template),
         autoescape=True,
@@ -78,7 +93,8 @@ def fill(name: str, *styles: str, script: str = "page.js", **values: Any) -> str
         lstrip_blocks=True,
     )
     environment.filters |= {"bound": bound, "raised": raised}
-    shared = {"css": css, "js": js, "policy": policy(css, js), "version": installed("allometry")}
+    allowed = policy(css, js, connects=connects)
+    shared = {"css": css, "js": js, "policy": allowed, "version": installed("allometry")}
     return environment.get_template(name).render(shared | values)
 
 
