@@ -3,7 +3,7 @@
 import pytest
 
 import allometry as al
-from allometry.course import diagrams
+from allometry.course import charts, diagrams
 
 
 def test_a_graph_shows_every_label():
@@ -26,3 +26,12 @@ def test_cells_of_a_matrix_are_as_dark_as_their_values():
     cells = figure.spec["layer"][0]["data"]["values"]
     assert [c["shade"] for c in cells] == pytest.approx([0.55, 0.275, 0, 0])
     assert [c["text"] for c in cells] == ["2", "-1", "", "0"]
+
+
+def test_panels_keep_one_legend_for_each_group_of_points():
+    groups = {str(i): [[i, 0.0], [0.0, i]] for i in range(3)}
+    one = charts.scatter(groups)
+    text = charts.panels({"left": one, "right": one}).svg()
+    # Each panel names every group once: a second set would belong to another scale.
+    assert [text.count(f">{i}</text>") for i in ("left", "right")] == [1, 1]
+    assert text.count('class="mark-symbol role-legend-symbol"') == 6

@@ -285,11 +285,11 @@ def panels(
         parts.append({"layer": spec["layer"], "title": title, "width": each, "height": tall})
     whole = next(iter(figures.values())).spec
     kept = {k: whole[k] for k in ("config", "background", "padding")}
-    legend = whole["config"]["legend"] | {"columns": 1, "labelLimit": each}
+    entries = min(theme.legend_grid(f.spec["layer"], each)[0] for f in figures.values())
+    legend = whole["config"]["legend"] | {"columns": entries, "labelLimit": each}
     kept["config"] = whole["config"] | {"legend": legend}
-    share = {
-        "scale": {"color": "independent", "shape": "independent", "strokeDash": "independent"}
-    }
+    own = ("color", "fill", "stroke", "shape", "strokeDash")
+    share = {"scale": dict.fromkeys(own, "independent")}
     spec = {"concat": parts, "columns": columns, "resolve": share, "spacing": 24}
     return Figure(kept | spec, caption)
 
@@ -366,6 +366,7 @@ def _scale_layer(axes: dict[str, Spec], names: Sequence[str], dashed: Mapping[st
     }
     if not dashed:
         encoding.pop("strokeDash")
+        legend |= {"symbolStrokeColor": "transparent"}
         fill = {"scale": {"domain": list(names), "range": hues}, "legend": legend}
         encoding = {"fill": base | fill, "shape": encoding["shape"]}
     return layer(data, "point", look, **axes, **encoding)
