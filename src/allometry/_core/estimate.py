@@ -128,6 +128,16 @@ class Estimate:
             return f"{self.value:.4g} ({self.lo:.4g} to {self.hi:.4g})"
         return f"{self.value:.4g}"
 
+    def _repr_html_(self) -> str:
+        """The value and its interval, for notebooks."""
+        from html import escape
+
+        level = "" if self.exact or self.lo is None else f"{100 * self.level:g} % interval"
+        lo, hi = self.interval
+        ends = "" if not level else f" <small>({level} {lo:.4g} to {hi:.4g})</small>"
+        title = f' title="{escape(self.method)}"' if self.method else ""
+        return f"<span{title}><strong>{self.value:.6g}</strong>{ends}</span>"
+
 
 def proportion(hits: float, n: float, method: str = "Wilson") -> Estimate:
     """A proportion with Wilson's 95 % interval, which keeps its coverage near 0 and 1.

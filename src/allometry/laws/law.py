@@ -5,7 +5,7 @@ Letters: m draws, p parameters, n runs, v variables, k points asked for.
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path as FilePath
 from typing import Any, final, overload
@@ -16,6 +16,7 @@ from numpy import ndarray
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
+from allometry._core.notebook import chart, html_table, interval
 from allometry.laws.allocation import Allocation, allocation_of
 from allometry.laws.backtests import Backtest, Fold, distance
 from allometry.laws.component import Component
@@ -228,7 +229,16 @@ class Law:
             unique: Amount of unique data; beyond it data are repeated and lose value.
             inference_tokens: Tokens to generate, paid from the same budget.
         """
-        return plan(self, compute, N=N, D=D, unique=unique, inference_tokens=inference_tokens)
+        made = plan(self, compute, N=N, D=D, unique=unique, inference_tokens=inference_tokens)
+        return replace(made, law=self)
+
+    def plot(self, kind: str = "fit") -> Any:
+        """An Altair chart (extra `plot`).
+
+        Args:
+            kind: `fit`, `residuals`, `isoflop` or `backtest`.
+        """
+        return chart(self, kind)
 
     def save(self, path: FilePath | str) -> FilePath:
         """Write the law to a JSON file for `laws.load` and return its path."""
@@ -256,6 +266,12 @@ class Law:
         lines.append(f"  {self.why}")
         lines += [f"  warning: {sentence}" for sentence in self.warnings]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [(name, *interval(value)) for name, value in self.params.items()]
+        title = f"{self.form}: {self.shape.equation}, fitted to {self.n} runs"
+        notes = [self.why, self.backtest.words(), *self.warnings]
+        return html_table(title, ("parameter", "value", "95 % interval"), rows, notes)
 
     def _spread(
         self, logs: dict[str, ndarray]

@@ -13,6 +13,7 @@ from numpy import ndarray
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
+from allometry._core.notebook import chart, html_table, interval
 from allometry.laws.allocation import matching_data
 from allometry.laws.inverse import central_size, first_below, frontier, lowest, points_along
 
@@ -44,6 +45,7 @@ class Plan:
         lost: FLOPs wasted because the law is uncertain: what the plan spends beyond the
             compute-optimal allocation of the same loss, as the mean over draws and the 97.5 %
             quantile.
+        law: The law, for charts.
     """
 
     compute: float
@@ -54,6 +56,26 @@ class Plan:
     warnings: list[str] = field(default_factory=list)
     method: str = ""
     lost: Estimate | None = None
+    law: "Law | None" = field(default=None, repr=False, compare=False)
+
+    def plot(self, kind: str | None = None) -> Any:
+        """An Altair chart (extra `plot`).
+
+        Args:
+            kind: `size`, the loss against size at this budget, or `fit`, the law and the plan.
+                Default: `size` if the law is one in N and D.
+        """
+        return chart(self, kind)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (name, *interval(value))
+            for name, value in (("N", self.N), ("D", self.D), ("loss", self.loss))
+        ]
+        if self.lost is not None:
+            rows.append(("FLOPs lost to uncertainty", *interval(self.lost)))
+        title = f"Plan of {self.compute:.4g} FLOPs ({self.form})"
+        return html_table(title, ("", "value", "95 % interval"), rows, self.warnings)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, ready for JSON."""

@@ -9,6 +9,7 @@ import numpy as np
 from allometry._core.arrays import read_arrays
 from allometry._core.errors import AllometryError, InputError, StorageError
 from allometry._core.files import atomic_write, path_exists, path_inside, storage_errors
+from allometry._core.notebook import chart, html_table
 from allometry.runs import study_file
 from allometry.runs.frame import frame
 from allometry.runs.journal import STATUSES, Journal
@@ -77,6 +78,24 @@ class Runs:
         except AllometryError as error:  # a repr must not fail, even if `frame` does
             counts = [str(error)]
         return f"Runs({str(self.folder)!r}: {', '.join(counts) or 'no runs'})"
+
+    def _repr_html_(self) -> str:
+        try:
+            frame = self._read()[0]
+            done = frame[frame["status"] == "done"]
+            rows = [
+                (name, len(group), *(_span(group[column]) for column in ("N", "D", "loss")))
+                for name, group in done.groupby("family")
+            ]
+            counts = [f"{n} {name}" for name, n in self.state().items() if n]
+        except AllometryError as error:
+            return html_table(f"Runs of {self.folder}", (), (), [error])
+        title = f"Runs of {self.folder}: {', '.join(counts) or 'no runs'}"
+        return html_table(title, ("family", "runs", "N", "D", "loss"), rows)
+
+    def plot(self) -> Any:
+        """An Altair chart of loss against compute, with each family's law (extra `plot`)."""
+        return chart(self)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -193,3 +212,12 @@ def write_curve(folder: Path, key: str, curve: dict[str, list[float]]) -> None:
     with atomic_write(curve_path(folder, key), "wb") as file:
         arrays = {name: np.asarray(values, dtype=float) for name, values in curve.items()}
         np.savez(file, allow_pickle=False, **arrays)
+
+
+def _span(column: "pd.Series") -> str:
+    """The least and largest value of a column of numbers."""
+    found = column.dropna()
+    if not len(found):
+        return ""
+    low, high = float(found.min()), float(found.max())
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"

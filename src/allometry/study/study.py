@@ -13,6 +13,7 @@ import torch
 
 from allometry._core.errors import AllometryError, InputError, StorageError, require
 from allometry._core.files import make_folder, path_inside
+from allometry._core.notebook import html_table
 from allometry._core.spec import Spec
 from allometry.runs import study_file
 from allometry.runs.folder import Runs, write_curve
@@ -128,6 +129,16 @@ class Study:
         sizes = f"{len(self.ladder)} size{'s' * (len(self.ladder) > 1)}: N = {_span(self.ladder)}"
         seeds = f"{self.seeds} seed{'s' * (self.seeds > 1)}"
         return f"Study({self.target.name}; {names}; {sizes}; D = {_span(self.tokens)}; {seeds})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("target", self.target.name),
+            ("families", ", ".join(dict.fromkeys(map(_name, self.recipes)))),
+            ("sizes N", f"{len(self.ladder)}: {_span(self.ladder)}"),
+            ("tokens D", _span(self.tokens)),
+            ("seeds", self.seeds),
+        ]
+        return html_table("Study", (), rows)
 
     def grid(self) -> "pd.DataFrame":
         """The cost of the study: a row per run with its columns, N, D, C and seconds."""

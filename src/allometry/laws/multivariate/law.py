@@ -14,6 +14,7 @@ from numpy import ndarray
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
+from allometry._core.notebook import chart, html_table, interval
 from allometry.laws.multivariate.backtests import BETWEEN, Errors, distance, half_width
 from allometry.laws.multivariate.groups import Fitted
 from allometry.laws.multivariate.processes import Process
@@ -180,6 +181,20 @@ class VariableLaw:
         lines.append(f"  {self.why}")
         lines += [f"  warning: {sentence}" for sentence in self.warnings]
         return "\n".join(lines)
+
+    def plot(self, kind: str = "effects") -> Any:
+        """An Altair chart (extra `plot`).
+
+        Args:
+            kind: `effects`, the response along each variable, or `fit`, measured against fitted.
+        """
+        return chart(self, kind)
+
+    def _repr_html_(self) -> str:
+        rows = [(name, *interval(value)) for name, value in self.params.items()]
+        title = f"{self.form}: {self.table.response} = {self.equation}, fitted to {self.n} runs"
+        notes = [self.why, *self.warnings]
+        return html_table(title, ("parameter", "value", "95 % interval"), rows, notes)
 
     @property
     def _dof(self) -> int:

@@ -13,6 +13,7 @@ from numpy import ndarray
 
 from allometry._core.delimited import Sheet
 from allometry._core.errors import InputError
+from allometry._core.notebook import chart, html_table
 from allometry._core.number_parsing import (
     LARGEST_NUMBER,
     SMALLEST_NUMBER,
@@ -94,6 +95,22 @@ class Imported:
             more = ", ..." if len(duplicates) > 12 else ""
             messages.append(f"  the same run as an earlier line: {lines}{more}")
         return messages
+
+    def plot(self) -> Any:
+        """An Altair chart of the losses against compute (extra `plot`)."""
+        return chart(self)
+
+    def _repr_html_(self) -> str:
+        names = [name for name, column in self.columns.items() if column.dtype.kind in "fi"]
+        rows = [
+            (name, self.recognised.get(name, ""), f"{column.min():.4g}", f"{column.max():.4g}")
+            for name, column in ((name, self.columns[name]) for name in names)
+            if len(column)
+        ]
+        what = "runs" if self.rows == "runs" else "points of one training"
+        count = len(self.columns.get("loss", ()))
+        heads = ("", "column", "least", "largest")
+        return html_table(f"{count} {what}", heads, rows, self.words()[1:])
 
     def require_several_runs(self, command: str) -> None:
         """Refuse to plan from the learning curve of one run, or from data counted in steps."""
