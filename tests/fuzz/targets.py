@@ -188,7 +188,7 @@ def pixels(path: Path) -> None:
 
 
 def text(path: Path) -> None:
-    for kind in ("characters", "bytes", "bpe"):
+    for kind in ("characters", "bytes", "words", "bpe"):
         try:
             made = Text(path, vocabulary=kind)
             made.vocabulary.decode(made.train[:50])

@@ -30,17 +30,27 @@ def test_modified_kneser_ney_on_tiny_shakespeare(shakespeare, order):
     assert loss == pytest.approx(SHAKESPEARE[order - 1], abs=1e-4)
 
 
-def literal(text, order, V, context, modified=True):
-    """Chen & Goodman's recursion, word by word, from counted tuples."""
+def literal(text, order, V, context, modified=True, boundary=None):
+    """Chen & Goodman's recursion, word by word, from counted tuples.
+
+    N-grams with a boundary inside are not counted. Those that begin with one keep their count, as
+    in KenLM, since nothing comes before the beginning of a sentence.
+    """
 
     def grams(n):
-        return [tuple(text[i : i + n]) for i in range(len(text) - n + 1)]
+        every = [tuple(text[i : i + n]) for i in range(len(text) - n + 1)]
+        return [g for g in every if boundary not in g[1:-1]]
 
     def table(n):
         if n == order:
             return Counter(grams(n))
-        left = {(None, *text[:n])} | set(grams(n + 1))
-        return Counter(g[1:] for g in left)
+        first = tuple(text[:n])
+        left = ({(None, *first)} if boundary not in first[1:-1] else set()) | set(grams(n + 1))
+        made = Counter(g[1:] for g in left)
+        if n > 1:
+            made.update({g: 0 for g in grams(n) if g[0] == boundary})
+            made |= {g: grams(n).count(g) for g in made if g[0] == boundary}
+        return made
 
     def discount(c, n):
         ns = [sum(v == k for v in table(n).values()) for k in (1, 2, 3, 4)]
@@ -57,6 +67,8 @@ def literal(text, order, V, context, modified=True):
         if n == 0:
             return 1 / V
         lower = p(w, h[1:] if n > 1 else (), n - 1)
+        if boundary in h[1:]:
+            return lower
         followers = {g[-1]: c for g, c in table(n).items() if g[:-1] == h}
         total = sum(followers.values())
         if not total:
@@ -82,6 +94,32 @@ def test_probabilities_are_those_of_the_recursion_written_out(order, modified):
             assert got.tolist() == pytest.approx(want, abs=1e-12)
 
 
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_contexts_end_at_the_boundary_of_a_sentence(order):
+    V, boundary = 5, 3
+    p = [0.4, 0.2, 0.1, 0.3]
+    text = np.random.default_rng(order).choice(V - 1, size=80, p=p).tolist()
+    model = KneserNey(order, V, boundary=boundary).fit(torch.tensor(text))
+    every = [c for k in range(order + 1) for c in itertools.product(range(V), repeat=k)]
+    for context in every[:: 1 + len(every) // 40]:
+        got = model.logits(torch.tensor(context, dtype=torch.int64)).exp()
+        want = literal(text, order, V, context, boundary=boundary)
+        assert got.tolist() == pytest.approx(want, abs=1e-12), context
+
+
+def test_sentences_do_not_depend_on_their_order():
+    rng = np.random.default_rng(0)
+    sentences = [[4, *rng.integers(0, 4, rng.integers(2, 7)).tolist()] for _ in range(40)]
+    new = torch.tensor([4, 1, 2, 0, 4])
+    found = []
+    for order in (range(40), rng.permutation(40)):
+        text = torch.tensor([0, 1, *(w for i in order for w in sentences[i]), 4])
+        found.append(KneserNey(4, 5, boundary=4).fit(text).log_prob(new))
+    assert found[0].tolist() == pytest.approx(found[1].tolist(), abs=1e-12)
+    with pytest.raises(InputError, match=r"boundary must lie between 0 and 4; got 5"):
+        KneserNey(3, 5, boundary=5)
+
+
 MAKERS = [
     lambda order, V: KneserNey(order, V),
     lambda order, V: KneserNey(order, V, modified=False),
@@ -89,6 +127,9 @@ MAKERS = [
     lambda order, V: AddConstant(order, V, alpha=0.01),
     lambda order, V: Katz(order, V),
     lambda order, V: Katz(order, V, k=2),
+    lambda order, V: KneserNey(order, V, boundary=1),
+    lambda order, V: AddConstant(order, V, boundary=1),
+    lambda order, V: Katz(order, V, boundary=1),
 ]
 
 

@@ -48,7 +48,9 @@ Tokens = Annotated[
         help="Number of training tokens, such as 2M. Repeat the option for several.",
     ),
 ]
-Vocabulary = Annotated[str, typer.Option(help="Vocabulary of a text: characters, bytes or bpe.")]
+Vocabulary = Annotated[
+    str, typer.Option(help="Vocabulary of a text: characters, bytes, words or bpe.")
+]
 Context = Annotated[
     int, typer.Option(max=option_types.LARGEST_COUNT, help="Context length in tokens.")
 ]

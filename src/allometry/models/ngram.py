@@ -31,6 +31,7 @@ class KneserNey(NgramModel):
         order: Length of the longest grams: the order of the chain plus one.
         vocabulary: V, the number of symbols.
         modified: Three discounts per order rather than one.
+        boundary: The symbol between sentences: a context does not extend beyond it.
 
     Example:
         >>> import torch
@@ -42,8 +43,10 @@ class KneserNey(NgramModel):
     References: `chen1999` Sec. 3; `kneser1995`; `heafield2013` for the fallback.
     """
 
-    def __init__(self, order: int, vocabulary: int, modified: bool = True) -> None:
-        super().__init__(order, vocabulary)
+    def __init__(
+        self, order: int, vocabulary: int, modified: bool = True, boundary: int | None = None
+    ) -> None:
+        super().__init__(order, vocabulary, boundary)
         self.modified = modified
 
     @property
@@ -82,12 +85,15 @@ class AddConstant(NgramModel):
         order: Length of the grams: the order of the chain plus one.
         vocabulary: V, the number of symbols.
         alpha: Positive: with maximum likelihood unseen text would have probability zero.
+        boundary: The symbol between sentences: a context does not extend beyond it.
 
     References: `krichevsky1981`; `chen1999` Sec. 2.1.
     """
 
-    def __init__(self, order: int, vocabulary: int, alpha: float = 1.0) -> None:
-        super().__init__(order, vocabulary)
+    def __init__(
+        self, order: int, vocabulary: int, alpha: float = 1.0, boundary: int | None = None
+    ) -> None:
+        super().__init__(order, vocabulary, boundary)
         require(alpha > 0, "AddConstant.alpha", "be positive", alpha)
         self.alpha = alpha
 
@@ -119,12 +125,15 @@ class Katz(NgramModel):
         order: Length of the longest grams: the order of the chain plus one.
         vocabulary: V, the number of symbols.
         k: Counts above it are not discounted.
+        boundary: The symbol between sentences: a context does not extend beyond it.
 
     References: `katz1987`; `good1953`.
     """
 
-    def __init__(self, order: int, vocabulary: int, k: int = 5) -> None:
-        super().__init__(order, vocabulary)
+    def __init__(
+        self, order: int, vocabulary: int, k: int = 5, boundary: int | None = None
+    ) -> None:
+        super().__init__(order, vocabulary, boundary)
         require(k >= 1, "Katz.k", "be at least 1", k)
         self.k = k
 
@@ -180,7 +189,7 @@ class _BackOff:
 
     def blend(self, lower: ndarray, before: ndarray, gram: ndarray) -> ndarray:
         backed = take(self._left, before, 1.0) * lower
-        return np.where(gram < 0, backed, self._share[gram])
+        return np.where(gram < 0, backed, take(self._share, gram, 0.0))
 
 
 @final

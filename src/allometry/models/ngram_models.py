@@ -44,13 +44,18 @@ class NgramModel(nn.Module, ABC):
     Args:
         order: Length of the longest grams: the order of the chain plus one.
         vocabulary: V, the number of symbols.
+        boundary: The symbol between sentences. A context does not extend beyond it.
     """
 
-    def __init__(self, order: int, vocabulary: int) -> None:
+    def __init__(self, order: int, vocabulary: int, boundary: int | None = None) -> None:
         super().__init__()
-        require(order >= 1, f"{type(self).__name__}.order", "be at least 1", order)
-        require(vocabulary >= 1, f"{type(self).__name__}.vocabulary", "be at least 1", vocabulary)
+        name = type(self).__name__
+        require(order >= 1, f"{name}.order", "be at least 1", order)
+        require(vocabulary >= 1, f"{name}.vocabulary", "be at least 1", vocabulary)
+        known = boundary is None or 0 <= boundary < vocabulary
+        require(known, f"{name}.boundary", f"lie between 0 and {vocabulary - 1}", boundary)
         self.order = order
+        self.boundary = boundary
         self.vocabulary = vocabulary
         for n in range(1, order + 1):
             self.register_buffer(f"codes_{n}", torch.empty(0, dtype=torch.int64))
@@ -71,7 +76,9 @@ class NgramModel(nn.Module, ABC):
         name = type(self).__name__
         text = checked(ids, self.vocabulary, f"{name}.fit")
         require(len(text) >= self.order, f"{name}.fit ids", f"be {self.order} or more", len(text))
-        for n, level in enumerate(count(text, self.order, self.vocabulary), start=1):
+        for n, level in enumerate(
+            count(text, self.order, self.vocabulary, self.boundary), start=1
+        ):
             setattr(self, f"codes_{n}", torch.from_numpy(level.codes))
             kept = self._stored(n, level).astype(np.int64)
             setattr(self, f"counts_{n}", torch.from_numpy(kept))
@@ -98,10 +105,11 @@ class NgramModel(nn.Module, ABC):
         text = checked(ids, self.vocabulary, f"{type(self).__name__}.log_prob")
         p = np.full(len(text), 1.0 / self.vocabulary)
         before = np.zeros(len(text), dtype=np.int64)  # the empty gram, at every token
-        for order in self.orders():
+        for n, order in enumerate(self.orders()):
             gram = after(order.codes, before, text, self.vocabulary)
             p = order.blend(p, before, gram)
-            before = np.concatenate([[BEGINNING], gram[:-1]]) if len(text) else gram
+            ends = self._in_sentence(gram, text, n)
+            before = np.concatenate([[BEGINNING], ends[:-1]]) if len(text) else ends
         return torch.from_numpy(np.log(p))
 
     @final
@@ -120,6 +128,7 @@ class NgramModel(nn.Module, ABC):
             before = grams[..., -1:]
             p = order.blend(p, before, after(order.codes, before, symbols, self.vocabulary))
             grams = after(order.codes, grams[..., :-1], text[..., n:], self.vocabulary)
+            grams = self._in_sentence(grams, text[..., n:], n)
         return torch.from_numpy(np.log(p))
 
     @final
@@ -134,8 +143,15 @@ class NgramModel(nn.Module, ABC):
             p = order.blend(p, here, after(order.codes, here, symbols, self.vocabulary))
             start = np.full((len(text), 1), 0 if n == 0 else BEGINNING)
             before = np.concatenate([start, ends[:, :-1]], axis=1)
-            ends = after(order.codes, before, text, self.vocabulary)
+            ends = self._in_sentence(after(order.codes, before, text, self.vocabulary), text, n)
         return torch.from_numpy(np.log(p))
+
+    @final
+    def _in_sentence(self, grams: ndarray, text: ndarray, n: int) -> ndarray:
+        """The grams of n + 1 symbols as contexts: longer ones do not end in a boundary."""
+        if self.boundary is None or n == 0:
+            return grams
+        return np.where(text == self.boundary, BEGINNING, grams)
 
     @final
     def orders(self) -> list[Order]:
@@ -171,7 +187,8 @@ class NgramModel(nn.Module, ABC):
 
 def per_context(values: ndarray, codes: ndarray, V: int, contexts: int) -> ndarray:
     """Sums of `values`, one for each gram, over the grams of each context."""
-    return np.bincount(codes // V, weights=values, minlength=contexts)
+    # Without any gram, which sentences allow, bincount gives integers.
+    return np.bincount(codes // V, weights=values, minlength=contexts).astype(np.float64)
 
 
 def contexts(codes: list[ndarray], n: int) -> int:
@@ -181,4 +198,6 @@ def contexts(codes: list[ndarray], n: int) -> int:
 
 def take(values: ndarray, number: ndarray, otherwise: float) -> ndarray:
     """`values[number]`, or `otherwise` where there is no such gram."""
-    return np.where(number < 0, otherwise, values[number])
+    if len(values) == 0:  # no sentence is as long as these grams
+        return np.full(number.shape, otherwise)
+    return np.where(number < 0, otherwise, values[np.maximum(number, 0)])

@@ -40,23 +40,41 @@ def checked(ids: object, V: int, name: str) -> Int[ndarray, "*shape"]:
     return array
 
 
-def count(ids: Int[ndarray, " tokens"], order: int, V: int) -> list[Level]:
-    """The levels 1..order of a text."""
+def count(
+    ids: Int[ndarray, " tokens"], order: int, V: int, boundary: int | None = None
+) -> list[Level]:
+    """The levels 1..order of a text.
+
+    With a `boundary`, n-grams do not extend beyond a sentence: the boundary may only be their
+    first or last symbol. Nothing comes before an n-gram that begins with it, so its `distinct` is
+    its count.
+    """
     levels: list[Level] = []
     number = np.zeros(len(ids) + 1, dtype=np.int64)  # index of the (n-1)-gram before each token
+    inside = np.ones(len(ids), dtype=bool)  # whether the n-gram that ends here is in one sentence
     longer: ndarray | None = None
     for n in range(1, order + 1):
         # Tokens n-1.. end an n-gram; the gram before token t ends at t-1.
-        codes, first, number, counts = np.unique(
-            number[: len(ids) - n + 1] * V + ids[n - 1 :],
+        inside = inside[-(len(ids) - n + 1) :]
+        if boundary is not None and n > 2:
+            inside = inside & (ids[1 : len(ids) - n + 2] != boundary)
+        place = np.flatnonzero(inside)
+        codes, first, index, counts = np.unique(
+            number[place] * V + ids[n - 1 :][place],
             return_index=True,
             return_inverse=True,
             return_counts=True,
         )
+        number = np.full(len(inside), ABSENT)
+        number[place] = index
         if longer is not None:
             # The last n-1 symbols of the n-gram that ends at token t are the (n-1)-gram there.
-            distinct = np.bincount(longer[1:][first], minlength=len(levels[-1].codes))
-            distinct[longer[0]] += 1
+            distinct = np.bincount(longer[1:][place[first]], minlength=len(levels[-1].codes))
+            if longer[0] != ABSENT:
+                distinct[longer[0]] += 1
+            if boundary is not None and n > 2:
+                opening = longer[(ids[: len(longer)] == boundary) & (longer != ABSENT)]
+                distinct[opening] = levels[-1].counts[opening]
             levels[-1] = levels[-1]._replace(distinct=distinct)
         levels.append(Level(codes, counts, counts))
         longer = number

@@ -16,11 +16,11 @@ from torch import Tensor
 from allometry._core.errors import InputError, require
 from allometry._core.spec import Spec, identified_by_content
 from allometry.targets.corpus import read, topics
-from allometry.targets.vocabulary import BPE, Bytes, Characters, Vocabulary
+from allometry.targets.vocabulary import BPE, Bytes, Characters, Vocabulary, Words
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-_UNITS = {"characters": "character", "bytes": "byte", "bpe": "token"}
+_UNITS = {"characters": "character", "bytes": "byte", "words": "word", "bpe": "token"}
 
 
 @final
@@ -35,9 +35,11 @@ class Text:
 
     Args:
         *paths: One or more text files.
-        vocabulary: `"characters"`, `"bytes"`, or `"bpe"` (byte-level, learnt from the train part).
-        size: Largest number of symbols. For characters, the rarest become unknown; by default all
-            are kept. For bpe, 1,024 by default. Bytes are always 256.
+        vocabulary: `"characters"`, `"bytes"`, `"words"` (with punctuation and a symbol at the end
+            of each sentence), or `"bpe"` (byte-level, learnt from the train part).
+        size: Largest number of symbols. For characters and words, the rarest become unknown; by
+            default all characters are kept, and all words that occur twice. For bpe, 1,024 by
+            default. Bytes are always 256.
         splits: Shares of train, validation and test, which sum to one. All but train may be 0.
         fingerprint: Expected fingerprint: a study resumes only on the same text.
 
@@ -155,6 +157,8 @@ class Text:
         self.vocabulary: Vocabulary
         if kind == "characters":
             self.vocabulary = Characters.counted(texts[0], size)
+        elif kind == "words":
+            self.vocabulary = Words.counted(texts[0], size)
         elif kind == "bpe":
             self.vocabulary = BPE.trained(texts[0], size)
         else:
@@ -318,7 +322,9 @@ class Text:
 
 
 def _check(vocabulary: str, splits: Sequence[float | int]) -> None:
-    require(vocabulary in _UNITS, "Text.vocabulary", "be characters, bytes or bpe", vocabulary)
+    require(
+        vocabulary in _UNITS, "Text.vocabulary", "be characters, bytes, words or bpe", vocabulary
+    )
     valid = len(splits) == 3 and all(0 <= s <= 1 for s in splits) and abs(sum(splits) - 1) < 1e-9
     require(
         valid and splits[0] > 0,

@@ -1,6 +1,7 @@
 """Vocabularies: encode text to token ids and decode them. Decoding never fails."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
@@ -11,12 +12,12 @@ from torch import Tensor
 
 from allometry._core.errors import InputError, require
 from allometry._core.user_files import shorten
+from allometry.targets.sentences import BOUNDARY, joined, words
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 """Decoded form of the unknown symbol."""
 
 _CHUNK = 1 << 22  # characters processed at once: limits the memory for four bytes per character
-
 
 Ids = Int[Tensor, " tokens"] | Int[ndarray, " tokens"] | Sequence[int]
 
@@ -147,6 +148,55 @@ class Bytes(Vocabulary):
 
     def to_dict(self) -> dict[str, Any]:  # noqa: D102
         return {"kind": self.kind}
+
+
+@final
+class Words(Vocabulary):
+    """Words and punctuation marks, then the sentence boundary `</s>` and the unknown symbol.
+
+    White space is not encoded, so decoding gives one sentence a line. Words that are not `listed`
+    are encoded as `unknown`.
+
+    Example:
+        >>> from allometry.targets.vocabulary import Words
+        >>> v = Words(["not", "to", "be", ",", "."])
+        >>> v.encode("to be, not be. To").tolist(), v.boundary, v.unknown
+        ([4, 2, 0, 3, 2, 1, 5, 6], 5, 6)
+        >>> v.decode([4, 2, 0, 3, 2, 1, 5])
+        'to be, not be.\\n'
+    """
+
+    kind = "words"
+
+    def __init__(self, listed: Sequence[str]) -> None:
+        known = sorted(set(listed) - {BOUNDARY, UNKNOWN})
+        require(len(known) > 0, "Words.listed", "have at least one word", listed)
+        self.symbols = [*known, BOUNDARY, UNKNOWN]
+        self.boundary, self.unknown = len(known), len(known) + 1
+        self._ids = {symbol: i for i, symbol in enumerate(self.symbols)}
+
+    @staticmethod
+    def counted(text: str, size: int | None = None) -> "Words":
+        """The `size` most frequent symbols; by default all words that occur twice or more."""
+        require(size is None or size >= 3, "size", "be at least 3 for words", size)
+        counts = Counter(word for word in words(text) if word != BOUNDARY)
+        # Ties go to the first word in the alphabet.
+        ranked = sorted(counts, key=lambda word: (-counts[word], word))
+        often = [word for word in ranked if counts[word] > 1] or ranked
+        return Words(often if size is None else ranked[: size - 2])
+
+    def encode(self, text: str) -> Int[ndarray, " tokens"]:  # noqa: D102
+        ids = [self._ids.get(word, self.unknown) for word in words(text)]
+        return np.array(ids, dtype=self._dtype())
+
+    def decode(self, ids: Ids) -> str:  # noqa: D102
+        return joined(self.symbols[i if 0 <= i < self.size else -1] for i in _integers(ids))
+
+    def token_bytes(self) -> list[bytes]:  # noqa: D102
+        return [*(f"{word} ".encode() for word in self.symbols[:-2]), b"\n", b""]
+
+    def to_dict(self) -> dict[str, Any]:  # noqa: D102
+        return {"kind": self.kind, "words": self.symbols[:-2]}
 
 
 @final
@@ -309,8 +359,7 @@ def vocabulary_from_dict(data: Any) -> Vocabulary:
 
 
 def _from_dict(data: Any, *, marked: bool) -> Vocabulary:
-    fix = "Use the file as the study wrote it."
-    require(isinstance(data, Mapping), "vocabulary", "be an object", data, fix)
+    require(isinstance(data, Mapping), "vocabulary", "be an object", data)
     kind = data.get("kind")
     if kind == "bytes":
         return Bytes()
@@ -318,20 +367,24 @@ def _from_dict(data: Any, *, marked: bool) -> Vocabulary:
         return Characters(_text(data, "characters"))
     if kind == "bpe":
         return BPE(_text(data, "tokenizer"))
+    if kind == "words":
+        return Words(_texts(data, "words"))
     if kind == "marked" and marked:
-        names = data.get("names")
-        valid = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        require(valid, "vocabulary.names", "be a list of names", names, fix)
-        assert isinstance(names, list)
-        return Marked(_from_dict(data.get("base"), marked=False), names)
-    known = "characters, bytes, bpe or marked" if marked else "characters, bytes or bpe"
+        return Marked(_from_dict(data.get("base"), marked=False), _texts(data, "names"))
+    known = "characters, bytes, words, bpe" + (" or marked" if marked else "")
     raise InputError(f"vocabulary.kind must be {known}; got {shorten(repr(kind))}.")
 
 
 def _text(data: Mapping[str, Any], name: str) -> str:
-    text = data.get(name)
-    require(isinstance(text, str), f"vocabulary.{name}", "be text", text)
-    return str(text)
+    require(isinstance(data.get(name), str), f"vocabulary.{name}", "be text", data.get(name))
+    return str(data[name])
+
+
+def _texts(data: Mapping[str, Any], name: str) -> list[str]:
+    texts = data.get(name)
+    if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+        return texts
+    raise InputError(f"vocabulary.{name} must be a list of {name}; got {shorten(repr(texts))}.")
 
 
 def _codes(text: str) -> Iterator[Int[ndarray, " characters"]]:
@@ -342,6 +395,4 @@ def _codes(text: str) -> Iterator[Int[ndarray, " characters"]]:
 
 
 def _integers(ids: Ids) -> list[int]:
-    if isinstance(ids, Tensor | ndarray):
-        return ids.reshape(-1).tolist()
-    return [int(i) for i in ids]
+    return ids.reshape(-1).tolist() if isinstance(ids, Tensor | ndarray) else [int(i) for i in ids]

@@ -4,8 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from allometry._core.errors import InputError
 from allometry.construct.stock.checkpoint import Symbols
-from allometry.targets.vocabulary import BPE, Bytes, Characters, Marked, Vocabulary
+from allometry.targets.vocabulary import BPE, Bytes, Characters, Marked, Vocabulary, Words
 
 
 def of_vocabulary(vocabulary: Vocabulary) -> tuple[str, str]:
@@ -19,6 +20,11 @@ def of_vocabulary(vocabulary: Vocabulary) -> tuple[str, str]:
         unknown = base.symbols[-1]
     elif isinstance(base, Bytes):
         tokenizer = _bytes()
+    elif isinstance(base, Words):
+        raise InputError(
+            "vocabulary must be characters, bytes or bpe for an export; got words. Train on one "
+            "of those."
+        )
     else:
         assert isinstance(base, BPE)
         tokenizer = Tokenizer.from_str(base.to_dict()["tokenizer"])

@@ -15,6 +15,7 @@ from allometry.study.recipes.run_outcome import journal_columns
 from allometry.study.recipes.text_run import generate, text_metrics, weights_metadata
 from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import Sources, Text
+from allometry.targets.vocabulary import Words
 from allometry.train import checkpoint
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress
@@ -55,12 +56,14 @@ class NgramRun(Request):
         """Count, evaluate on validation and test, save the counts, generate text."""
         started = time.monotonic()
         require_unchanged(self.target, self.fingerprint)
-        model = KneserNey(self.order, self.target.vocabulary.size).fit(self.target.train)
+        vocabulary = self.target.vocabulary
+        ends = {"boundary": vocabulary.boundary} if isinstance(vocabulary, Words) else {}
+        shape = Spec(KneserNey, order=self.order, vocabulary=vocabulary.size, **ends)
+        model = shape().fit(self.target.train)
         # A transformer's evaluation has no context for the first token: leave it out here too.
         loss = block_mean(-model.log_prob(self.target.validation).numpy()[1:])
         test = block_mean(-model.log_prob(self.target.test).numpy()[1:])
         seconds = time.monotonic() - started
-        shape = Spec(KneserNey, order=self.order, vocabulary=self.target.vocabulary.size)
         metadata = weights_metadata("ngram", shape, self.target)
         checkpoint.save_weights(context.weights, model, metadata)
         context.watch(Progress(1, 1, loss.value))
