@@ -7,7 +7,7 @@ BOUNDARY = "</s>"
 """The symbol at the end of a sentence."""
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
-# The end of a sentence: its closing mark before white space and a next character, or an empty line.
+# The end of a sentence: its closing mark before white space and the next word, or an empty line.
 _END = re.compile(r"[.!?。！？][\"'”’)\]]*(?:\s+(?=[\"'“‘(\[]*(\w))|\s*$)|\n[ \t]*\n\s*")
 _NO_SPACE_BEFORE = frozenset(".,;:!?)]}”’%。，！？")
 _NO_SPACE_AFTER = frozenset("([{“‘")
@@ -38,12 +38,12 @@ def words(text: str) -> Iterator[str]:
 
 
 def joined(parts: Iterable[str]) -> str:
-    """The words as text: one sentence a line, no space before punctuation marks.
+    r"""The words as text: one sentence a line, no space before punctuation marks.
 
     Example:
         >>> from allometry.targets.sentences import joined
         >>> joined(["Go", "on", "(", "now", ")", ".", "</s>", "He"])
-        'Go on (now).\\nHe'
+        'Go on (now).\nHe'
     """
     out: list[str] = []
     attach = True

@@ -152,7 +152,7 @@ class Bytes(Vocabulary):
 
 @final
 class Words(Vocabulary):
-    """Words and punctuation marks, then the sentence boundary `</s>` and the unknown symbol.
+    r"""Words and punctuation marks, then the sentence boundary `</s>` and the unknown symbol.
 
     White space is not encoded, so decoding gives one sentence a line. Words that are not `listed`
     are encoded as `unknown`.
@@ -163,7 +163,7 @@ class Words(Vocabulary):
         >>> v.encode("to be, not be. To").tolist(), v.boundary, v.unknown
         ([4, 2, 0, 3, 2, 1, 5, 6], 5, 6)
         >>> v.decode([4, 2, 0, 3, 2, 1, 5])
-        'to be, not be.\\n'
+        'to be, not be.\n'
     """
 
     kind = "words"
