@@ -68,6 +68,39 @@ def graph(
     return Figure(theme.styled(layers, "", wide, tall) | {"title": None}, caption)
 
 
+def tree(root: Any, *, caption: str = "", scale: float = 78) -> Figure:
+    """A tree, such as a parse: nodes have a `label` and `children`, leaves are strings.
+
+    Example:
+        >>> from allometry.course import diagrams
+        >>> from allometry.targets import Grammar
+        >>> parse = Grammar("S -> 'a' S 'b' | 'a' 'b'").parse("aabb")
+        >>> diagrams.tree(parse).svg()[:4]
+        '<svg'
+    """
+    nodes: dict[str, Place] = {}
+    labels: dict[str, str] = {}
+    edges: list[tuple[str, str]] = []
+
+    def place(node: Any, depth: int) -> str:
+        below = [place(child, depth + 1) for child in getattr(node, "children", ())]
+        name = str(len(nodes))
+        leaves = sum(not hasattr(n, "children") for n in seen)
+        across = float(np.mean([nodes[b][0] for b in below])) if below else float(leaves)
+        seen.append(node)
+        nodes[name] = (across, -0.8 * depth)
+        labels[name] = getattr(node, "label", node)
+        edges.extend((name, b) for b in below)
+        return name
+
+    seen: list[Any] = []
+    place(root, 0)
+    leaves = [name for name in nodes if not any(a == name for a, _ in edges)]
+    return graph(
+        nodes, edges, caption=caption, labels=labels, shaded=leaves, box=(0.86, 0.36), scale=scale
+    )
+
+
 def matrix(
     values: Mapping[str, Mapping[str, float]],
     *,

@@ -76,6 +76,7 @@ class Film:
         box: Limits of x, then of y. Default: the range of the data.
         pause: Milliseconds between frames.
         most: Points of a group, at most.
+        dot: Diameter of a point in pixels.
     """
 
     moving: Mapping[str, Sequence[Any]]
@@ -88,6 +89,7 @@ class Film:
     box: tuple[float, float, float, float] | None = None
     pause: int = 140
     most: int = 400
+    dot: float = 4.5
 
     def __post_init__(self) -> None:
         counts = {len(frames) for frames in self.moving.values()}
@@ -101,9 +103,9 @@ class Film:
         parts = [self._frame(box)]
         for name, points in (self.still or {}).items():
             path = self._path(points, box, name in self.lines)
-            parts.append(_stroke(path, groups.index(name), name in self.lines, False))
+            parts.append(_stroke(path, groups.index(name), self._width(name), False))
         for name, each in zip(self.moving, paths, strict=True):
-            parts.append(_stroke(each[-1], groups.index(name), name in self.lines, True))
+            parts.append(_stroke(each[-1], groups.index(name), self._width(name), True))
         data = json.dumps({"labels": list(self.labels), "paths": paths, "pause": self.pause})
         label = html.escape(self.caption, quote=True)
         legend = "".join(_key(i, name) for i, name in enumerate(groups))
@@ -124,6 +126,10 @@ class Film:
 
     def _repr_html_(self) -> str:
         return self.html()
+
+    def _width(self, name: str) -> float | None:
+        """The diameter of a group's points; `None` for a curve."""
+        return None if name in self.lines else self.dot
 
     def _limits(self) -> tuple[float, float, float, float]:
         if self.box is not None:
@@ -185,10 +191,11 @@ def _ticks(low: float, high: float) -> list[float]:
     return [round(i * step, 10) for i in range(first, math.floor(high / step) + 1)]
 
 
-def _stroke(path: str, i: int, line: bool, moves: bool) -> str:
+def _stroke(path: str, i: int, dot: float | None, moves: bool) -> str:
     name = _HUES[i % len(_HUES)]
     colour = f"var(--{name},{LIGHT[name]})"
-    look = 'stroke-width="2"' if line else 'stroke-width="4.5" stroke-linecap="round"'
+    line = dot is None
+    look = 'stroke-width="2"' if line else f'stroke-width="{dot:g}" stroke-linecap="round"'
     mark = ' data-moves=""' if moves else ""
     opacity = 0.9 if line else 0.6
     return (
