@@ -35,3 +35,14 @@ def test_panels_keep_one_legend_for_each_group_of_points():
     # Each panel names every group once: a second set would belong to another scale.
     assert [text.count(f">{i}</text>") for i in ("left", "right")] == [1, 1]
     assert text.count('class="mark-symbol role-legend-symbol"') == 6
+
+
+def test_a_tree_is_drawn_with_leaves_in_order():
+    from allometry.targets import Grammar
+
+    parse = Grammar("S -> 'a' S 'b' | 'c' 'd'").parse("acdb")
+    values = diagrams.tree(parse).spec["layer"]
+    shown = [(v["x"], v["t"]) for each in values for v in each["data"]["values"] if "t" in v]
+    leaves = [t for _, t in sorted(shown) if t != "S"]
+    assert leaves == ["a", "c", "d", "b"]
+    assert sum(t == "S" for _, t in shown) == 2
