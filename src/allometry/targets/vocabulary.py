@@ -29,6 +29,8 @@ class Vocabulary(ABC):
     symbols: list[str]
     unknown: int | None
     """The id of the unknown symbol; `None` if every text can be encoded."""
+    boundary: int | None = None
+    """The id of the symbol between sentences, if there is one."""
 
     @final
     @property
@@ -154,8 +156,7 @@ class Bytes(Vocabulary):
 class Words(Vocabulary):
     r"""Words and punctuation marks, then the sentence boundary `</s>` and the unknown symbol.
 
-    White space is not encoded, so decoding gives one sentence a line. Words that are not `listed`
-    are encoded as `unknown`.
+    White space is not encoded, so decoding gives one sentence a line. Other words are unknown.
 
     Example:
         >>> from allometry.targets.vocabulary import Words

@@ -15,7 +15,6 @@ from allometry.study.recipes.run_outcome import journal_columns
 from allometry.study.recipes.text_run import generate, text_metrics, weights_metadata
 from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import Sources, Text
-from allometry.targets.vocabulary import Words
 from allometry.train import checkpoint
 from allometry.train.budget import Budget
 from allometry.train.loop import Progress
@@ -57,7 +56,7 @@ class NgramRun(Request):
         started = time.monotonic()
         require_unchanged(self.target, self.fingerprint)
         vocabulary = self.target.vocabulary
-        ends = {"boundary": vocabulary.boundary} if isinstance(vocabulary, Words) else {}
+        ends = {} if vocabulary.boundary is None else {"boundary": vocabulary.boundary}
         shape = Spec(KneserNey, order=self.order, vocabulary=vocabulary.size, **ends)
         model = shape().fit(self.target.train)
         # A transformer's evaluation has no context for the first token: leave it out here too.
