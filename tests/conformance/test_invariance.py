@@ -366,6 +366,32 @@ def forecast_scale(seed):
     assert other.interval == pytest.approx([4 * end for end in one.interval], rel=1e-6)
 
 
+def recipe_rows(seed, unit=1.0, order=None):
+    rng = rng_of(seed)
+    C = np.repeat(np.logspace(17, 20, 4), 6)
+    recipe = np.tile([0, 1], 12)
+    loss = (1.8 + 900 * (C * (1 + 0.5 * recipe)) ** -0.15) * np.exp(rng.normal(0, 0.004, 24))
+    frame = {"recipe": recipe, "C": unit * C, "loss": loss, "seed": np.arange(24) // 2 % 3}
+    order = np.arange(24) if order is None else order
+    return laws.compare_recipes({k: v[order] for k, v in frame.items()}, at=unit * 1e21)
+
+
+def same_verdict(one, other):
+    assert one.winner == other.winner
+    # Posterior draws differ by the last digits of the mode they are drawn around.
+    assert other.multiplier.value == pytest.approx(one.multiplier.value, rel=0.02)
+    assert other.rivals[0].e_value == pytest.approx(one.rivals[0].e_value, rel=1e-3)
+
+
+def recipes_scale(seed):
+    for unit in UNITS:
+        same_verdict(recipe_rows(seed), recipe_rows(seed, unit))
+
+
+def recipes_order(seed):
+    same_verdict(recipe_rows(seed), recipe_rows(seed, order=rng_of(seed).permutation(24)))
+
+
 def pool_rows(seed, scale=1.0, order=None):
     rng = rng_of(seed)
     N = 10 ** rng.uniform(6, 9, 12)
@@ -450,6 +476,9 @@ TABLE = {
         "transfer": no(MANY),
         **dict.fromkeys(("forecast", "watch"), row(forecast_scale, LOGS, TIME, TIME)),
         "choose_runs": row(pool_scale, LOGS, pool_order, "A repeated candidate is one more run."),
+        "compare_recipes": row(
+            recipes_scale, LOGS, recipes_order, "A repeated run is one more run of its size."
+        ),
         "allocations": no(MANY),
         **dict.fromkeys(("allometry", "isometry", "common_exponent"), LINE),
         **dict.fromkeys(
@@ -468,6 +497,7 @@ TABLE = {
                 "Law",
                 "MultiPowerLaw",
                 "Plan",
+                "RecipeComparison",
                 "TaskCurve",
                 "TrainingState",
                 "VariableLaw",

@@ -13,6 +13,7 @@ from allometry import __version__
 from allometry._core.errors import AllometryError
 from allometry._core.library_warnings import hide_library_warnings
 from allometry.cli import (
+    compare_command,
     construct_command,
     demo_command,
     export_command,
@@ -79,6 +80,7 @@ app.command("watch", epilog=epilog("watch"))(watch_command.watch)
 app.command("fit", epilog=epilog("fit"))(fit_command.fit)
 app.command("plan", epilog=epilog("plan"))(plan_command.plan)
 app.command("next", epilog=epilog("next"))(next_)
+app.command("compare", epilog=epilog("compare"))(compare_command.compare)
 app.command("generate", epilog=epilog("generate"))(generate_command.generate)
 app.command("measure", epilog=epilog("measure"))(measure_command.measure)
 app.command("export", epilog=epilog("export"))(export_command.export)

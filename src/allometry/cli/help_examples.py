@@ -30,6 +30,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "allometry watch log.csv --total 20000 --schedule cosine",
         "allometry watch train.log --total 5000 --beat 3.28 --follow",
     ),
+    "compare": (
+        "allometry compare runs.csv --by optimizer --at 1e21",
+        "allometry compare runs/adamw runs/muon --report page.html",
+    ),
     "next": ("allometry next runs.csv --budget 2EFLOP --size 7B --tokens 300B",),
     "generate": (
         "allometry generate runs/notes --prompt 'The ' --temperature 0.8",

@@ -14,6 +14,7 @@ from allometry.laws.allometric import (
     isometry,
 )
 from allometry.laws.batch import fit_many
+from allometry.laws.comparison.verdict import RecipeComparison, compare_recipes
 from allometry.laws.design import Design, next_runs
 from allometry.laws.downstream import TaskCurve, task_curve
 from allometry.laws.fitting import extrapolate, fit
@@ -43,6 +44,7 @@ __all__ = [
     "LossCurve",
     "MultiPowerLaw",
     "Plan",
+    "RecipeComparison",
     "TaskCurve",
     "TrainingState",
     "VariableLaw",
@@ -52,6 +54,7 @@ __all__ = [
     "choose_runs",
     "common_exponent",
     "compare",
+    "compare_recipes",
     "consistent",
     "crossing_of",
     "extrapolate",

@@ -100,26 +100,26 @@ def read(
         "loss" in data,
         "data",
         "have a column 'loss'",
-        _names(data),
+        column_names(data),
         "Rename your column, or pass {'loss': ..., 'N': ...}.",
     )
     require(
         bool(present),
         "data",
         "have at least one of the columns N, D, C",
-        _names(data),
+        column_names(data),
         "Name the parameters N, the tokens or examples D, the FLOPs C.",
     )
     require(drop_highest >= 0, "drop_highest", "be 0 or more", drop_highest)
     notes: list[str] = []
-    columns = {name: _numbers(data[name], name) for name in ("loss", *present)}
+    columns = {name: numbers(data[name], name) for name in ("loss", *present)}
     size = len(columns["loss"])
     for name, column in columns.items():
         require(len(column) == size, name, f"have {size} rows like loss", len(column))
     # An empty column counts as absent.
     present = [name for name in present if np.isfinite(columns[name]).any()]
     require(bool(present), "data", "have numbers in one of N, D, C", "none")
-    keep = _usable(data, columns, present, notes)
+    keep = usable(data, columns, present, notes)
     keep = _drop_duplicates(data, columns, keep, notes)
     if drop_highest:
         rows = np.flatnonzero(keep)
@@ -130,7 +130,7 @@ def read(
     y = np.log(columns["loss"][keep])
     se = None
     if "loss_se" in data:
-        se = _numbers(data["loss_se"], "loss_se")[keep] / np.exp(y)
+        se = numbers(data["loss_se"], "loss_se")[keep] / np.exp(y)
         se = se if np.isfinite(se).all() and (se > 0).all() else None
     given = frozenset(present)
     _derive(logs)
@@ -139,11 +139,13 @@ def read(
     return RunsTable(logs, y, se, cluster, given, tuple(notes))
 
 
-def _names(data: Any) -> list[str]:
+def column_names(data: Any) -> list[str]:
+    """The names of the columns of a mapping or a data frame."""
     return [str(name) for name in (data.keys() if hasattr(data, "keys") else data)]
 
 
-def _numbers(column: Any, name: str) -> Float[ndarray, " n"]:
+def numbers(column: Any, name: str) -> Float[ndarray, " n"]:
+    """A column as numbers; an error names it."""
     try:
         return np.array(column, dtype=float).reshape(-1)
     except (TypeError, ValueError) as error:
@@ -152,7 +154,7 @@ def _numbers(column: Any, name: str) -> Float[ndarray, " n"]:
         ) from error
 
 
-def _usable(
+def usable(
     data: Any, columns: dict[str, ndarray], present: list[str], notes: list[str]
 ) -> ndarray:
     """Which rows can be fitted; adds a note for each reason to leave rows out."""
@@ -171,8 +173,8 @@ def _usable(
         keep &= ~failed
     for name in ("loss", *present):
         with np.errstate(invalid="ignore"):
-            usable = (columns[name] >= SMALLEST_NUMBER) & (columns[name] <= LARGEST_NUMBER)
-        bad = ~usable
+            in_range = (columns[name] >= SMALLEST_NUMBER) & (columns[name] <= LARGEST_NUMBER)
+        bad = ~in_range
         _note(notes, bad & keep, f"have a {name} that is missing, infinite or not positive")
         keep &= ~bad
     if "family" in data:
@@ -197,7 +199,7 @@ def _drop_duplicates(
     digits is not compared: two runs may round to it.
     """
     known = [[str(v) for v in data[name]] for name in ("seed", "family") if name in data]
-    numbers = [columns[name].tolist() for name in sorted(columns)]
+    cells = [columns[name].tolist() for name in sorted(columns)]
     rounded = "seed" not in data
     seen: set[tuple[Any, ...]] = set()
     duplicate = np.zeros(len(keep), bool)
@@ -205,7 +207,7 @@ def _drop_duplicates(
         loss = float(columns["loss"][i])
         if rounded and float(f"{loss:.5g}") == loss:
             continue
-        row = (*(column[i] for column in numbers), *(column[i] for column in known))
+        row = (*(column[i] for column in cells), *(column[i] for column in known))
         duplicate[i] = row in seen
         seen.add(row)
     _note(notes, duplicate, "are duplicates (the same size, data, seed and loss)")

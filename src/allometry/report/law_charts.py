@@ -41,16 +41,18 @@ def along(law: Law) -> str:
     return "C" if "C" in law.table.logs else law.variables[0]
 
 
-def _assembled(
+def assembled(
     layers: list[Spec], x: Spec, y: Spec, title: str, width: int, height: int, paper: bool
 ) -> Spec:
+    """Layers on common axes."""
     corner = {"x": [x["scale"]["domain"][0]], "y": [y["scale"]["domain"][0]]}
     look = {"opacity": 0, "color": LIGHT["paper"], "aria": False}
     scales = layer(corner, "point", look, x=x, y=y)
     return theme.styled([scales, *layers], title, width, height, paper=paper)
 
 
-def _log(field: str, values: Any, write: fmt.Writer, title: str | None, most: int) -> Spec:
+def log_axis(field: str, values: Any, write: fmt.Writer, title: str | None, most: int) -> Spec:
+    """A logarithmic axis that covers the values."""
     return theme.log_axis(field, *theme.extent(values), write, title, most)
 
 
@@ -110,11 +112,11 @@ def fit(law: Law, width: int = 720, *, plan: Plan | None = None, paper: bool = F
         layers.append(layer(mark, "rule", bar, x="x", y="lo", y2="hi"))
         layers.append(layer(mark, "point", dot, x="x", y="y", tooltip="tooltip"))
         losses.append(plan.loss.value)
-    xs = _log("x", [*runs["x"], *line["x"]], _write(x), _TITLES[x], 7)
-    return _assembled(
+    xs = log_axis("x", [*runs["x"], *line["x"]], _write(x), _TITLES[x], 7)
+    return assembled(
         layers,
         xs,
-        _log("y", losses, fmt.significant, None, 7),
+        log_axis("y", losses, fmt.significant, None, 7),
         "Loss",
         width,
         width // 2,
@@ -148,9 +150,9 @@ def residuals(law: Law, width: int = 344, *, paper: bool = False) -> Spec:
         layer(zero, "rule", rule, y="y"),
         layer(frame, "point", _DOT | {"color": _COLOUR}, x="x", y="away", tooltip="tooltip"),
     ]
-    xs = _log("x", frame["x"], _write(x), _TITLES[x], 5)
+    xs = log_axis("x", frame["x"], _write(x), _TITLES[x], 5)
     ys = _linear("y", -most, most, None, "+.2~f")
-    return _assembled(layers, xs, ys, "Residual, %", width, round(0.8 * width), paper)
+    return assembled(layers, xs, ys, "Residual, %", width, round(0.8 * width), paper)
 
 
 def isoflop(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
@@ -184,9 +186,9 @@ def isoflop(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
         layers.append(layer(dots, "point", look, x="x", y="loss", tooltip="tooltip"))
         losses += [*dots["loss"], *line["loss"]]
         sizes += [*dots["x"]]
-    xs = _log("x", sizes, fmt.count, "Parameters, one line per compute", 5)
-    ys = _log("y", losses, fmt.significant, None, 6)
-    return _assembled(layers, xs, ys, "Loss", width, round(0.8 * width), paper)
+    xs = log_axis("x", sizes, fmt.count, "Parameters, one line per compute", 5)
+    ys = log_axis("y", losses, fmt.significant, None, 6)
+    return assembled(layers, xs, ys, "Loss", width, round(0.8 * width), paper)
 
 
 def backtest(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
@@ -213,7 +215,7 @@ def backtest(law: Law, width: int = 344, *, paper: bool = False) -> Spec | None:
     ]
     xs = _linear("x", 0.0, reach * 1.05, "Distance beyond the fitted runs, e-folds", ".1~f")
     ys = _linear("y", -most, most, None, "+.2~f")
-    return _assembled(
+    return assembled(
         layers, xs, ys, "Measured minus predicted, %", width, round(0.8 * width), paper
     )
 
@@ -235,7 +237,7 @@ def profiled(law: Law, letter: str, width: int = 344, *, paper: bool = False) ->
     xs = _linear("x", low, high, letter, ".3~g")
     ys = _linear("y", 0.0, 12.0, None, ".0f")
     title = "Increase of the deviance"
-    return _assembled(layers, xs, ys, title, width, round(0.8 * width), paper)
+    return assembled(layers, xs, ys, title, width, round(0.8 * width), paper)
 
 
 def planned(law: Law, plan: Plan, width: int = 344, *, paper: bool = False) -> Spec | None:
@@ -258,9 +260,9 @@ def planned(law: Law, plan: Plan, width: int = 344, *, paper: bool = False) -> S
         ),
     ]
     title = f"Parameters, at {fmt.flops(plan.compute)}"
-    xs = _log("x", [*line["x"], lo, hi], fmt.count, title, 5)
-    ys = _log("y", [*low, *high], fmt.significant, None, 6)
-    return _assembled(layers, xs, ys, "Loss", width, round(0.8 * width), paper)
+    xs = log_axis("x", [*line["x"], lo, hi], fmt.count, title, 5)
+    ys = log_axis("y", [*low, *high], fmt.significant, None, 6)
+    return assembled(layers, xs, ys, "Loss", width, round(0.8 * width), paper)
 
 
 def charts(law: Law, plan: Plan | None = None) -> dict[str, Spec]:

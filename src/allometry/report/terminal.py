@@ -5,7 +5,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from allometry.laws import Design, Law, Plan
+from allometry.laws import Design, Law, Plan, RecipeComparison
 from allometry.report import formatting as fmt
 from allometry.report import likelihood_units, plan_cells, tables
 from allometry.report.analysis import Analysis
@@ -92,6 +92,14 @@ def design_table(design: Design) -> RenderableType:
     after = f"{design.after:.2%} after these runs, which cost {fmt.flops(design.spent)}"
     text = f"{now} now, and {after}. {design.why}"
     return Group(drawn(Table("Next runs", heads, rows)), Text(text))
+
+
+def comparison_table(found: RecipeComparison) -> RenderableType:
+    """The verdict, every rival against the leader, and warnings."""
+    from allometry.report import comparison
+
+    verdict = Text(found.verdict, style="bold")
+    return Group(verdict, drawn(comparison.table(found)), *_warnings(found.warnings))
 
 
 def closing(analysis: Analysis) -> RenderableType:

@@ -128,13 +128,19 @@ class Imported:
             )
 
 
-def clean(sheet: Sheet, found: dict[str, tuple[str, float]], unit: str | None = None) -> Imported:
+def clean(
+    sheet: Sheet,
+    found: dict[str, tuple[str, float]],
+    unit: str | None = None,
+    keep_also: Sequence[str] = (),
+) -> Imported:
     """Convert cells to numbers; list each unusable row by line and reason.
 
     Args:
         sheet: The cells.
         found: Column of each quantity, with the factor of its unit.
         unit: Unit of the loss. Default: by the name of its column.
+        keep_also: Further columns to keep, as text.
     """
     cells, lines = sheet.cells, sheet.lines
     keep = np.ones(len(lines), bool)
@@ -162,7 +168,10 @@ def clean(sheet: Sheet, found: dict[str, tuple[str, float]], unit: str | None = 
         if quantity in columns and not np.isfinite(columns[quantity]).any():
             del columns[quantity]
             bad = {i: why for i, why in bad.items() if not why.startswith(f"{quantity} (")}
-    for i, first in _duplicates(columns, bad):
+    also = [name for name in keep_also if name in cells and name not in columns]
+    for name in also:
+        columns[name] = np.array([str(v).strip() for v in cells[name]], dtype=object)
+    for i, first in _duplicates(columns, bad, also):
         bad[i] = f"the same run as line {lines[first]}"
     keep[list(bad)] = False
     listed = [BadRow(lines[i], why) for i, why in sorted(bad.items())]
@@ -173,7 +182,7 @@ def clean(sheet: Sheet, found: dict[str, tuple[str, float]], unit: str | None = 
         if q in columns
     }
     notes += _notes(columns)
-    used = {column for column, _ in found.values()}
+    used = {column for column, _ in found.values()} | set(also)
     rest = [name for name in cells if name not in used]
     return Imported(
         columns, recognised, listed, notes, sheet.source,
@@ -234,18 +243,21 @@ def _check_numbers(
             bad[i] = f"{quantity} ({column}) is not positive and finite: {numbers[i]:g}"
 
 
-def _duplicates(columns: dict[str, ndarray], bad: dict[int, str]) -> list[tuple[int, int]]:
+def _duplicates(
+    columns: dict[str, ndarray], bad: dict[int, str], also: Sequence[str]
+) -> list[tuple[int, int]]:
     """Rows that repeat an earlier row in every number, with that row."""
     keys = [k for k in ("N", "D", "C", "loss", "seed") if k in columns]
     if len(keys) < 2:
         return []
     rows = np.stack([columns[k] for k in keys], 1)
-    seen: dict[bytes, int] = {}
+    labels = list(zip(*(columns[name] for name in also), strict=True)) or [()] * len(rows)
+    seen: dict[tuple[bytes, tuple[str, ...]], int] = {}
     out = []
     for i, row in enumerate(rows):
         if i in bad:
             continue
-        key = row.tobytes()
+        key = (row.tobytes(), labels[i])
         if key in seen:
             out.append((i, seen[key]))
         else:

@@ -56,6 +56,7 @@ def load(
     sql: str | None = None,
     rows: str = "auto",
     unit: str | None = None,
+    keep: Sequence[str] = (),
 ) -> Imported:
     """Load the runs in a file or folder; report recognised columns and bad rows.
 
@@ -74,6 +75,7 @@ def load(
         rows: `runs` if each row is a run, `points` if rows are points along trainings. Default:
             recognised by run names, steps and sizes.
         unit: Unit of the loss: nats, bits or perplexity. Default: by the column's name.
+        keep: Further columns to keep as text, where they exist; names of settings mostly.
     """
     path = Path(path)
     with storage_errors("read", path):
@@ -88,10 +90,10 @@ def load(
     chosen = {"N": N, "D": D, "C": C, "loss": loss}
     made = _rows(path, read, chosen, where, rows)
     made, found, derived = _derive(path, made, n_from, d_from)
-    imported = clean(made.sheet, found, unit)
+    imported = clean(made.sheet, found, unit, keep)
     _require_runs(path, made.sheet, found, imported)
     notes = [*made.notes, *imported.notes, *derived, *_loss_notes(made, found)]
-    notes += _kind_notes(made.sheet, found) + _row_notes(made, imported)
+    notes += _kind_notes(made.sheet, found, keep) + _row_notes(made, imported)
     counted = _counted_in(found)
     if counted != "tokens":
         notes.append(
@@ -269,9 +271,10 @@ def _loss_notes(made: _Rows, found: Found) -> list[str]:
     return notes
 
 
-def _kind_notes(sheet: Sheet, found: Found) -> list[str]:
-    """A note on columns that divide the runs of a table into kinds."""
+def _kind_notes(sheet: Sheet, found: Found, keep: Sequence[str]) -> list[str]:
+    """A note on columns that divide the runs of a table into kinds, unless they are kept."""
     groups = kinds(sheet.cells, found) if sheet.source == "CSV" else {}
+    groups = {column: values for column, values in groups.items() if column not in keep}
     if not groups:
         return []
     largest = max(groups, key=lambda column: len(groups[column]))

@@ -1,0 +1,1 @@
+"""Comparisons of recipes: paired runs, a joint fit, anytime-valid evidence and the verdict."""

@@ -1,0 +1,144 @@
+"""A comparison of recipes: its table and a page with charts."""
+
+import html
+import math
+from pathlib import Path
+
+import numpy as np
+
+from allometry._core.files import atomic_write
+from allometry.laws import RecipeComparison
+from allometry.laws.comparison.sentences import MULTIPLIED, UNITS
+from allometry.report import cells, theme
+from allometry.report import formatting as fmt
+from allometry.report.cells import Cell, Head, Table
+from allometry.report.law_charts import assembled, log_axis
+from allometry.report.page_template import policy
+from allometry.report.theme import LIGHT, Spec, layer
+
+POINTS = 40
+"""Scales at which a band is drawn."""
+
+STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;"
+    f"color:{LIGHT['ink']};background:{LIGHT['paper']}}}svg{{max-width:100%;height:auto}}"
+    "table{border-collapse:collapse}td,th{padding:.2rem 1rem .2rem 0;text-align:left}"
+    "figure{margin:2rem 0}figcaption{font-size:.9rem;opacity:.75}li.w{color:#8a5a00}"
+)
+
+MOST_COLOURS = len(theme.FAMILY_COLOURS)
+
+
+def table(found: RecipeComparison) -> Table:
+    """Every rival against the leader."""
+    unit = UNITS[found.scale]
+    heads = (
+        Head(f"against {found.leader}"),
+        Head("verdict"),
+        Head(f"times the {MULTIPLIED[found.scale]}", f"at {found.at:.3g} {unit}", "num"),
+        Head("largest measured", kind="num"),
+        Head("trend"),
+        Head("e-value", kind="num"),
+        Head("pairs", kind="num"),
+    )
+    rows = tuple(
+        (
+            Cell(rival.name),
+            Cell("worse" if rival.decided else "undecided"),
+            cells.estimate(rival.multiplier, fmt.significant),
+            cells.estimate(rival.measured, fmt.significant),
+            Cell(rival.trend),
+            Cell(f"{rival.e_value:.3g}", kind="num"),
+            Cell(str(rival.pairs), kind="num"),
+        )
+        for rival in found.rivals
+    )
+    return Table("Recipes, the closest first", heads, rows)
+
+
+def losses(found: RecipeComparison, width: int = 720) -> Spec:
+    """The losses of the runs against scale, by recipe."""
+    runs = found.runs
+    layers = []
+    for i, name in enumerate(runs.names):
+        rows = np.flatnonzero(runs.recipe == i)
+        dots = {
+            "x": np.exp(runs.x[rows]),
+            "y": np.exp(runs.y[rows]),
+            "tooltip": [f"{name}: loss {math.exp(y):.4g}" for y in runs.y[rows]],
+        }
+        look = {"filled": True, "opacity": 0.75, "size": 40, "color": _colour(i)}
+        layers.append(layer(dots, "point", look, x="x", y="y", tooltip="tooltip"))
+    xs = log_axis("x", np.exp(runs.x), fmt.count, UNITS[found.scale], 7)
+    ys = log_axis("y", np.exp(runs.y), fmt.significant, None, 7)
+    return assembled(layers, xs, ys, "Loss", width, width // 2, False)
+
+
+def gains(found: RecipeComparison, width: int = 720) -> Spec:
+    """The multiplier of every rival against scale, with 95 % bands."""
+    low = min(rival.gain.low for rival in found.rivals)
+    high = max(math.log(found.at), *(rival.gain.high for rival in found.rivals), low + 0.1)
+    x = np.linspace(low, high, POINTS)
+    layers = [layer({"y": [1.0]}, "rule", {"color": LIGHT["muted"], "aria": False}, y="y")]
+    values = [1.0]
+    for rival in found.rivals[:MOST_COLOURS]:
+        made = [rival.multiplier_at(float(v)) for v in x]
+        ends = [tuple(min(max(e, 1e-3), 1e3) for e in m.interval) for m in made]
+        middle = [min(max(m.value, 1e-3), 1e3) for m in made]
+        line = {
+            "x": np.exp(x), "mid": middle, "lo": [e[0] for e in ends], "hi": [e[1] for e in ends]
+        }  # fmt: skip
+        colour = _colour(found.runs.names.index(rival.name))
+        look = {"color": colour, "opacity": 0.15, "clip": True, "aria": False}
+        layers.append(layer(line, "area", look, x="x", y="lo", y2="hi"))
+        look = {"color": colour, "strokeWidth": 2, "clip": True, "aria": False}
+        layers.append(layer(line, "line", look, x="x", y="mid"))
+        values += [*middle, ends[0][0], ends[0][1]]
+    xs = log_axis("x", np.exp(x), fmt.count, UNITS[found.scale], 7)
+    ys = log_axis("y", values, fmt.significant, None, 7)
+    title = f"Times the {MULTIPLIED[found.scale]} of {found.leader} for the same loss"
+    return assembled(layers, xs, ys, title, width, width // 2, False)
+
+
+def html_table(table: Table) -> str:
+    """A table in HTML."""
+    head = "".join(f"<th>{html.escape(h.text)}</th>" for h in table.heads)
+    rows = (
+        "".join(f"<td>{html.escape(f'{c.text} {c.more}'.strip())}</td>" for c in row)
+        for row in table.rows
+    )
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def _colour(i: int) -> str:
+    return LIGHT[theme.FAMILY_COLOURS[i % MOST_COLOURS]]
+
+
+def write(path: Path | str, found: RecipeComparison) -> Path:
+    """Write one page with the verdict, the table and the charts; it loads nothing else."""
+    title = "Comparison of recipes"
+    key = "".join(
+        f'<li><svg width="12" height="12" aria-hidden="true"><circle cx="6" cy="6" r="5" '
+        f'fill="{_colour(i)}"/></svg> {html.escape(name)}</li>'
+        for i, name in enumerate(found.runs.names)
+    )
+    captions = {
+        "Losses of the runs": losses(found),
+        "The gain with its 95 % interval, to the scale asked for": gains(found),
+    }
+    figures = "".join(
+        f"<figure>{theme.svg(spec)}<figcaption>{html.escape(caption)}.</figcaption></figure>"
+        for caption, spec in captions.items()
+    )
+    warnings = "".join(f"<li class=w>{html.escape(w)}</li>" for w in found.warnings)
+    parts = [
+        "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+        f'<meta http-equiv="Content-Security-Policy" content="{policy(STYLE)}">',
+        f"<title>{title}</title><style>{STYLE}</style>",
+        f"<h1>{title}</h1><p><strong>{html.escape(found.verdict)}</strong></p>",
+        f"{html_table(table(found))}<ul>{warnings}</ul><ul>{key}</ul>{figures}",
+    ]
+    path = Path(path)
+    with atomic_write(path) as file:
+        file.write("\n".join(parts))
+    return path
