@@ -24,7 +24,7 @@ def ladder(
                 chance = np.sqrt(shared) * common + np.sqrt(1 - shared) * rng.normal()
                 n = np.sqrt(c / 120)
                 rows.append((name, n, 20 * n, c, loss * np.exp(noise * chance), s))
-    names = ("recipe", "N", "D", "C", "loss", "seed")
+    names: list[str] = ["recipe", "N", "D", "C", "loss", "seed"]
     return dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
 
 
@@ -71,6 +71,7 @@ def test_a_gain_that_changes_sign_crosses_over_where_it_does():
     # h = log 1.02 + nu log(C / 1e20) = 0 at 1e20 exp(-log(1.02) / nu).
     found = al.laws.compare_recipes(ladder(m=1.02, nu=-0.2, noise=0.002), at=1e22)
     assert (found.winner, found.trend) == ("A", "crosses over")
+    assert found.crossover is not None
     assert found.crossover.covers(float(1e20 * np.exp(np.log(1.02) / 0.2)))
 
 
@@ -191,6 +192,7 @@ def test_the_e_value_has_mean_one_without_an_effect():
     x = np.repeat([1.0, 2.0, 3.0], 3)
     for _ in range(4000):
         fit = LinearFit.of(0.3 * x + rng.normal(size=9), np.ones(9), x[:, None])
+        assert fit is not None
         values.append(fit.e_value())
     values = np.array(values)
     assert (values >= 20).mean() <= 0.05
