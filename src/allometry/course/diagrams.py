@@ -58,7 +58,7 @@ def graph(
     for label, members in (plates or {}).items():
         layers += _plate(label, [at[m] for m in members], half, axes)
     layers += _arrows(edges, at, half, circles, axes)
-    corner = 0.5 * 2 * half[0] * scale if circles else 5
+    corner = 999 if circles else 5  # rounded by half of a side at most
     for name, place in at.items():
         fill = LIGHT["rule"] if name in shaded or not circles else LIGHT["paper"]
         look = {"color": fill, "stroke": LIGHT["muted"], "cornerRadius": corner, "aria": False}
