@@ -97,6 +97,7 @@ def test_running_again_repeats_nothing_and_says_the_same(studied):
         (("list", "recipes", "--json"), {"transformer", "ngram"}),
         (("list", "targets", "--json"), {"embedded", "moons"}),
         (("list", "--json"), {"targets", "recipes", "measures", "forms", "constructions"}),
+        (("list", "accelerators", "--json"), {"H100", "A100", "MI300X", "TPU-v5p"}),
         (("list", "forms", "--json"), {"chinchilla", "power"}),
     ],
 )
@@ -372,6 +373,7 @@ def test_stopping_is_said_in_words_and_leaves_a_checkpoint(tmp_path, asked):
 
     with start("run", "text.txt", *long, "--tensorboard", cwd=tmp_path) as process:
         try:
+            assert process.stderr is not None
             assert "runs on text" in process.stderr.readline()
             # Checks are counted instead of seconds: a busy machine slows both down.
             for _ in range(1200):

@@ -23,6 +23,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "plan": (
         "allometry plan runs.csv --compute 1ZFLOP",
         "allometry plan runs.csv --compute 1e21 --size 7B",
+        "allometry plan runs.csv --hardware 64xH100 --price 2.5/h --days 12",
         "allometry plan runs.csv --reach 2.1",
         "allometry plan law.json --compute 1ZFLOP",
     ),

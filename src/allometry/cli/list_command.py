@@ -20,6 +20,7 @@ class What(enum.StrEnum):
     measures = "measures"
     forms = "forms"
     constructions = "constructions"
+    accelerators = "accelerators"
 
 
 _TITLES = {
@@ -28,6 +29,7 @@ _TITLES = {
     What.measures: "allometry measure REAL SAMPLES --only MEASURE",
     What.forms: "allometry fit RUNS --form FORM",
     What.constructions: "allometry construct CONSTRUCTION",
+    What.accelerators: "allometry plan RUNS --hardware 8xACCELERATOR",
 }
 
 
@@ -35,7 +37,7 @@ def listing(
     what: Annotated[What | None, typer.Argument(help="What to list. Default: everything.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the lists as JSON.")] = False,
 ) -> None:
-    """List the names that commands accept: targets, recipes, measures, forms, constructions."""
+    """List the names that commands accept: targets, recipes, measures, forms and more."""
     if json:
         names = {kind.value: _names(kind) for kind in (What if what is None else [what])}
         write_json(names if what is None else names[what.value])
@@ -78,6 +80,8 @@ def _names(kind: What) -> dict[str, str]:
         }
     if kind is What.forms:
         return _forms()
+    if kind is What.accelerators:
+        return _accelerators()
     return choices.TARGETS if kind is What.targets else choices.CONSTRUCTIONS
 
 
@@ -90,6 +94,19 @@ def _theory_families() -> dict[str, list[str]]:
 
 def _better(word: str) -> str:
     return f"{word} is better" if word in ("lower", "higher") else f"best {word}"
+
+
+def _accelerators() -> dict[str, str]:
+    """Accelerators with peak dense bf16 FLOP/s, memory, power and source."""
+    from allometry.laws.hardware import accelerators
+
+    return {
+        a.name: f"{a.peak_flops / 1e12:g} TFLOP/s"
+        + ("" if a.memory is None else f", {a.memory / 1e9:g} GB")
+        + ("" if a.power is None else f", {a.power:g} W")
+        + f". {a.source}"
+        for a in accelerators().values()
+    }
 
 
 def _forms() -> dict[str, str]:

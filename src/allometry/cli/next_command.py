@@ -18,6 +18,7 @@ from allometry.cli.fit_command import (
     Seed,
     Where,
 )
+from allometry.cli.hardware_options import Accelerators, HardwareName, Mfu, Price, hardware_of
 from allometry.cli.run_options import Config, DFrom, LossUnit, NFrom, Rows, Sql, saved_law
 
 
@@ -66,6 +67,14 @@ def next_(
     most: Annotated[
         int, typer.Option(max=option_types.LARGEST_COUNT, help="Largest number of new runs.")
     ] = 6,
+    replicas: Annotated[
+        bool,
+        typer.Option("--replicas", help="Repeat existing runs instead, to measure the noise."),
+    ] = False,
+    hardware: HardwareName = None,
+    mfu: Mfu = 0.4,
+    price: Price = None,
+    accelerators: Accelerators = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -78,6 +87,7 @@ def next_(
         raise InputError(
             "next must be given the run to predict: --compute, or --size with --tokens."
         )
+    machine = hardware_of(hardware, mfu, price, accelerators)
     reading = {
         "N": n, "D": d, "C": c, "loss": loss, "family": family, "where": where or (),
         "n_from": n_from, "d_from": d_from, "config": config, "sql": sql, "rows": rows,
@@ -87,10 +97,16 @@ def next_(
     imported = saved[1] if saved else load(runs, **reading)
     imported.require_several_runs("next")
     law = saved[0] if saved else laws.fit(imported.columns, form, seed=seed)
-    design = laws.next_runs(law, budget, N=size, D=tokens, compute=compute, most=most)
+    design = laws.next_runs(
+        law, budget, N=size, D=tokens, compute=compute, most=most, replicas=replicas
+    )
     for sentence in (*imported.words(), *(f"! {warning}" for warning in law.warnings)):
         say(sentence)
     if json:
-        write_json(design.to_dict())
+        written = design.to_dict()
+        if machine is not None and machine.price is not None:
+            for run in written["runs"]:
+                run["cost"] = machine.cost(run["compute"])
+        write_json(written)
     else:
-        out.print(design_table(design))
+        out.print(design_table(design, budget, machine))

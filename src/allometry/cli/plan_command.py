@@ -21,6 +21,17 @@ from allometry.cli.fit_command import (
     Seed,
     Where,
 )
+from allometry.cli.hardware_options import (
+    Accelerators,
+    BatchTokens,
+    Days,
+    HardwareName,
+    Mfu,
+    Money,
+    Price,
+    compute_budget,
+    hardware_of,
+)
 from allometry.cli.run_options import Config, DFrom, LossUnit, NFrom, Rows, Sql, saved_law
 
 OWN_ALLOCATION = (
@@ -50,9 +61,18 @@ def plan(
             parser=option_types.data, help="Fix the number of training tokens, such as 300B."
         ),
     ] = None,
+    money: Money = None,
+    days: Days = None,
+    hardware: HardwareName = None,
+    mfu: Mfu = 0.4,
+    price: Price = None,
+    accelerators: Accelerators = None,
+    batch_tokens: BatchTokens = 4096,
     unique_tokens: Annotated[
         float | None,
         typer.Option(
+            "--unique-tokens",
+            "--unique",
             parser=option_types.data,
             help="Number of unique tokens available; a larger plan repeats them.",
         ),
@@ -84,18 +104,26 @@ def plan(
 ) -> None:
     """Plan the compute-optimal allocation of a budget: size, data and expected loss."""
     from allometry import InputError, laws
+    from allometry.cli.plan_output import details
+    from allometry.laws.plan_costs import budget_to_reach
     from allometry.report import claims
     from allometry.report.formatting import estimated, flops
     from allometry.report.plan_cells import approach, repeated
     from allometry.report.terminal import plan_table
     from allometry.runs.importers import load
 
-    if (compute is None) == (reach is None):
-        raise InputError("plan must be given either --compute FLOPS or --reach LOSS.")
+    if (compute is not None) + (reach is not None) + (money is not None or days is not None) != 1:
+        raise InputError(
+            "plan must be given one budget: --compute FLOPS, --reach LOSS, --money AMOUNT or "
+            "--days DAYS."
+        )
     if size is not None and tokens is not None:
         raise InputError("plan must be given --size or --tokens, not both: the other follows.")
     if reach is not None and not reach > 0:
         raise InputError(f"--reach must be a positive loss; got {reach:g}.")
+    machine = hardware_of(hardware, mfu, price, accelerators)
+    bought, stated_budget = compute_budget(machine, money, days)
+    compute = compute if bought is None else bought
     reading = {
         "N": n, "D": d, "C": c, "loss": loss, "family": family, "where": where or (),
         "n_from": n_from, "d_from": d_from, "config": config, "sql": sql, "rows": rows,
@@ -109,11 +137,19 @@ def plan(
         if saved
         else laws.fit(imported.columns, form, drop_highest=drop_highest, seed=seed)
     )
-    needed = laws.budget(law, compute, reach)
-    budget = needed.value
     unit, token, unique = _study_facts(runs)
     unique = unique if unique_tokens is None else unique_tokens
     both = {"N", "D"} <= set(law.variables)
+    if reach is None:
+        needed = laws.budget(law, compute)
+    else:
+        counted = unique if both else None
+        free = size is None and tokens is None
+        needed = budget_to_reach(
+            law, reach, unique=counted if free else None,
+            inference_tokens=(inference_tokens or 0.0) if free else 0.0,
+        )  # fmt: skip
+    budget = needed.value
     planned = law.plan(
         budget,
         N=size,
@@ -127,6 +163,10 @@ def plan(
     claim = claims.planned(law, planned, unique, unit, token)
     if claim is not None and not claim.supported:
         planned.warnings.insert(0, claim.text)
+    more = details(
+        law, planned, needed, hardware=machine, batch_tokens=batch_tokens,
+        inference_tokens=inference_tokens or 0.0, unique=unique,
+    )  # fmt: skip
     messages = imported.words()  # printed at the end, so that a failure is one line
     if report is not None:
         from allometry.report.law_page import write
@@ -135,7 +175,7 @@ def plan(
     others = {}
     if both and size is None and tokens is None:
         others = laws.allocations(imported.columns, budget, drop_highest=drop_highest)
-    for sentence in messages:
+    for sentence in (*messages, *filter(None, [stated_budget])):
         say(sentence)
     if json:
         approaches = {
@@ -144,14 +184,17 @@ def plan(
         }
         asked = {} if reach is None else {"reach": {"loss": reach, "C": needed.to_dict()}}
         stated = {"claims": [] if claim is None else [claim.to_dict()]}
-        write_json(planned.to_dict() | asked | stated | {"approaches": approaches})
+        known = planned.to_dict() | asked | stated | {"approaches": approaches}
+        write_json(known | more.to_dict())
     else:
         if reach is not None:
             out.print(f"A loss of {reach:g} takes {estimated(needed, flops)}.")
         out.print(plan_table(planned, unit, token))
-        for name, a in others.items():
+        more.show(token)
+        shown = {} if inference_tokens else others  # the approaches plan training alone
+        for name, a in shown.items():
             say(approach(name, a))
-        if others and law.allocation.backtested:
+        if shown and law.allocation.backtested:
             say(OWN_ALLOCATION)
 
 

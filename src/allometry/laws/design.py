@@ -8,13 +8,25 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
-from jaxtyping import Float
 from numpy import ndarray
 
 from allometry._core.errors import require
-from allometry.laws.component import covariance
-from allometry.laws.intervals import BETWEEN_FORMS, few_runs_variance, half_width
+from allometry.laws.design_problem import (
+    Problem,
+    State,
+    candidates,
+    distance_after,
+    problem_of,
+    spread,
+    widths,
+)
 from allometry.laws.law import Law
+
+HELPS = 0.03
+"""Smallest decrease of the interval's width, as a share of it, that is worth new runs."""
+
+LEAST = 0.005
+"""Smallest decrease of the width by one more run, as a share of the width now."""
 
 
 @final
@@ -41,7 +53,14 @@ class ProposedRun:
 class Design:
     """Proposed runs within a budget, best first; the width of the interval now and afterwards.
 
-    `why` states the sources of the width.
+    Args:
+        runs: The runs; none if no run within the budget narrows the interval by 3 % of its width.
+        now: Relative width of the 95 % interval of the target loss now.
+        after: Its expected width after the runs.
+        spent: FLOPs of the runs.
+        why: The sources of the width.
+        needed: If no affordable run helps, the FLOPs from which runs do, or None if no run below
+            the compute of the target helps.
     """
 
     runs: list[ProposedRun]
@@ -49,6 +68,7 @@ class Design:
     after: float
     spent: float
     why: str = ""
+    needed: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The design as plain values, ready for JSON."""
@@ -58,6 +78,7 @@ class Design:
             "after": self.after,
             "spent": self.spent,
             "why": self.why,
+            "needed": self.needed,
         }
 
 
@@ -69,14 +90,22 @@ def next_runs(
     D: float | None = None,
     compute: float | None = None,
     most: int = 12,
+    replicas: bool = False,
 ) -> Design:
     r"""Runs within a budget that narrow the prediction at a target most.
 
-    Greedy optimal design for one prediction (c-optimality): a run at x with Jacobian j changes the
-    parameter covariance S to $S - S j j^T S / (\sigma^2 + j^T S j)$. A run nearer the target also
-    reduces the extrapolation error. Several strategies are compared: the largest decrease of the
-    squared width per FLOP, and the largest decrease by a run that costs at most a share of the
-    budget, for several shares. The result is the cheapest strategy within 3 % of the narrowest.
+    Greedy optimal design for one prediction (c-optimality). The losses at the target and at the
+    candidates are jointly normal, with the covariance K of the forms' parameters. A run at
+    candidate i changes it to $K - K_{\cdot i} K_{i \cdot} / (\sigma^2 + K_{ii})$. With $v_i$ the
+    variance between the forms there and $v$ the largest at a run so far, it tests the form and
+    multiplies the variance between the forms by $\sigma^2 / (\sigma^2 + \max(v_i - v, 0))$. A run
+    nearer the target also reduces the extrapolation error. Several strategies are compared: the
+    largest decrease of the squared width per FLOP, and the largest decrease by a run that costs
+    at most a share of the budget, for several shares. The result is the cheapest strategy within
+    3 % of the narrowest.
+
+    The runs differ from each other and from the existing ones by a factor 1.5 in N or D, and no
+    more than half of them share a size or a ratio D/N: replicas measure the noise, not the form.
 
     Args:
         law: A fitted law.
@@ -85,6 +114,8 @@ def next_runs(
         D: Data at the target.
         compute: Compute at the target, instead of N and D; its planned N and D are used.
         most: Largest number of runs.
+        replicas: Whether to repeat existing configurations instead, spread over their sizes, to
+            measure the noise between runs.
 
     References:
         `pukelsheim2006` (optimal design of experiments).
@@ -97,42 +128,28 @@ def next_runs(
     given = {k: np.log([v]) for k, v in (("N", N), ("D", D), ("C", compute)) if v is not None}
     require(bool(given), "next_runs", "be given a target: N and D, or compute", "none")
     require(most >= 1, "next_runs.most", "be at least 1", most)
-    problem = _problem(law, given, _candidates(law, budget))
-    now = float(_widths(law, problem, problem.S, problem.seen, no_run=True)[0])
-    designs = [_greedy(law, problem, now, budget, most, None)]
-    for share in sorted({1, 2, 3, most}):
-        if share <= most:
-            designs.append(_greedy(law, problem, now, budget, most, budget / share))
-    best = min(design.after for design in designs)
+    problem = problem_of(law, given, candidates(law, budget))
+    now = float(widths(law, problem, State.first(problem), no_run=True)[0])
+    chosen = _best(law, problem, now, budget, most)
     fix = "Check for runs whose size or loss lies far from the others."
-    finite = math.isfinite(now) and math.isfinite(best)
+    finite = math.isfinite(now) and math.isfinite(chosen.after)
     require(finite, "next_runs", "have a target with a finite interval", now, fix)
-    chosen = min((d for d in designs if d.after <= 1.03 * best), key=lambda d: d.spent)
-    return replace(chosen, why=_why(law, problem))
+    why = _why(law, problem)
+    if replicas:
+        return _replicas(law, problem, now, budget, most)
+    if chosen.after > (1 - HELPS) * now:
+        needed = _needed(law, given, budget, now, most)
+        return Design([], now, now, 0.0, why, needed)
+    return replace(chosen, why=why)
 
 
-@final
-@dataclass(frozen=True)
-class _Problem:
-    """Gradients at the target and at the candidate runs, and the current covariance."""
-
-    goal: Float[ndarray, " p"]
-    target: dict[str, ndarray]
-    options: dict[str, ndarray]
-    slopes: Float[ndarray, "p k"]
-    S: Float[ndarray, "p p"]
-    sigma2: float
-    seen: dict[str, ndarray]
-    between: float
-
-
-def _why(law: Law, problem: _Problem) -> str:
+def _why(law: Law, problem: Problem) -> str:
     """The sources of the width at the target."""
-    far = float(_far(problem, problem.seen, no_run=True)[0])
+    far = float(distance_after(problem, problem.seen, no_run=True)[0])
     extrapolation, noise = "extrapolation error", "noise between runs"
     parts = {
         extrapolation: (law.extrapolation_error.typical * far) ** 2,
-        "parameter uncertainty": float(problem.goal @ problem.S @ problem.goal),
+        "parameter uncertainty": float(problem.K[0, 0]),
         "model uncertainty": problem.between,
         noise: law.noise**2,
     }
@@ -147,123 +164,78 @@ def _why(law: Law, problem: _Problem) -> str:
     return text
 
 
-def _problem(law: Law, given: dict[str, ndarray], options: dict[str, ndarray]) -> _Problem:
-    # In an average of forms, prefer one in both N and D, so that its runs differ in both.
-    member = max(law.members, key=lambda m: (len(m.form.variables), m.weight))
-    names = dict.fromkeys((*member.form.variables, "C"))
-    target = {v: law.coordinate(v, given) for v in names if v in law.table.logs}
-    _, J = member.form.evaluate(member.theta[None], member.at(law.table.logs))
-    _, g = member.form.evaluate(member.theta[None], member.at(target))
-    _, K = member.form.evaluate(member.theta[None], member.at(options))
-    every = {v: law.coordinate(v, given) for v in law.variables}
-    values = np.array([m.value(every)[0] for m in law.members])
-    weights = np.array([m.weight for m in law.members])
-    return _Problem(
-        g[0][:, 0],
-        target,
-        options,
-        K[0],
-        covariance(J[0], member.noise, None, member.prior),
-        max(member.noise, 1e-4) ** 2,
-        {v: law.table.logs[v] for v in target},
-        BETWEEN_FORMS * float(weights @ (values - weights @ values) ** 2),
+def _best(law: Law, problem: Problem, now: float, budget: float, most: int) -> Design:
+    """The cheapest of several greedy designs within 3 % of the narrowest."""
+    designs = [_greedy(law, problem, now, budget, most, None)]
+    for share in sorted({1, 2, 3, most}):
+        if share <= most:
+            designs.append(_greedy(law, problem, now, budget, most, budget / share))
+    best = min(design.after for design in designs)
+    return min((d for d in designs if d.after <= 1.03 * best), key=lambda d: d.spent)
+
+
+def _needed(
+    law: Law, given: dict[str, ndarray], budget: float, now: float, most: int
+) -> float | None:
+    """The least budget, in steps of a factor 10^(1/2), at which runs help; up to the target's."""
+    top = float(np.exp(law.coordinate("C", given)[0])) if "C" in law.table.logs else 0.0
+    larger = budget * math.sqrt(10.0)
+    while larger < top:
+        problem = problem_of(law, given, candidates(law, larger))
+        design = _best(law, problem, now, larger, most)
+        if design.after <= (1 - HELPS) * now:
+            return design.spent
+        larger *= math.sqrt(10.0)
+    return None
+
+
+def _replicas(law: Law, problem: Problem, now: float, budget: float, most: int) -> Design:
+    """Repetitions of existing runs, each within its share of the budget, spread over sizes."""
+    cost = np.unique(np.exp(law.table.logs["C"])) if "C" in law.table.logs else np.array([])
+    cost = cost[cost <= budget / most]
+    fix = "Give a larger budget, or fewer runs with --most."
+    require(len(cost) > 0, "next_runs.budget", "pay for repeating a run", budget, fix)
+    runs = []
+    for c in dict.fromkeys(cost[np.linspace(0, len(cost) - 1, most).round().astype(int)]):
+        i = int(np.abs(law.table.logs["C"] - math.log(c)).argmin())
+        at = {k: float(np.exp(x[i])) for k, x in law.table.logs.items() if k in ("N", "D")}
+        state = State.first(problem)
+        dof = law.dof + len(runs) + 1
+        width = float(widths(law, problem, state, no_run=True, dof=dof)[0])
+        runs.append(ProposedRun(at.get("N"), at.get("D"), float(c), min(width, now)))
+    why = (
+        f"Repetitions raise the degrees of freedom of the noise from {law.dof} to "
+        f"{law.dof + len(runs)}; they do not test the form."
     )
+    return Design(runs, now, runs[-1].width, sum(run.compute for run in runs), why)
 
 
 def _greedy(
-    law: Law, problem: _Problem, now: float, budget: float, most: int, cap: float | None
+    law: Law, problem: Problem, now: float, budget: float, most: int, cap: float | None
 ) -> Design:
     """Add one run at a time: the best per FLOP, or the best that costs at most `cap`."""
-    S, seen, left, width = problem.S, problem.seen, budget, now
+    state, left, width = State.first(problem), budget, now
     cost = np.exp(problem.options["C"])
+    allowed, taken = problem.allowed, []
     runs: list[ProposedRun] = []
     while left > 0 and len(runs) < most:
-        widths = _widths(law, problem, S, seen)
-        widths[cost > left * (1 + 1e-9)] = np.inf
-        decrease = width**2 - widths**2
+        after = widths(law, problem, state)
+        after[(cost > left * (1 + 1e-9)) | ~allowed] = np.inf
+        decrease = width**2 - after**2
         if cap is None:
             decrease = decrease / cost
         else:
             decrease[cost > cap * (1 + 1e-9)] = -np.inf
         i = int(np.argmax(np.where(np.isfinite(decrease), decrease, -np.inf)))
-        if not np.isfinite(decrease[i]) or width - widths[i] < 1e-3 * now:
+        if not np.isfinite(decrease[i]) or width - after[i] < LEAST * now:
             break
-        j = problem.slopes[:, i]
-        S = S - np.outer(S @ j, S @ j) / (problem.sigma2 + j @ S @ j)
-        seen = {v: np.append(x, problem.options[v][i]) for v, x in seen.items()}
-        left, width = left - float(cost[i]), float(widths[i])
+        state = state.after(problem, i)
+        left, width = left - float(cost[i]), float(after[i])
+        taken.append(i)
+        allowed = problem.allowed & spread(problem, state.seen, taken, most)
         at = {
             k: float(np.exp(problem.options[k][i])) if k in problem.options else None
             for k in ("N", "D")
         }
         runs.append(ProposedRun(at["N"], at["D"], float(cost[i]), width))
     return Design(runs, now, width, budget - left)
-
-
-def _candidates(law: Law, budget: float) -> dict[str, ndarray]:
-    """Candidate runs: a grid of sizes and data around and beyond the existing runs."""
-    logs = law.table.logs
-    c_top = math.log(budget)
-    if {"N", "D"} <= set(logs):
-        span = [np.linspace(logs[v].min(), logs[v].max() + 3.0, 24) for v in ("N", "D")]
-        n, d = (a.reshape(-1) for a in np.meshgrid(*span))
-        if law.path is not None:
-            c = np.linspace(logs["C"].min(), logs["C"].max() + 4.0, 60)
-            n, d = law.path.at("N", c), law.path.at("D", c)
-        else:
-            # D/N in the range of the existing runs, up to a factor of two.
-            ratio = logs["D"] - logs["N"]
-            near = (d - n >= ratio.min() - 0.7) & (d - n <= ratio.max() + 0.7)
-            n, d = n[near], d[near]
-        c = law.cost.compute(n, d)
-        keep = c <= c_top
-        candidates = {"N": n[keep], "D": d[keep], "C": c[keep]}
-    else:
-        name = "C" if "C" in logs else next(iter(logs))
-        x = np.linspace(logs[name].min(), logs[name].max() + 4.0, 80)
-        # With one variable the cost is assumed to grow with its square (C ~ N^2 along a path).
-        c = x if name == "C" else 2 * x
-        candidates = {name: x[c <= c_top], "C": c[c <= c_top]}
-    require(
-        len(candidates["C"]) > 0,
-        "next_runs.budget",
-        "pay for at least one run of the smallest size",
-        budget,
-    )
-    return candidates
-
-
-def _widths(
-    law: Law,
-    problem: _Problem,
-    S: Float[ndarray, "p p"],
-    seen: dict[str, ndarray],
-    *,
-    no_run: bool = False,
-) -> Float[ndarray, " k"]:
-    """Relative width of the interval at the target after each candidate run (or no run)."""
-    variance = np.array([problem.goal @ S @ problem.goal + problem.between])
-    if not no_run:
-        K = problem.slopes
-        gain = (problem.goal @ S @ K) ** 2 / (problem.sigma2 + np.einsum("pk,pq,qk->k", K, S, K))
-        variance = variance - gain
-    far = _far(problem, seen, no_run=no_run)
-    runs = len(next(iter(seen.values()))) + (not no_run)
-    variance = np.maximum(variance, 0.0) + few_runs_variance(far, runs, len(law.variables))
-    half = half_width(variance, law.noise, law.dof, far, law.extrapolation_error)
-    return 2 * np.sinh(half)
-
-
-def _far(problem: _Problem, seen: dict[str, ndarray], *, no_run: bool) -> Float[ndarray, " k"]:
-    """Distance of the target beyond the runs after each candidate run (or no run)."""
-    count = 1 if no_run else problem.slopes.shape[1]
-    far, deep = np.zeros(count), np.zeros(count)
-    for v, x in seen.items():
-        at = x[:1] if no_run else problem.options[v]
-        above = problem.target[v] - np.maximum(x.max(), at)
-        outside = np.maximum(0.0, np.maximum(above, np.minimum(x.min(), at) - problem.target[v]))
-        if v == "C" and len(seen) > 2:  # a point large in both N and D counts by its compute
-            deep = np.maximum(0.0, above) / np.sqrt(2)
-        elif v != "C" or len(seen) == 1:
-            far += outside**2
-    return np.maximum(np.sqrt(far), deep)

@@ -214,16 +214,21 @@ def parse(
     return replace(made, price=value, currency=currency)
 
 
-def parse_money(text: str) -> tuple[float, str]:
+def parse_money(text: str, currency: str = "$") -> tuple[float, str]:
     """An amount of money or a price per hour, and its currency.
+
+    Args:
+        text: For example `2.5/h`, `$50K` or `120000 EUR`.
+        currency: The currency if the text has none.
 
     Example:
         >>> parse_money("2.5/h"), parse_money("€50K"), parse_money("120000 EUR")
         ((2.5, '$'), (50000.0, '€'), (120000.0, '€'))
     """
     match = _PRICE.fullmatch(text.strip())
-    unit = "$" if match is None else (match[1] or match[4] or "$").strip()
-    currency = _CURRENCIES.get(unit.lower(), unit.upper() + " ")
+    unit = "" if match is None else (match[1] or match[4] or "").strip()
+    if unit:
+        currency = _CURRENCIES.get(unit.lower(), unit.upper() + " ")
     value = 0.0
     if match is not None:
         scale = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}[(match[3] or "").lower()]

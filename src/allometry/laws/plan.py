@@ -208,7 +208,8 @@ def _allocate(
                 f"{max(share, float(edge[0])):.0%} of the fits no finite size is optimal.",
             ]
         shifts = law.allocation.prior_shifts(c)
-        lost = _lost(chooser, c, n, curves, best, shifts) if not (unique or tokens) else None
+        enough = unique is None or float(np.interp(best[0] + shifts[0], n, d)) <= math.log(unique)
+        lost = _lost(chooser, c, n, curves, best, shifts) if enough and not tokens else None
         n_at = law.allocation.size_estimate(best + shifts, c)
         d_at = matching_data(n_at, lambda size: float(np.interp(size, n, d)))
     else:

@@ -1,15 +1,18 @@
 """The analysis on a terminal: tables and sentences that `rich` prints."""
 
+from dataclasses import replace
+
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from allometry.laws import Design, Law, Plan, RecipeComparison
+from allometry.laws.hardware import Hardware
 from allometry.report import formatting as fmt
-from allometry.report import likelihood_units, plan_cells, tables
+from allometry.report import likelihood_units, plan_cells, plan_cost_cells, tables
 from allometry.report.analysis import Analysis
-from allometry.report.cells import Cell, Head, Table
+from allometry.report.cells import Cell, Table
 from allometry.report.prose import doubts, trust
 from allometry.report.run_groups import RunsLike
 
@@ -69,29 +72,13 @@ def plan_table(plan: Plan, unit: str = "nats", token: str = "token") -> Renderab
     return Group(drawn(plan_cells.table(plan, unit, token)), *_warnings(tuple(plan.warnings)))
 
 
-def design_table(design: Design) -> RenderableType:
+def design_table(
+    design: Design, budget: float, hardware: Hardware | None = None
+) -> RenderableType:
     """The next runs in order of benefit, with the width of the interval after each."""
-    heads = (
-        Head("N", kind="num"),
-        Head("D", kind="num"),
-        Head("FLOPs", kind="num"),
-        Head("interval after", kind="num"),
-    )
-    rows = tuple(
-        (
-            Cell("" if run.N is None else fmt.count(run.N)),
-            Cell("" if run.D is None else fmt.count(run.D)),
-            Cell(f"{run.compute:.3g}"),
-            Cell(f"{run.width:.2%} of the loss"),
-        )
-        for run in design.runs
-    )
-    now = f"The width of the interval is {design.now:.2%} of the loss"
-    if not rows:
-        return Text(f"{now}; no run within the budget would narrow it. {design.why}")
-    after = f"{design.after:.2%} after these runs, which cost {fmt.flops(design.spent)}"
-    text = f"{now} now, and {after}. {design.why}"
-    return Group(drawn(Table("Next runs", heads, rows)), Text(text))
+    text = Text(plan_cost_cells.next_sentence(design, budget, hardware))
+    table = plan_cost_cells.next_table(design, hardware)
+    return text if table is None else Group(drawn(replace(table, caption="Next runs")), text)
 
 
 def comparison_table(found: RecipeComparison) -> RenderableType:
