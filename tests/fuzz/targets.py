@@ -301,5 +301,73 @@ ARRAYS = {
     "safetensors": Target(array, [seeds.tensors], "x.safetensors"),
 }
 
-TARGETS: dict[str, Target] = TABLES | FOLDERS | LANGUAGES | ARRAYS
+
+def formula_of_columns(path: Path) -> None:
+    rows = path.parent / "runs.csv"
+    made = load(rows, n_from=path.read_text(encoding="utf-8", errors="replace"))
+    json.dumps(made.to_dict())
+
+
+def law_expression(path: Path) -> None:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    N = [1e6, 4e6, 1.6e7, 6.4e7]
+    law = al.laws.fit({"N": N, "loss": [4.0, 3.5, 3.1, 2.8]}, text, variables=["N"], bootstrap=0)
+    law.predict(N=1e9)
+
+
+def sample(name: str) -> Callable[[], bytes]:
+    return (Path(__file__).parents[1] / "data" / "logs" / name).read_bytes
+
+
+WANDB = "wandb/wandb/offline-run-20261118_071113-89vt59hk/run-89vt59hk.wandb"
+LIGHTNING = "lightning/lightning_logs/version_0/"
+PRINTED = b"number of parameters: 0.80M\ntokens per iteration will be: 16,384\n" + b"".join(
+    b"step %d: train loss %.4f, val loss %.4f\n" % (i * 100, 4 - i / 9, 4.1 - i / 9)
+    for i in range(9)
+)
+LOGS = {
+    "wandb": Target(imported, [sample(WANDB)], "run-89vt59hk.wandb"),
+    "excel": Target(imported, [sample("excel/runs.xlsx")], "runs.xlsx"),
+    "mlflow_database": Target(imported, [sample("mlflow_sqlite/mlflow.db")], "mlflow.db"),
+    "trackio": Target(imported, [sample("trackio/ladder.db")], "ladder.db"),
+    "keras": Target(
+        lambda path: imported(path.parent),
+        [sample("keras/w4-e8.json")],
+        "w4-e8.json",
+        {"runs.yaml": sample("keras/runs.yaml")},
+    ),
+    "settings": Target(
+        lambda path: load(path.parent, config=path),
+        [sample("keras/runs.yaml")],
+        "runs.yaml",
+        {"w4-e8.json": sample("keras/w4-e8.json")},
+    ),
+    "lightning": Target(
+        lambda path: imported(path.parent),
+        [sample(LIGHTNING + "metrics.csv")],
+        "metrics.csv",
+        {"hparams.yaml": sample(LIGHTNING + "hparams.yaml")},
+    ),
+    "printed": Target(imported, [_is(PRINTED)], "train.log", words=[b"step 3:", b"val loss nan"]),
+    "config": Target(
+        lambda path: imported(path.parent),
+        [sample("huggingface/w8-s20/checkpoint-20/config.json")],
+        "config.json",
+        {"trainer_state.json": sample("huggingface/w8-s20/checkpoint-20/trainer_state.json")},
+    ),
+    "columns": Target(
+        formula_of_columns,
+        [_is(b"12*params^2"), _is(b"(params+1)/2")],
+        "e.txt",
+        {"runs.csv": seeds.csv},
+        words=[b"params", b"loss", b"(", b")", b"^", b"/0"],
+    ),
+    "law": Target(
+        law_expression,
+        [_is(b"E + A/N^alpha"), _is(b"exp(a - b*log(N))")],
+        "law.txt",
+        words=[b"E", b"A", b"N", b"^", b"(", b")", b"log", b"/0", b"alpha"],
+    ),
+}
+TARGETS: dict[str, Target] = TABLES | FOLDERS | LANGUAGES | ARRAYS | LOGS
 """By name; a folder of `corpus` and a part of `make fuzz` each."""
