@@ -11,7 +11,7 @@ import numpy as np
 from numpy import ndarray
 
 from allometry._core.errors import InputError, require, require_seed
-from allometry._core.estimate import Estimate
+from allometry.laws.averages import estimates
 from allometry.laws.backtests import (
     error_prior,
     extrapolation_error,
@@ -323,34 +323,3 @@ def _search_warnings(member: Component, starts: int) -> list[str]:
             "a better one may exist."
         )
     return messages
-
-
-def estimates(member: Component, n: int) -> dict[str, Estimate]:
-    """The value of each parameter, with standard error and interval from the draws."""
-    values = member.form.public(member.theta[None], member.centre)
-    if len(member.draws) < 20:
-        return {
-            k: Estimate(float(v[0]), n=n, method="no bootstrap draws") for k, v in values.items()
-        }
-    spread = member.form.public(member.draws, member.centre)
-    out = {}
-    for k, v in values.items():
-        finite = spread[k][np.isfinite(spread[k])]
-        # Infinite draws cannot be interpolated.
-        rule = "linear" if len(finite) == len(spread[k]) else "nearest"
-        lo, hi = np.quantile(spread[k], [0.025, 0.975], method=rule)
-        with np.errstate(over="ignore"):  # a level that is not identified
-            se = float(finite.std(ddof=1)) if len(finite) > 1 else None
-        out[k] = Estimate(
-            float(v[0]),
-            se=se if se is not None and np.isfinite(se) else None,
-            lo=float(lo),
-            hi=float(hi),
-            n=n,
-            method=(
-                "delta method"
-                if member.resampling == "delta"
-                else f"{member.resampling} bootstrap"
-            ),
-        )
-    return out

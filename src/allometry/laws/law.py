@@ -18,6 +18,7 @@ from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry._core.notebook import chart, html_table, interval
 from allometry.laws.allocation import Allocation, allocation_of
+from allometry.laws.averages import carried, described
 from allometry.laws.backtests import Backtest, Fold, distance
 from allometry.laws.component import Component
 from allometry.laws.compute_cost import ComputeCost, Path
@@ -258,10 +259,13 @@ class Law:
             "warnings": list(self.warnings),
             "why": self.why,
             "members": {m.form.name: m.weight for m in self.members},
+            "averaged": not carried(self.members),
+            "forms": described(self.members, self.n),
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.form}: {self.shape.equation}  (n = {self.n})"]
+        share = "" if carried(self.members) else f", {self.members[0].weight:.0%} of an average"
+        lines = [f"{self.form}{share}: {self.shape.equation}  (n = {self.n})"]
         lines += [f"  {name} = {value}" for name, value in self.params.items()]
         lines.append(f"  {self.why}")
         lines += [f"  warning: {sentence}" for sentence in self.warnings]

@@ -7,6 +7,8 @@ import numpy as np
 
 from allometry._core.estimate import Estimate
 from allometry.laws import Law
+from allometry.laws.averages import carried, estimates
+from allometry.laws.selection import display_name
 from allometry.report import formatting as fmt
 from allometry.report.analysis import Analysis
 from allometry.report.cells import Cell, Head, Table, estimate, number, shorten
@@ -263,6 +265,8 @@ def laws(analysis: Analysis) -> tuple[LawTable, ...]:
 
 def law_table(law: Law, without: Law | None = None, name: str = "law") -> LawTable:
     """The parameters of a law, beside those of the law fitted without the held-out sizes."""
+    if without is None and not carried(law.members):
+        return _average_table(law, name)
     compare = without is not None and set(without.params) == set(law.params)
     heads = [Head("Parameter"), Head("All runs" if compare else "Value", "95 % interval", "num")]
     heads += [Head("Without held-out sizes", "95 % interval", "num")] if compare else []
@@ -282,6 +286,28 @@ def law_table(law: Law, without: Law | None = None, name: str = "law") -> LawTab
     title = f"{name[:1].upper()}{name[1:]}: {law.form}"
     table = Table(caption, tuple(heads), tuple(rows))
     return LawTable(title, _equation(law.shape.equation), table, tuple(warnings))
+
+
+def _average_table(law: Law, name: str) -> LawTable:
+    """Each form of an average with its weight and its own parameters."""
+    heads = (
+        Head("Form"),
+        Head("Weight", kind="num"),
+        Head("Parameter"),
+        Head("Value", "95 % interval", "num"),
+    )
+    rows = []
+    for member in law.members:
+        first = (Cell(display_name(member.form)), Cell(fmt.percent(member.weight)))
+        for letter, value in estimates(member, law.n).items():
+            rows.append((*first, Cell(_equation(letter)), estimate(value, _parameter)))
+            first = (Cell(""), Cell(""))
+    equations = [f"{display_name(m.form)}: {_equation(m.form.equation)}" for m in law.members]
+    caption = f"Fitted to {fmt.several(law.n, 'run')}. {law.why}"
+    title = f"{name[:1].upper()}{name[1:]}: average of {fmt.several(len(law.members), 'form')}"
+    # A parameter belongs to its form: the average of forms has no E, A or alpha of its own.
+    text = " · ".join(equations)
+    return LawTable(title, text, Table(caption, heads, tuple(rows)), tuple(law.warnings))
 
 
 def _equation(text: str) -> str:

@@ -63,7 +63,7 @@ def law_table(law: Law) -> RenderableType:
     shown = tables.law_table(law)
     starts = f"{law.starts.agree} of {law.starts.tried} optimiser starts agree on this fit."
     notes = Text(f"{law.backtest.words()} {starts}", style="dim")
-    equation = Text(shown.equation, style="italic")
+    equation = Text(shown.equation.replace(" · ", "\n"), style="italic")
     return Group(drawn(shown.table), equation, notes, *_warnings(shown.warnings))
 
 
