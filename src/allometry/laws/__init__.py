@@ -3,6 +3,8 @@
 Needs numpy, scipy and a table of runs.
 """
 
+from typing import Any
+
 from allometry._core.deprecation import moved
 from allometry.laws import hardware, kaplan, memory
 from allometry.laws.allometric import (
@@ -75,4 +77,13 @@ __all__ = [
     "watch",
 ]
 
-__getattr__ = moved(__name__, {"Curve": "LossCurve"})
+_old_name = moved(__name__, {"Curve": "LossCurve"})
+
+
+def __getattr__(name: str) -> Any:
+    # It needs scikit-learn, which the other names do without.
+    if name == "ScalingLawRegressor":
+        from allometry.laws.regressor import ScalingLawRegressor
+
+        return ScalingLawRegressor
+    return _old_name(name)
