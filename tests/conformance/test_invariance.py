@@ -484,7 +484,13 @@ TABLE = {
         **dict.fromkeys(
             ("budget", "crossing_of", "identified", "load", "next_runs", "profile"), no(LAW)
         ),
-        **dict.fromkeys(("compare", "consistent", "hardware", "kaplan", "memory"), no(ASKED)),
+        **dict.fromkeys(
+            (
+                *("branching", "compare", "consistent", "hardware", "kaplan", "mammals"),
+                *("memory", "published", "small_scale"),
+            ),
+            no(ASKED),
+        ),
         **dict.fromkeys(("fit_schedule", "task_curve"), no(TASK)),
         **dict.fromkeys(
             [

@@ -6,7 +6,15 @@ Needs numpy, scipy and a table of runs.
 from typing import Any
 
 from allometry._core.deprecation import moved
-from allometry.laws import hardware, kaplan, memory
+from allometry.laws import (
+    branching,
+    hardware,
+    kaplan,
+    mammals,
+    memory,
+    published,
+    small_scale,
+)
 from allometry.laws.allometric import (
     Allometry,
     allometry,
@@ -52,6 +60,7 @@ __all__ = [
     "VariableLaw",
     "allocations",
     "allometry",
+    "branching",
     "budget",
     "choose_runs",
     "common_exponent",
@@ -69,9 +78,12 @@ __all__ = [
     "isometry",
     "kaplan",
     "load",
+    "mammals",
     "memory",
     "next_runs",
     "profile",
+    "published",
+    "small_scale",
     "task_curve",
     "transfer",
     "watch",
