@@ -46,3 +46,13 @@ def test_a_tree_is_drawn_with_leaves_in_order():
     leaves = [t for _, t in sorted(shown) if t != "S"]
     assert leaves == ["a", "c", "d", "b"]
     assert sum(t == "S" for _, t in shown) == 2
+
+
+def test_a_forest_has_a_row_and_an_interval_for_each_estimate():
+    from allometry.course.forest import forest
+
+    rows = {"a": {"one": al.Estimate(1.0, lo=0.5, hi=2.0), "two": al.Estimate(3.0)}}
+    bars = forest(rows, x="value", at={"truth": 1.5}).spec["layer"][2]["data"]["values"]
+    assert [(b["label"], b["x"], b["x2"]) for b in bars] == [("one", 0.5, 2.0), ("two", 3.0, 3.0)]
+    with pytest.raises(al.InputError, match="different labels"):
+        forest({"a": rows["a"], "b": rows["a"]}, x="value")

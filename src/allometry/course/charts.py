@@ -314,13 +314,21 @@ def _axes(data: Sequence[tuple[ndarray, ndarray]], x: str, log: str) -> dict[str
         title = x if name == "x" else None
         if name in log:
             low, high = theme.extent(values, 0.03)
-            axes[name] = theme.log_axis(name, low, high, fmt.significant, title)
+            axes[name] = theme.log_axis(name, low, high, _short, title)
         else:
             low, high = float(values.min()), float(values.max())
             pad = 0.04 * (high - low) or 0.5
             margin = 0.0 if name == "x" else pad
             axes[name] = _linear(name, low - margin, high + margin, title)
     return axes
+
+
+def _short(value: float) -> str:
+    """A tick label: powers of ten outside 0.001 to 100,000."""
+    if 1e-3 <= value < 1e5:
+        return fmt.significant(value)
+    digits, power = f"{value:.1e}".split("e")
+    return f"{float(digits):g}e{int(power)}"
 
 
 def _box(groups: Sequence[ndarray]) -> tuple[float, float, float, float]:
