@@ -53,6 +53,16 @@ def test_a_law_in_one_variable_has_fewer_charts():
     assert set(law_charts.charts(made)) == {"fit", "residuals", "backtest"}
 
 
+def test_runs_without_noise_have_a_page_without_a_profile(tmp_path):
+    """It raised: profiled.letter must have a profile that is finite."""
+    rng = np.random.default_rng(0)
+    N, D = 10 ** rng.uniform(6, 9, 12), 10 ** rng.uniform(8, 11, 12)
+    runs = {"N": N, "D": D, "loss": 1.7 + 400 / N**0.34 + 410 / D**0.28}
+    made = al.laws.fit(runs, "chinchilla", bootstrap=16, starts=4)
+    assert "profile" not in law_charts.charts(made)
+    assert law_charts.write(tmp_path / "law.html", made).stat().st_size > 1000
+
+
 def test_the_page_needs_nothing_else(law, tmp_path):
     path = law_charts.write(tmp_path / "law.html", law, law.plan(1e21))
     text = path.read_text()
@@ -71,7 +81,7 @@ def test_the_page_needs_nothing_else(law, tmp_path):
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     bare = text.replace(script, "")
-    assert len(re.findall(r"<script", bare)) == 2  # the script, and the planner's data
+    assert len(re.findall(r"<script", bare)) == 1
     assert not re.search(r" style=| on\w+=", bare)
 
 

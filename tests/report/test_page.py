@@ -5,6 +5,7 @@ import re
 import time
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,17 @@ def test_the_page_has_every_part(written):
     read = Reader(written.read_text())
     ids = [attrs["id"] for tag, attrs in read.elements if tag == "section" and "id" in attrs]
     assert ids == [
-        *("compute", "laws", "units", "curves", "runs", "samples", "failed", "parameters"),
+        *(
+            "compute",
+            "planner",
+            "laws",
+            "units",
+            "curves",
+            "runs",
+            "samples",
+            "failed",
+            "parameters",
+        ),
         *("made", "cite"),
     ]
     assert read.text.count("of order 7 reaches 1.220 and is better") == 1
@@ -185,7 +196,7 @@ def test_any_study_gives_a_page(arguments, tmp_path):
 
 
 def test_every_family_has_its_panels(tmp_path):
-    arguments = {"families": ("gru", "transformer", "odd/name <b>")}
+    arguments: dict[str, Any] = {"families": ("gru", "transformer", "odd/name <b>")}
     path = write(
         tmp_path / "report.html", synthetic_runs(**arguments), analysis=analysis(**arguments)
     )

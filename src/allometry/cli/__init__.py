@@ -24,6 +24,7 @@ from allometry.cli import (
     plan_command,
     report_command,
     run_command,
+    serve_command,
     status_command,
     watch_command,
 )
@@ -81,6 +82,7 @@ app.command("fit", epilog=epilog("fit"))(fit_command.fit)
 app.command("plan", epilog=epilog("plan"))(plan_command.plan)
 app.command("next", epilog=epilog("next"))(next_)
 app.command("compare", epilog=epilog("compare"))(compare_command.compare)
+app.command("serve", epilog=epilog("serve"))(serve_command.serve)
 app.command("generate", epilog=epilog("generate"))(generate_command.generate)
 app.command("measure", epilog=epilog("measure"))(measure_command.measure)
 app.command("export", epilog=epilog("export"))(export_command.export)

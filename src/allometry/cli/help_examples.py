@@ -36,6 +36,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "allometry compare runs/adamw runs/muon --report page.html",
     ),
     "next": ("allometry next runs.csv --budget 2EFLOP --size 7B --tokens 300B",),
+    "serve": ("allometry serve runs.csv", "allometry serve runs/notes --port 8000"),
     "generate": (
         "allometry generate runs/notes --prompt 'The ' --temperature 0.8",
         "allometry generate runs/notes --family lstm --size 20K",

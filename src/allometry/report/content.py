@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from allometry.report.cells import Table
+from allometry.report.planner import Planner
 from allometry.report.png_images import Picture
 from allometry.report.run_groups import RunsLike
 from allometry.report.theme import Spec
@@ -121,6 +122,7 @@ Block = (
     | LawTable
     | Definitions
     | Code
+    | Planner
 )
 """What a section can contain."""
 

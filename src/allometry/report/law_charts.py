@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from allometry._core.errors import require
+from allometry._core.errors import InputError, require
 from allometry.laws import Law, Plan, profile
 from allometry.report import formatting as fmt
 from allometry.report import theme
@@ -276,7 +276,10 @@ def charts(law: Law, plan: Plan | None = None) -> dict[str, Spec]:
     }
     floor = next((k for k in ("E", "a", "eps_inf") if k in law.params and law.form != "power"), "")
     if floor and len(law.members[0].draws):
-        made["profile"] = profiled(law, floor)
+        try:
+            made["profile"] = profiled(law, floor)
+        except InputError:  # runs without noise: every other value is infinitely worse
+            made["profile"] = None
     return {name: spec for name, spec in made.items() if spec is not None}
 
 

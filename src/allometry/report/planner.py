@@ -68,7 +68,7 @@ class Planner:
         cautions: Sentences on what the runs do not identify.
         tokens: Unit of the data, in the plural.
         optimal: Whether the first law allocates compute to size and data.
-        data: What the scripts read, as JSON that is safe inside a script element.
+        data: What the scripts read, as JSON.
     """
 
     laws: tuple[NamedLaw, ...]
@@ -85,6 +85,7 @@ def planner(
     compute: float | None = None,
     unique: float | None = None,
     source: str = "RUNS",
+    cautions: Sequence[str] | None = None,
 ) -> Planner | None:
     """The planner for those laws that can plan; `None` if none can.
 
@@ -93,6 +94,7 @@ def planner(
         compute: The budget shown first, in FLOPs. Default: ten times the largest run.
         unique: Amount of distinct data, if it is limited.
         source: The runs, as `allometry plan` is given them.
+        cautions: What the runs do not identify. Default: checked at the first budget.
     """
     made: list[tuple[NamedLaw, dict[str, Any]]] = []
     for each in laws:
@@ -142,11 +144,10 @@ def planner(
     return Planner(
         laws=tuple(each for each, _ in made),
         accelerators=chosen,
-        cautions=_cautions(first, budget, unique),
+        cautions=_cautions(first, budget, unique) if cautions is None else tuple(cautions),
         tokens=plural(first.token),
         optimal=made[0][1]["kind"] == "allocation",
-        # The text stands inside a script element, which "</script" would end.
-        data=json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+        data=json.dumps(data, allow_nan=False, separators=(",", ":")),
     )
 
 

@@ -2,7 +2,7 @@
 const Planner = (() => {
   const data = document.getElementById("planner-data");
   if (!data) return null;
-  const given = JSON.parse(data.textContent);
+  const given = JSON.parse(data.content.textContent);
   const W = PlannerWords, H = W.hardware;
   const laws = given.laws.map((each) => ({ ...each, made: null }));
   const find = (id) => document.getElementById(`planner-${id}`);
@@ -14,6 +14,9 @@ const Planner = (() => {
   const start = { law: 0, by: "flops", budget: null, on: given.accelerators[0].name, fix: "none", currency: "$", ...given.start };
   const state = { ...start };
   const NUMBERS = ["budget", "count", "mfu", "price", "fixed", "unique", "tokens"];
+  /* Whether a number is a value that the field may have. */
+  const good = (key, x) => x > 0 && Number.isFinite(x)
+    && (key !== "mfu" || x <= 1) && (key !== "count" || (Number.isInteger(x) && x <= 1e7));
 
   function read(fragment) {
     const asked = new URLSearchParams(fragment.replace(/^#/, ""));
@@ -27,7 +30,7 @@ const Planner = (() => {
     if (laws[Number(asked.get("law"))]) state.law = Number(asked.get("law"));
     for (const key of NUMBERS) {
       const value = Number(asked.get(key));
-      if (asked.get(key) && value > 0 && Number.isFinite(value)) state[key] = value;
+      if (asked.get(key) && good(key, value)) state[key] = value;
     }
     if (state.by === "money" && !state.price) state.by = "flops";
     return true;
@@ -98,6 +101,14 @@ const Planner = (() => {
     if (payload.kind === "compute")
       said.push("The law is in compute alone: N and D follow the trend of the runs, which is not an optimum.");
     return said;
+  }
+  /* The answer in a line, which stays in sight on a narrow screen. */
+  function summary(a) {
+    const parts = [`Loss ${W.loss(a.loss.value)} (${W.span(a.loss, W.loss)})`];
+    if (a.N) parts.push(`N ${W.count(a.N.value)}`, `D ${W.count(a.D.value)}`);
+    parts.push(W.duration(3600 * a.hours));
+    if (a.cost !== null) parts.push(W.money(a.cost, state.currency));
+    return parts.join(" · ");
   }
   function sentence(a) {
     const { unit, token } = current(), h = a.hardware;
@@ -218,6 +229,7 @@ const Planner = (() => {
       error.hidden = false;
       return;
     }
+    find("summary").textContent = summary(shown);
     find("facts").replaceChildren(...facts(shown));
     find("notes").replaceChildren(...notes(shown).map((text) => {
       const item = document.createElement("li");
@@ -237,6 +249,6 @@ const Planner = (() => {
     if (!waiting) waiting = requestAnimationFrame(update);
   }
 
-  return { given, laws, state, read, fragment, link, answer, compute, hardware, current, COPIES, find, form, changed, update,
+  return { given, laws, state, good, read, fragment, link, answer, compute, hardware, current, COPIES, find, form, changed, update,
     show(kind) { copied = kind; find("text").value = COPIES[kind](shown); return find("text").value; } };
 })();

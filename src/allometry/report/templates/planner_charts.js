@@ -1,10 +1,9 @@
 /* The two charts of the planner as SVG: loss against compute, and against size at the budget. */
 const PlannerCharts = (() => {
   const WIDE = 460, TALL = 300, BOX = { left: 56, right: 446, top: 14, bottom: 252 };
-  const SVG = "http://www.w3.org/2000/svg";
 
   function put(parent, name, attributes, text) {
-    const made = document.createElementNS(SVG, name);
+    const made = document.createElementNS(parent.namespaceURI, name);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
     if (text !== undefined) made.textContent = text;
     parent.append(made);

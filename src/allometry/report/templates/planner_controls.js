@@ -4,11 +4,11 @@
   const { given, state, find, form, changed } = Planner;
   const W = PlannerWords;
 
-  const short = (x) => (x >= 1e15 || x < 1e-3 ? String(Number(x.toPrecision(6))) : x >= 1e4 ? W.count(x) : String(Number(x.toPrecision(6))));
+  const powers = (x) => x.toExponential().replace("e+", "e");
+  const short = (x) => (x >= 1e4 && x < 1e15 ? W.count(x) : x >= 1e15 ? powers(Number(x.toPrecision(6))) : String(Number(x.toPrecision(6))));
   /* A text that reads back as the same number: 7B if that is exact, all digits if not. */
-  const text = (x) => (W.number(short(x)) === x ? short(x) : String(x));
+  const text = (x) => (W.number(short(x)) === x ? short(x) : x >= 1e7 ? powers(x) : String(x));
   const percent = { write: (x) => String(Number((100 * x).toPrecision(12))), read: (t) => Number(t.replace("%", "")) / 100 };
-  const whole = { write: (x) => String(x), read: (t) => { const x = W.number(t); return Number.isInteger(x) ? x : NaN; } };
   const prices = {
     write: (x) => `${state.currency}${x}`,
     read(t) { const found = W.price(t); if (found.value > 0) state.currency = found.currency; return found.value; },
@@ -17,16 +17,14 @@
 
   const largest = () => { const c = Planner.current().made.seen.C; return c ? Math.exp(c[1]) : 1e18; };
   function budgetRange() {
-    const top = largest(), h = Planner.hardware(), H = W.hardware;
-    const low = top / 1e3, high = Math.max(top * 1e6, 1e24);
     if (state.by === "days") return [0.01, 1000];
     if (state.by === "money") return [1, 1e9];
-    return [low, high];
+    return [largest() / 1e3, Math.max(largest() * 1e6, 1e24)];
   }
   const amounts = {
     budget: { ...plain, range: budgetRange },
-    count: { ...whole, range: () => [1, 100000], most: 1e7, round: Math.round },
-    mfu: { ...percent, range: () => [0.01, 1], linear: true, most: 1 },
+    count: { ...plain, range: () => [1, 100000], round: Math.round },
+    mfu: { ...percent, range: () => [0.01, 1], linear: true },
     price: { ...prices, range: () => [0.1, 20], optional: true },
     fixed: { ...plain, range: () => [1e3, 1e13] },
     unique: { ...plain, range: () => [1e3, 1e15], optional: true },
@@ -55,8 +53,7 @@
     box.addEventListener("input", () => {
       const empty = amount.optional && box.value.trim() === "";
       const value = empty ? null : amount.read(box.value);
-      const good = empty || (value > 0 && Number.isFinite(value) && value <= (amount.most ?? Infinity));
-      if (!good) { box.setAttribute("aria-invalid", "true"); return; }
+      if (!empty && !Planner.good(name, value)) { box.setAttribute("aria-invalid", "true"); return; }
       state[name] = value;
       if (name === "price" && empty && state.by === "money") setBy("flops");
       place(name, false);
