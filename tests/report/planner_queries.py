@@ -7,7 +7,10 @@ import numpy as np
 from allometry import InputError
 from allometry.report.planner_payload import payload
 
-SCRIPT = files("allometry.report").joinpath("templates", "planner_law.js")
+SCRIPTS = [
+    files("allometry.report").joinpath("templates", name)
+    for name in ("planner_forms.js", "planner_law.js")
+]
 
 PREDICT = """(queries) => queries.map((at) => {
   const { lo, value, hi } = law.predict(at);
@@ -33,7 +36,7 @@ def grid(rng, n=60, unique=False):
 def page_with(browser, law):
     """A page whose script has the law as `law`."""
     page = browser.new_page()
-    page.add_script_tag(content=SCRIPT.read_text())
+    page.add_script_tag(content="\n".join(script.read_text() for script in SCRIPTS))
     page.evaluate("(payload) => { globalThis.law = PlannerLaw.make(payload); }", payload(law))
     return page
 

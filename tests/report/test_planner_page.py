@@ -136,6 +136,16 @@ def test_copies_are_csv_and_a_command_that_parses(open_page, law):
         "--size": 3e9,
         "--unique-tokens": 1e10,
     }
+    fill(page, "Price of one", "€2.5")
+    page.get_by_label("Money", exact=True).check()
+    page.get_by_role("button", name="Command").click()
+    words = shlex.split(page.locator("#planner-text").input_value())
+    given = dict(zip(words[3::2], words[4::2], strict=True))
+    machine = hardware.parse(
+        given["--hardware"], mfu=float(given["--mfu"]), price=given["--price"]
+    )
+    assert (machine.name, machine.mfu, machine.currency) == ("8xH100", 0.4, "€")
+    assert machine.compute_for(float(given["--money"])) == pytest.approx(2e21, rel=1e-3)
     page.get_by_role("button", name="Link").click()
     settled(page)
     assert "fixed=3000000000" in page.locator("#planner-text").input_value()

@@ -20,6 +20,7 @@ from allometry.report.prose import plural
 
 STYLE = "planner.css"
 SCRIPTS = (
+    "planner_forms.js",
     "planner_law.js",
     "planner_words.js",
     "planner_charts.js",

@@ -16,12 +16,12 @@ from numpy import ndarray
 from scipy import special
 
 from allometry._core.errors import InputError
-from allometry.laws import Law
+from allometry.laws import Law, intervals
 from allometry.laws.allocation import GROWTH, Allocation
 from allometry.laws.component import Component
 from allometry.laws.coupled_forms import Coupled, Kaplan, Steps, Tied
 from allometry.laws.forms import Additive, Form
-from allometry.laws.intervals import BETWEEN_FORMS, FEW_RUNS_ERROR, NOISE_PRIOR, ExtrapolationError
+from allometry.laws.intervals import ExtrapolationError
 from allometry.laws.inverse import lowest_sizes
 from allometry.laws.learning_curves import Broken, Shifted, Sigmoid
 from allometry.laws.plan import INFERENCE, REPETITION_SCALE
@@ -169,19 +169,29 @@ def _cost(law: Law) -> dict[str, float | None]:
 
 def _interval(law: Law) -> dict[str, Any]:
     """The noise, the extrapolation error and the mixture of `laws.intervals.half_width`."""
-    prior_dof, prior_noise = NOISE_PRIOR
-    dof = law.dof + prior_dof
-    noise = math.sqrt((law.dof * law.noise**2 + prior_dof * prior_noise**2) / dof)
-    nodes = (np.arange(9) + 0.5) / 9
     error = law.extrapolation_error
-    free = max(law.table.configurations - len(law.variables) - 1, 1)
+    # The squared scales are inflation * (variance + noise^2): variances of 0 and 1 give both.
+    known = intervals._scales(np.array([0.0, 1.0]), law.noise, law.dof, np.zeros(2), error)
+    none, one = (known[0] ** 2).reshape(2, -1, len(error.tau))[:, :, 0]
+    size = law.table.configurations, len(law.variables)
+    calibration = getattr(law, "calibration", None)
+    variance: Any = intervals.few_runs_variance
+    few = [float(np.sqrt(variance(np.ones(1), *size))[0]), 0.0]
+    if calibration is not None:
+        few[1] = float(np.sqrt(variance(np.zeros(1), *size, np.ones(1)))[0])
     return {
-        "noise": noise,
-        "inflation": (dof / special.chdtri(dof, nodes)).tolist(),
+        "noise": float(np.sqrt(none[0] / (one[0] - none[0]))),
+        "inflation": (one - none).tolist(),
         "tau": error.tau.tolist(),
-        "weight": np.tile(error.weight / len(nodes), len(nodes)).tolist(),
-        "between": BETWEEN_FORMS,
-        "few": FEW_RUNS_ERROR / free**2,
+        "weight": known[1].tolist(),
+        "between": intervals.BETWEEN_FORMS,
+        "few": {"distance": few[0], "decline": few[1]},
+        "calibration": None
+        if calibration is None
+        else {
+            name: getattr(calibration, name)
+            for name in ("kappa", "rate", "spread", "reach", "moves_value")
+        },
         "target": 0.975,
         "quantile": float(special.ndtri(0.975)),
     }

@@ -131,7 +131,11 @@ const Planner = (() => {
     return `${Object.keys(row).join(",")}\n${Object.values(row).map((v) => v ?? "").join(",")}\n`;
   }
   function command(a) {
-    const asked = options(), words = ["allometry", "plan", given.source, "--compute", String(a.compute)];
+    const asked = options(), h = a.hardware, words = ["allometry", "plan", given.source];
+    if (state.by === "flops") words.push("--compute", String(a.compute));
+    else words.push(`--${state.by}`, String(state.budget));
+    if (state.by !== "flops" || h.price) words.push("--hardware", `${h.count}x${h.name}`, "--mfu", String(h.mfu));
+    if (h.price) words.push("--price", `${state.currency}${h.price}/h`);
     if (current().family) words.push("--family", current().family);
     for (const [flag, value] of [["--size", asked.N], ["--tokens", asked.D], ["--unique-tokens", asked.unique], ["--inference-tokens", asked.tokens]])
       if (value) words.push(flag, String(value));
