@@ -27,55 +27,36 @@ import numpy as np
 from numpy import ndarray
 
 from allometry._core.errors import InputError
-from allometry._core.estimate import Estimate
 from allometry._core.user_files import shorten
-from allometry.laws.backtests import Backtest, Fold
-from allometry.laws.component import Component
-from allometry.laws.compute_cost import ComputeCost, Path
 from allometry.laws.coupled_forms import Coupled, Kaplan, Steps, Tied
 from allometry.laws.forms import Additive, Form
-from allometry.laws.intervals import ExtrapolationError
-from allometry.laws.law import Law, Starts
+from allometry.laws.law import Law
 from allometry.laws.learning_curves import Broken, Shifted, Sigmoid
-from allometry.laws.multivariate.backtests import Errors
-from allometry.laws.multivariate.expression_forms import ExpressionForm, Link, Parameter
+from allometry.laws.multivariate.expression_forms import ExpressionForm, Parameter
 from allometry.laws.multivariate.expressions import Node
-from allometry.laws.multivariate.groups import Fitted
 from allometry.laws.multivariate.law import VariableLaw
-from allometry.laws.multivariate.members import Member
-from allometry.laws.multivariate.processes import Process
-from allometry.laws.multivariate.roles import Variable
-from allometry.laws.multivariate.tables import Table
-from allometry.laws.objective import Objective
 from allometry.laws.repeated_data import Repeated
-from allometry.laws.runs_table import RunsTable
-from allometry.laws.solver import Solution
 from allometry.laws.transfer import Product
 
-TYPES: dict[str, type] = {
-    "Backtest": Backtest,
-    "Component": Component,
-    "ComputeCost": ComputeCost,
-    "Errors": Errors,
-    "Estimate": Estimate,
-    "ExtrapolationError": ExtrapolationError,
-    "Fitted": Fitted,
-    "Fold": Fold,
-    "Law": Law,
-    "Link": Link,
-    "Member": Member,
-    "Objective": Objective,
-    "Parameter": Parameter,
-    "Path": Path,
-    "Process": Process,
-    "RunsTable": RunsTable,
-    "Solution": Solution,
-    "Starts": Starts,
-    "Table": Table,
-    "Variable": Variable,
-    "VariableLaw": VariableLaw,
-}
-"""Dataclasses of a law by their labels in files. A label is never reused for something else."""
+
+def _dataclasses(*roots: type) -> dict[str, type]:
+    """The dataclasses that the fields of some dataclasses may hold, by name."""
+    found: dict[str, type] = {}
+    waiting: list[Any] = list(roots)
+    while waiting:
+        kind = waiting.pop()
+        waiting += typing.get_args(kind)
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind is not Node:
+            if found.setdefault(kind.__name__, kind) is not kind:
+                raise AssertionError(f"two parts of a law are called {kind.__name__}")
+            known = [item.type for item in dataclasses.fields(kind)]
+            waiting += [each for each in known if each not in found.values()]
+    return found
+
+
+TYPES = _dataclasses(Law, VariableLaw, Parameter)
+"""Dataclasses of a law by their labels in files. A label is never reused for something else, and
+a class that is renamed keeps its label here."""
 
 _ONE = {"x": lambda form: form.variables[0]}
 FORMS: dict[str, tuple[type[Form], dict[str, Callable[[Any], Any]]]] = {
@@ -317,6 +298,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return (
             isinstance(value, tuple) and len(value) == len(same) and all(map(_fits, value, same))
         )
+    if origin is typing.Literal:
+        return value in inner
     if origin is dict:
         return isinstance(value, dict) and all(
             _fits(k, inner[0]) and _fits(v, inner[1]) for k, v in value.items()
