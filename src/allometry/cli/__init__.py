@@ -24,14 +24,16 @@ from allometry.cli import (
     plan_command,
     report_command,
     run_command,
+    schema_command,
     serve_command,
     status_command,
     watch_command,
 )
-from allometry.cli.console import complain
+from allometry.cli.console import complain, one_line, write_json
 from allometry.cli.error_messages import asked, plainly
 from allometry.cli.help_examples import epilog
 from allometry.cli.next_command import next_
+from allometry.cli.refusal_codes import refusal, refusal_code
 
 DEFECT = 70
 """Exit code of an unexpected error (EX_SOFTWARE in sysexits.h)."""
@@ -69,7 +71,8 @@ def _options(
 
     Data go to standard output (`--json` for scripts), progress and messages to standard error.
     Exit codes: 0 success, 1 some runs failed, 2 invalid input or a missing dependency (a
-    one-sentence message says what to do), 70 a defect of allometry.
+    one-sentence message says what to do), 70 a defect of allometry. With `--json` a refusal is
+    also an object with a stable code (docs/json.md).
     """
 
 
@@ -87,6 +90,7 @@ app.command("generate", epilog=epilog("generate"))(generate_command.generate)
 app.command("measure", epilog=epilog("measure"))(measure_command.measure)
 app.command("export", epilog=epilog("export"))(export_command.export)
 app.command("list", epilog=epilog("list"))(list_command.listing)
+app.command("schema", epilog=epilog("schema"))(schema_command.schema)
 app.add_typer(construct_command.app, name="construct")
 
 
@@ -106,8 +110,8 @@ def _main() -> None:
     try:
         code = app(standalone_mode=False)
     except AllometryError as error:
-        complain(plainly(str(error), asked(typer.main.get_command(app), sys.argv[1:])))
-        raise SystemExit(2) from None
+        message = plainly(str(error), asked(typer.main.get_command(app), sys.argv[1:]))
+        _refuse(refusal_code(error), message)
     except _ClickException as error:
         raise SystemExit(_misused(error)) from None
     except BrokenPipeError:
@@ -115,22 +119,35 @@ def _main() -> None:
         sys.stderr.close()
         raise SystemExit(0) from None
     except MemoryError:
-        complain("This needs more memory than available. Reduce it, or use a larger machine.")
-        raise SystemExit(2) from None
+        _refuse(
+            "out_of_memory",
+            "This needs more memory than available. Reduce it, or use a larger machine.",
+        )
     except Exception as error:
         library = _missing_library() if isinstance(error, ImportError) else None
         if library is not None:
-            complain(f"This command needs {library}: pip install 'allometry[train]'.")
-            raise SystemExit(2) from None
+            _refuse(
+                "missing_dependency",
+                f"This command needs {library}: pip install 'allometry[train]'.",
+            )
         if os.environ.get("ALLOMETRY_TRACEBACK"):
             raise
-        complain(
+        _refuse(
+            "defect",
             f"Unexpected {type(error).__name__}: {str(error)[:300]}. This is a defect of "
             "allometry. Please report it with what the same command prints after "
-            "ALLOMETRY_TRACEBACK=1 is set in the environment."
+            "ALLOMETRY_TRACEBACK=1 is set in the environment.",
+            DEFECT,
         )
-        raise SystemExit(DEFECT) from None
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _refuse(code: str, message: str, exit_code: int = 2) -> NoReturn:
+    """Print the sentence to standard error, with --json an object to standard output; exit."""
+    complain(message)
+    if "--json" in sys.argv[1:]:
+        write_json(refusal(code, one_line(message), exit_code))
+    raise SystemExit(exit_code) from None
 
 
 def _missing_library() -> str | None:
@@ -153,7 +170,7 @@ def _misused(error: Any) -> int:
         print(message, file=sys.stderr)  # noqa: T201 - the help itself
     else:
         path = context.command_path if context is not None else "allometry"
-        complain(f"{message.rstrip('.')}. See `{path} --help`.")
+        _refuse("usage", f"{message.rstrip('.')}. See `{path} --help`.")
     return 2
 
 

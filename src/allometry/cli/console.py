@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from allometry._core.user_files import replace_controls
+from allometry.cli.refusal_codes import warning_codes
 
 _HIDDEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -42,7 +43,12 @@ err = CleanConsole(stderr=True)
 
 
 def write_json(data: Any) -> None:
-    """Write `data` as JSON to standard output; control characters are escaped."""
+    """Write `data` as JSON to standard output; control characters are escaped.
+
+    `codes` are added beside `warnings`: scripts act on them, people read the sentences.
+    """
+    if isinstance(data, dict) and isinstance(data.get("warnings"), list):
+        data = data | {"codes": warning_codes(data["warnings"])}
     text = json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False)
     sys.stdout.write(_HIDDEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text) + "\n")
 

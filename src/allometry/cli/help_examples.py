@@ -51,6 +51,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "allometry export runs/notes --to hf --out notes",
         "allometry export model.safetensors --to gguf --out notes",
     ),
+    "schema": ("allometry schema", "allometry schema plan"),
     "list": ("allometry list", "allometry list recipes"),
     "construct": ("allometry construct dyck '([])'",),
     "construct universal": (

@@ -1,0 +1,101 @@
+"""Stable codes for refusals and warnings, so that scripts act on them and not on sentences.
+
+docs/json.md lists them. A code keeps its meaning; a sentence may be reworded together with its
+pattern here, and a test makes each of them happen.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from allometry._core.errors import (
+    DivergedError,
+    InputError,
+    LockedError,
+    MissingExtraError,
+    StorageError,
+    UnidentifiedError,
+    WorkerError,
+)
+
+CLASSES: tuple[tuple[type[BaseException], str], ...] = (
+    (UnidentifiedError, "not_identified"),
+    (DivergedError, "diverged"),
+    (LockedError, "locked"),
+    (WorkerError, "worker_failed"),
+    (MissingExtraError, "missing_dependency"),
+    (StorageError, "storage"),
+    (InputError, "invalid_input"),
+)
+"""Codes of errors by class, if no pattern of `REFUSALS` matches."""
+
+OTHERS = ("usage", "out_of_memory", "defect")
+"""Codes of wrong options, of too little memory and of a defect of allometry."""
+
+REFUSALS: tuple[tuple[str, str], ...] = (
+    ("no_such_file", r"no such (path|file|folder)"),
+    ("newer_version", r"upgrade allometry"),
+    ("damaged_file", r"checksum does not match|incomplete or damaged|whose parts fit together"),
+    ("too_few_runs", r"must have at least \d+ (runs|different)|given several runs|too few runs"),
+    ("no_variation", r"must vary; got|must differ in N, D or C|take several values"),
+    (
+        "missing_column",
+        r"(have|be|name) (a|at least one of the) columns?|loss column|--by must be",
+    ),
+    ("tokens_unknown", r"must know the number of tokens"),
+    ("unknown_name", r"must be one of"),
+)
+"""Codes of invalid input by pattern of the message; the first that matches counts."""
+
+WARNINGS: tuple[tuple[str, str], ...] = (
+    ("irreducible_loss_not_identified", r"irreducible loss E is not id|identify an irreducible"),
+    (
+        "allocation_not_identified",
+        r"allocation between N and D is not identified|identify the compute-optimal allocation|"
+        r"law is in compute alone",
+    ),
+    (
+        "exponent_not_identified",
+        r"exponent \w+ is not identified|separate effects|takes two values|exponent comes from",
+    ),
+    ("claim_not_supported", r": not identified by these runs"),
+    ("loss_rises", r"^The loss rises with"),
+    ("poor_fit", r"mean backtest error on larger runs is|No form predicts these runs well"),
+    ("not_backtested", r"too few runs to backtest|too few runs for backtests"),
+    ("far_extrapolation", r"times the largest run, further"),
+    ("search_uncertain", r"did not converge|starts reached the best fit"),
+    ("rows_left_out", r"left out"),
+    ("data_repeated", r"[Dd]ata are repeated|repeats? the data|times over"),
+)
+"""Codes of warnings by pattern; `note` if none matches."""
+
+NOTE = "note"
+
+
+def refusal_code(error: BaseException) -> str:
+    """The code of an error.
+
+    Example:
+        >>> refusal_code(InputError("runs.csv must be a file; got no such path."))
+        'no_such_file'
+    """
+    if isinstance(error, InputError | StorageError):
+        for code, pattern in REFUSALS:
+            if re.search(pattern, str(error)):
+                return code
+    return next((code for kind, code in CLASSES if isinstance(error, kind)), "defect")
+
+
+def warning_codes(warnings: Sequence[str]) -> list[str]:
+    """The code of each warning, in the same order."""
+    return [
+        next((code for code, pattern in WARNINGS if re.search(pattern, text)), NOTE)
+        for text in warnings
+    ]
+
+
+def refusal(code: str, message: str, exit_code: int = 2) -> dict[str, Any]:
+    """A refusal as JSON: `do` is the part of the message that says what to do."""
+    parts = re.split(r"(?<=[.!?]) (?=[A-Z`'\"(])", message, maxsplit=1)
+    do = parts[1] if len(parts) > 1 else ""
+    return {"error": {"code": code, "message": message, "do": do, "exit_code": exit_code}}
