@@ -62,6 +62,7 @@ PLAIN = ("--form", "chinchilla")
     [
         ("fit", "runs.csv", *PLAIN, "--bootstrap", "30"),
         ("fit", "line.csv", "--form", "floor", "--bootstrap", "0"),
+        ("fit", "runs.csv", "--form", "E + A/N^a + B/D^b"),
         ("plan", "runs.csv", *PLAIN, "--compute", "1e21", "--hardware", "8xH100"),
         ("plan", "line.csv", "--form", "floor", "--reach", "3"),
         ("next", "runs.csv", *PLAIN, "--budget", "1e19", "--compute", "1e21", "--most", "1"),
@@ -82,6 +83,12 @@ def test_outputs_validate(words, folder, typed):
     found = check(words[0], done.stdout)
     if isinstance(found, dict) and "warnings" in found:
         assert len(found["codes"]) == len(found["warnings"])
+
+
+def test_an_expression_is_printed(folder, typed):
+    done = typed("fit", "line.csv", "--form", "E + A/N^a", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "E + A/N^a" in done.stdout
 
 
 def test_every_command_with_json_has_a_schema():
@@ -123,6 +130,9 @@ def test_a_schema_can_fail():
         ("no_variation", ("fit", "line.csv", "--form", "chinchilla")),
         ("missing_column", ("fit", "runs.csv", "--loss", "cost")),
         ("invalid_input", ("plan", "runs.csv")),
+        # An expression ended plan, next and --report with a defect.
+        ("invalid_input", ("plan", "runs.csv", "--compute", "1e20", "--form", "E + A/N^a")),
+        ("invalid_input", ("fit", "line.csv", "--form", "E + A/N^a", "--report", "page.html")),
         ("usage", ("plan", "runs.csv", "--colour")),
         ("damaged_file", ("fit", "broken.json")),
     ],

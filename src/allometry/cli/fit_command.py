@@ -15,6 +15,7 @@ from allometry.cli.run_options import (
     Rows,
     Save,
     Sql,
+    require_sizes,
     saved_law,
 )
 
@@ -99,6 +100,7 @@ def fit(
         law = laws.fit(imported.columns, form, bootstrap=bootstrap, **options)
     messages = imported.words()  # printed at the end, so that a failure is one line
     if report is not None:
+        require_sizes(law, "--report")
         from allometry.report.law_page import write
 
         messages.append(f"Charts: {write(report, law, source=runs.name)}")
@@ -111,6 +113,8 @@ def fit(
         say(sentence)
     if json:
         write_json(law.to_dict() | imported.to_dict())
+    elif isinstance(law, laws.VariableLaw):
+        out.print(str(law), soft_wrap=True)
     else:
         from allometry.report.terminal import law_table
 

@@ -19,7 +19,16 @@ from allometry.cli.fit_command import (
     Where,
 )
 from allometry.cli.hardware_options import Accelerators, HardwareName, Mfu, Price, hardware_of
-from allometry.cli.run_options import Config, DFrom, LossUnit, NFrom, Rows, Sql, saved_law
+from allometry.cli.run_options import (
+    Config,
+    DFrom,
+    LossUnit,
+    NFrom,
+    Rows,
+    Sql,
+    require_sizes,
+    saved_law,
+)
 
 
 def next_(
@@ -97,6 +106,7 @@ def next_(
     imported = saved[1] if saved else load(runs, **reading)
     imported.require_several_runs("next")
     law = saved[0] if saved else laws.fit(imported.columns, form, seed=seed)
+    require_sizes(law, "next")
     design = laws.next_runs(
         law, budget, N=size, D=tokens, compute=compute, most=most, replicas=replicas
     )

@@ -32,7 +32,16 @@ from allometry.cli.hardware_options import (
     compute_budget,
     hardware_of,
 )
-from allometry.cli.run_options import Config, DFrom, LossUnit, NFrom, Rows, Sql, saved_law
+from allometry.cli.run_options import (
+    Config,
+    DFrom,
+    LossUnit,
+    NFrom,
+    Rows,
+    Sql,
+    require_sizes,
+    saved_law,
+)
 
 OWN_ALLOCATION = (
     "The plan's own size is read from the runs near the compute-optimal frontier. On public runs "
@@ -137,6 +146,7 @@ def plan(
         if saved
         else laws.fit(imported.columns, form, drop_highest=drop_highest, seed=seed)
     )
+    require_sizes(law, "plan")
     unit, token, unique = _study_facts(runs)
     unique = unique if unique_tokens is None else unique_tokens
     both = {"N", "D"} <= set(law.variables)

@@ -76,3 +76,14 @@ def saved_law(path: Path, **options: Any) -> "tuple[Law, Imported] | None":
     columns = {name: law.table.column(name) for name in ("loss", *sorted(law.table.given))}
     facts: dict[str, Any] = {k: v for k, v in about.items() if k in ("rows", "unit", "counted_in")}
     return law, Imported(columns, {"law": str(path)}, source="saved law", **facts)
+
+
+def require_sizes(law: Any, command: str) -> None:
+    """Refuse a law of an expression, which has no allocation of compute to N and D."""
+    from allometry.laws import Law
+
+    if not isinstance(law, Law):
+        raise InputError(
+            f"{command} must be given a form by name, such as chinchilla; got an expression in "
+            f"{', '.join(law.variables)}. In Python its law has law.optimum(over=[...])."
+        )
