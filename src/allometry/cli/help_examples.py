@@ -12,6 +12,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "allometry run notes.txt --budget 10min",
         "allometry run moons --family flow --family vae --largest 20K",
         "allometry run embedded --tokens 2M --dry-run",
+        "allometry run --command 'python train.py --width {width} --seed {seed}' "
+        "--shapes 'width=64,128,256; N=24*width^2' --metric 'val loss ([0-9.]+)'",
     ),
     "status": ("allometry status runs/notes", "allometry status runs/notes --watch"),
     "report": ("allometry report runs/notes", "allometry report runs/notes -o page.html"),

@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
+from allometry._core.errors import require
 from allometry.cli import option_types
+from allometry.cli import own_training_options as own
 from allometry.cli.console import say
 
 Job = Annotated[
-    str,
+    str | None,
     typer.Argument(
         help="The target to learn: a text file or a folder of them; `embedded` (the English prose "
         "in Python's library); a density (`moons`, `rings`, `digits`, ..., a CSV or npy file, a "
@@ -17,7 +19,8 @@ Job = Annotated[
         "(one transformer on text, digits, tunes and a series); `tasks` (pretraining tasks "
         "compared); `reversal`, `sorting` or `transliteration`; `universal` or `dyck` "
         "(constructed networks beside trained ones); `degree`, `rank` or `mixer` (what layers "
-        "of degree d can express and learn); or FILE.py:function that returns a Study."
+        "of degree d can express and learn); or FILE.py:function that returns a Study. Left out "
+        "with --command."
     ),
 ]
 Folder = Annotated[
@@ -131,7 +134,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
 def run(
-    job: Job,
+    job: Job = None,
     folder: Folder = None,
     smallest: Smallest = 1e3,
     largest: Largest = 3.4e5,
@@ -152,6 +155,14 @@ def run(
     precision: Precision = "float32",
     deterministic: Deterministic = False,
     tensorboard: Tensorboard = False,
+    command: own.Command = None,
+    metric: own.Metric = "json:loss",
+    shapes: own.Shapes = None,
+    name: own.Name = None,
+    n_metric: own.NMetric = None,
+    flops_metric: own.FlopsMetric = None,
+    timeout: own.Timeout = "24h",
+    retries: own.Retries = 1,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
@@ -168,6 +179,18 @@ def run(
     if rates:
         recipes.checked(rates)
     runner = executor_by_name(executor, workers=workers, threads=threads, on=settings)
+    if command is not None:
+        require(job is None, "job", "be left out with --command", job)
+        study = own.study(
+            command, shapes, metric=metric, seeds=seeds, rates=rates or (), name=name,
+            n_metric=n_metric, flops_metric=flops_metric, timeout=timeout, retries=retries,
+        )  # fmt: skip
+        fix = "Limit each run with --timeout, or choose fewer --shapes."
+        require(not budget and not flops, "budget", "be left out with --command", budget, fix)
+        folder = folder or Path("runs") / study.target.name
+        own.execute(StudyRun(study, folder, runner, dry_run, json, tensorboard))
+        return
+    job = require_job(job)
     study = jobs.study(
         job,
         smallest=smallest,
@@ -181,9 +204,17 @@ def run(
         shared=shared,
     )
     folder = folder or Path("runs") / study.target.name
-    command = StudyRun(study, folder, runner, dry_run, json, tensorboard)
-    command.limit(budget, flops, deterministic=deterministic)
+    study_run = StudyRun(study, folder, runner, dry_run, json, tensorboard)
+    study_run.limit(budget, flops, deterministic=deterministic)
     # Notes come after all checks: if one fails, its error is the only output.
-    for note in (*getattr(study.target, "notes", ()), *command.study.notes()):
+    for note in (*getattr(study.target, "notes", ()), *study_run.study.notes()):
         say(note)
-    command.execute(rates or ())
+    study_run.execute(rates or ())
+
+
+def require_job(job: str | None) -> str:
+    """The job; an error if there is neither a job nor a command."""
+    fix = "Try `allometry run embedded`, or give --command."
+    require(job is not None, "job", "be given", job, fix)
+    assert job is not None
+    return job

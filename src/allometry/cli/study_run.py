@@ -159,7 +159,8 @@ class StudyRun:
             tasks = [task for bundle in budget.queue for task in bundle.tasks]
             budget.save(self.folder)
             return schedule, tasks, seconds
-        if not executor.packs:
+        # A user's own code is not started only to be timed.
+        if not executor.packs or not getattr(self.study.target, "profiled", True):
             return None, self.study.tasks(self.folder), None
         # Profiling takes up to a minute: show what happens, on a terminal only.
         with err.status("Profiling step times on this machine ...") as status:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from allometry.study.execute.tensorboard import TensorBoardLogger
     from allometry.study.execute.torchrun import torchrun
     from allometry.study.jobs import demo_study
+    from allometry.study.own_training.command_study import command_study
+    from allometry.study.own_training.function_runs import function_recipe, function_study
     from allometry.study.request import Outcome, Request, RunContext, TrainingRequest
     from allometry.study.saved_models import SavedModel, load
     from allometry.study.schedule.packing import Schedule
@@ -42,7 +44,10 @@ __all__ = [
     "Study",
     "TensorBoardLogger",
     "TrainingRequest",
+    "command_study",
     "demo_study",
+    "function_recipe",
+    "function_study",
     "jobs",
     "ladder",
     "likeliest",
@@ -62,6 +67,8 @@ _MODULES = {
     "study.execute.tensorboard": ("TensorBoardLogger",),
     "study.execute.torchrun": ("torchrun",),
     "study.jobs": ("demo_study",),
+    "study.own_training.command_study": ("command_study",),
+    "study.own_training.function_runs": ("function_recipe", "function_study"),
     "study.request": ("Outcome", "Request", "RunContext", "TrainingRequest"),
     "study.saved_models": ("SavedModel", "load"),
     "study.schedule.packing": ("Schedule",),
