@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 
 from allometry.cli import option_types
+from allometry.cli.column_questions import load_runs
 from allometry.cli.console import out, say, write_json
 from allometry.cli.run_options import (
     Config,
     DFrom,
     LossUnit,
     NFrom,
+    Remember,
     Rows,
     Save,
     Sql,
@@ -23,7 +25,8 @@ Runs = Annotated[
     Path,
     typer.Argument(
         help="Runs: a study's folder, a CSV, TSV, JSONL or Parquet file, or logs of W&B, "
-        "TensorBoard, Hugging Face or MLflow; or a law that `fit --save` wrote."
+        "TensorBoard, Hugging Face, MLflow and others; `clipboard`, or - for standard input; or a "
+        "law that `fit --save` wrote."
     ),
 ]
 NColumn = Annotated[
@@ -69,6 +72,7 @@ def fit(
     sql: Sql = None,
     rows: Rows = "auto",
     loss_unit: LossUnit = None,
+    remember: Remember = False,
     drop_highest: DropHighest = 0,
     bootstrap: Annotated[
         int, typer.Option(max=option_types.LARGEST_COUNT, help="Number of bootstrap resamples.")
@@ -84,7 +88,6 @@ def fit(
 ) -> None:
     """Fit a scaling law of loss in size, data and compute, with intervals."""
     from allometry import laws
-    from allometry.runs.importers import load
 
     reading = {
         "N": n, "D": d, "C": c, "loss": loss, "family": family, "where": where or (),
@@ -96,7 +99,7 @@ def fit(
     if saved is not None:
         law, imported = saved
     else:
-        imported = load(runs, **reading)
+        imported = load_runs(runs, reading, remember=remember, ask=not json)
         law = laws.fit(imported.columns, form, bootstrap=bootstrap, **options)
     messages = imported.words()  # printed at the end, so that a failure is one line
     if report is not None:

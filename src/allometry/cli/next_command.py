@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from allometry.cli import option_types
+from allometry.cli.column_questions import load_runs
 from allometry.cli.console import out, say, write_json
 from allometry.cli.fit_command import (
     CColumn,
@@ -24,6 +25,7 @@ from allometry.cli.run_options import (
     DFrom,
     LossUnit,
     NFrom,
+    Remember,
     Rows,
     Sql,
     require_sizes,
@@ -73,6 +75,7 @@ def next_(
     sql: Sql = None,
     rows: Rows = "auto",
     loss_unit: LossUnit = None,
+    remember: Remember = False,
     most: Annotated[
         int, typer.Option(max=option_types.LARGEST_COUNT, help="Largest number of new runs.")
     ] = 6,
@@ -90,7 +93,6 @@ def next_(
     """Choose the next runs that narrow a prediction's interval most per FLOP."""
     from allometry import InputError, laws
     from allometry.report.terminal import design_table
-    from allometry.runs.importers import load
 
     if compute is None and (size is None or tokens is None):
         raise InputError(
@@ -103,7 +105,7 @@ def next_(
         "unit": loss_unit,
     }  # fmt: skip
     saved = saved_law(runs, form=form, seed=seed, **reading)
-    imported = saved[1] if saved else load(runs, **reading)
+    imported = saved[1] if saved else load_runs(runs, reading, remember=remember, ask=not json)
     imported.require_several_runs("next")
     law = saved[0] if saved else laws.fit(imported.columns, form, seed=seed)
     require_sizes(law, "next")

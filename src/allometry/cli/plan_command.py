@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from allometry.cli import option_types
+from allometry.cli.column_questions import load_runs
 from allometry.cli.console import out, say, write_json
 from allometry.cli.fit_command import (
     CColumn,
@@ -37,6 +38,7 @@ from allometry.cli.run_options import (
     DFrom,
     LossUnit,
     NFrom,
+    Remember,
     Rows,
     Sql,
     require_sizes,
@@ -106,6 +108,7 @@ def plan(
     sql: Sql = None,
     rows: Rows = "auto",
     loss_unit: LossUnit = None,
+    remember: Remember = False,
     drop_highest: DropHighest = 0,
     seed: Seed = 0,
     report: Report = None,
@@ -119,7 +122,6 @@ def plan(
     from allometry.report.formatting import estimated, flops
     from allometry.report.plan_cells import approach, repeated
     from allometry.report.terminal import plan_table
-    from allometry.runs.importers import load
 
     if (compute is not None) + (reach is not None) + (money is not None or days is not None) != 1:
         raise InputError(
@@ -139,7 +141,7 @@ def plan(
         "unit": loss_unit,
     }  # fmt: skip
     saved = saved_law(runs, form=form, seed=seed, drop_highest=drop_highest, **reading)
-    imported = saved[1] if saved else load(runs, **reading)
+    imported = saved[1] if saved else load_runs(runs, reading, remember=remember, ask=not json)
     imported.require_several_runs("plan")
     law = (
         saved[0]

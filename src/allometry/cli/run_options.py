@@ -36,6 +36,12 @@ LossUnit = Annotated[
     str | None,
     typer.Option(help="Unit of the loss: nats, bits or perplexity. Default: by its name."),
 ]
+Remember = Annotated[
+    bool,
+    typer.Option(
+        "--remember", help="Save the columns of this command in allometry.toml for the next time."
+    ),
+]
 
 Save = Annotated[
     Path | None,

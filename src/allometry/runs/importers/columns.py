@@ -32,6 +32,16 @@ Curve = dict[str, ndarray]
 
 
 @final
+class UnrecognisedError(InputError):
+    """A needed column was not recognised: which quantity (N, D or loss), and the columns."""
+
+    def __init__(self, message: str, quantity: str, names: Sequence[str]) -> None:
+        super().__init__(message)
+        self.quantity = quantity
+        self.names = list(names)
+
+
+@final
 @dataclass(frozen=True)
 class BadRow:
     """A row that can't be used: its line in the file and the reason."""

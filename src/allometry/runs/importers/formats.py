@@ -8,7 +8,7 @@ from typing import Any
 from allometry._core.delimited import Sheet, read_csv
 from allometry._core.errors import InputError
 from allometry._core.user_files import MOST_TABLE, exists, files_below, parse_json, read_text
-from allometry.runs.importers import row_kinds, table_files, wandb_exports
+from allometry.runs.importers import long_tables, row_kinds, table_files, wandb_exports
 from allometry.runs.importers.derived_columns import FROM_NAME, size_in_name
 from allometry.runs.importers.run_log import LINE, Logs, RunLog, steps_of
 
@@ -22,7 +22,9 @@ def read(path: Path, sql: str | None = None) -> Sheet | Logs:
         from allometry.runs.importers import databases
 
         return databases.query(path, sql)
-    return _folder(path) if path.is_dir() else _file(path)
+    made = _folder(path) if path.is_dir() else _file(path)
+    long = long_tables.read_long(made) if isinstance(made, Sheet) else None
+    return made if long is None else long
 
 
 def _file(path: Path) -> Sheet | Logs:
@@ -150,8 +152,9 @@ def _others(path: Path, named: dict[str, list[Path]]) -> Sheet | Logs:
     near = {kind: [p for p in files if p.parent == path] for kind, files in named.items()}
     if near.get("database"):
         return _database(near["database"][0])
-    if near.get("csv"):
-        return _histories(near["csv"])
+    for kind in ("csv", "tsv", "jsonl", "parquet"):
+        if near.get(kind):
+            return _histories(near[kind])
     printed = [p for kind in ("log", "out", "txt") for p in near.get(kind, ())]
     if printed:
         from allometry.runs.importers import text_logs
@@ -168,10 +171,12 @@ def _others(path: Path, named: dict[str, list[Path]]) -> Sheet | Logs:
 
 
 def _histories(files: list[Path]) -> Logs:
-    """One run for each CSV file."""
+    """One run for each table."""
     runs = []
     for path in files:
-        sheet = read_csv(path)
+        sheet = _file(path)
+        if not isinstance(sheet, Sheet):
+            raise InputError(f"{path} must be the history of one run; got several runs.")
         if sheet.bad:
             first = min(sheet.bad)
             raise InputError(

@@ -36,7 +36,8 @@ def read_states(files: Sequence[Path], root: Path) -> Logs:
         state, at = max(read, key=lambda pair: number(pair[0].get("global_step") or 0))
         places = [at, folder, *(place for _, place in read)]
         size = next((s for place in places if (s := size_of_folder(place)) is not None), None)
-        name = str(folder.relative_to(root)) if folder != root else folder.resolve().name
+        below = folder != root and folder.is_relative_to(root)
+        name = str(folder.relative_to(root)) if below else folder.resolve().name
         logs.append(_run(state, name, size))
         if size is not None:
             notes.append(f"N counts the parameters in {size.source}, embeddings included.")

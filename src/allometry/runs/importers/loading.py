@@ -14,8 +14,22 @@ from allometry._core.errors import InputError
 from allometry._core.files import storage_errors
 from allometry._core.number_parsing import number, numbers
 from allometry._core.user_files import exists, shorten
-from allometry.runs.importers import derived_columns, expressions, formats, loss_names, row_kinds
-from allometry.runs.importers.columns import BadRow, Curve, Imported, clean, kinds
+from allometry.runs.importers import (
+    clipboard,
+    derived_columns,
+    expressions,
+    formats,
+    loss_names,
+    row_kinds,
+)
+from allometry.runs.importers.columns import (
+    BadRow,
+    Curve,
+    Imported,
+    UnrecognisedError,
+    clean,
+    kinds,
+)
 from allometry.runs.importers.names import plain, recognise
 from allometry.runs.importers.run_log import Logs, final_rows, steps_of
 from allometry.runs.importers.run_settings import add_settings
@@ -61,7 +75,7 @@ def load(
     """Load the runs in a file or folder; report recognised columns and bad rows.
 
     Args:
-        path: A file or folder in any supported format.
+        path: A file or folder in any supported format; `clipboard`, or `-` for standard input.
         N: Column of parameters. Default: recognised by name.
         D: Column of data.
         C: Column of FLOPs.
@@ -78,11 +92,7 @@ def load(
         keep: Further columns to keep as text, where they exist; names of settings mostly.
     """
     path = Path(path)
-    with storage_errors("read", path):
-        found_path = exists(path)
-    if not found_path:
-        raise InputError(f"{path} must be a file or folder of runs; got no such path.")
-    read = formats.read(path, sql)
+    read = _read(path, sql)
     if isinstance(read, Sheet):
         _require_header(path, read)
     if config is not None:
@@ -111,6 +121,18 @@ def load(
         ),
         family,
     )
+
+
+def _read(path: Path, sql: str | None) -> Sheet | Logs:
+    """The cells or trainings of a path, of the clipboard or of standard input."""
+    if clipboard.is_stream(path):
+        with clipboard.as_file(path) as file:
+            return formats.read(file, sql)
+    with storage_errors("read", path):
+        found = exists(path)
+    if not found:
+        raise InputError(f"{path} must be a file or folder of runs; got no such path.")
+    return formats.read(path, sql)
 
 
 def _rows(
@@ -186,9 +208,11 @@ def _derive(
     if not {"N", "D", "C"} & set(found) or (made.curves and not {"D", "C"} & set(found)):
         step = steps_of(list(sheet.cells))
         if step is None and "N" not in found:
-            raise InputError(
+            raise UnrecognisedError(
                 f"{path} must have a column of parameters, tokens or FLOPs; got "
-                f"{', '.join(list(sheet.cells)[:12])}. Name it with --n, --d or --c."
+                f"{', '.join(list(sheet.cells)[:12])}. Name it with --n, --d or --c.",
+                "N",
+                list(sheet.cells),
             )
         if step is not None:
             found["D"] = (step, 1.0)
@@ -230,9 +254,11 @@ def _require_loss(path: Path | str, found: Found, names: list[str]) -> None:
         return  # numbers in place of a header: reported as such
     likely = [name for name in names if "loss" in name.lower()]
     example = f", as in --loss {shlex.quote(likely[0])}" if likely else ""
-    raise InputError(
+    raise UnrecognisedError(
         f"{path} must have a column of losses; got {', '.join((likely or names)[:12])}. "
-        f"Name it with --loss{example}."
+        f"Name it with --loss{example}.",
+        "loss",
+        names,
     )
 
 
