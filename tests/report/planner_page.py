@@ -19,7 +19,7 @@ def facts(page):
 
 
 def fill(page, label, text):
-    page.get_by_label(label, exact=False).first.fill(text)
+    page.locator("#planner").get_by_label(label, exact=False).first.fill(text)
 
 
 def answers(law, hardware, compute, **options):

@@ -2,20 +2,28 @@
 
 import pytest
 
+from allometry.laws import hardware
 from allometry.report import analyse, write
 from tests.report.kinds import KINDS
+from tests.report.planner_page import answers, facts, fill, same
 from tests.report.synthetic import synthetic_runs
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("browser")
+def study():
     runs = synthetic_runs(
         per_parameter=(5.0, 20.0, 80.0), seeds=1, name="a-name-without-any-break" * 6 + ".txt"
     )
-    return write(folder / "report.html", runs).as_uri()
+    return runs, analyse(runs)
+
+
+@pytest.fixture(scope="module")
+def url(study, tmp_path_factory):
+    runs, analysis = study
+    path = tmp_path_factory.mktemp("browser") / "report.html"
+    return write(path, runs, analysis=analysis).as_uri()
 
 
 @pytest.fixture
@@ -126,6 +134,21 @@ def test_marks_have_tooltips(open_page):
     assert "nats per character" in tip.inner_text()
     page.keyboard.press("Escape")
     assert tip.is_hidden()
+
+
+def test_the_planner_of_a_study_agrees_with_python(open_page, study):
+    """12 days of 8 accelerators, far beyond the runs: the numbers, and the warning."""
+    _, analysis = study
+    law = analysis.families[0].law
+    machine = hardware.parse("8xH100", price=2.5)
+    page = open_page()
+    fill(page, "Price of one accelerator", "2.5")
+    page.get_by_label("Days", exact=True).check()
+    fill(page, "Budget", "12")
+    compute, unique = machine.compute_in(days=12), analysis.D_unique
+    assert same(facts(page), answers(law, machine, compute, unique=unique))
+    assert "times the largest run" in page.locator("#planner-notes").inner_text()
+    assert "nats per character" in page.locator("[data-fact='Loss']").inner_text()
 
 
 def test_it_prints(open_page):

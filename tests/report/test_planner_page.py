@@ -82,7 +82,7 @@ def test_a_budget_of_days_then_half_the_money(open_page, browser, path, law):
     value = wanted["Loss"]["value"]
     assert f"loss of {value:.3f} nats (95 % interval {low:.3f} to {high:.3f})" in said
     assert f"{fmt.count(wanted['Size N']['value'])} parameters" in said
-    assert f"With {fmt.flops(half)} (6 d on 8 H100 at 40 % utilisation, $2,880 at $2.5" in said
+    assert f"With {fmt.flops(half)} (6 d on 8 H100 at 40 % utilisation, $2,880 at $2.50" in said
 
     link = page.url
     assert link.startswith(path.as_uri() + "#planner=")

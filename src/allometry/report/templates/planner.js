@@ -106,14 +106,14 @@ const Planner = (() => {
   function summary(a) {
     const parts = [`Loss ${W.loss(a.loss.value)} (${W.span(a.loss, W.loss)})`];
     if (a.N) parts.push(`N ${W.count(a.N.value)}`, `D ${W.count(a.D.value)}`);
-    parts.push(W.duration(3600 * a.hours));
+    parts.push(W.time(a.hours));
     if (a.cost !== null) parts.push(W.money(a.cost, state.currency));
     return parts.join(" · ");
   }
   function sentence(a) {
     const { unit, token } = current(), h = a.hardware;
-    const price = h.price ? `, ${W.money(a.cost, state.currency)} at ${state.currency}${h.price} per accelerator-hour` : "";
-    const spent = `With ${W.flops(a.compute)} (${W.duration(3600 * a.hours)} on ${h.count} ${h.name} at ${W.percent(h.mfu)} utilisation${price})`;
+    const price = h.price ? `, ${W.money(a.cost, state.currency)} at ${W.money(h.price, state.currency)} per accelerator-hour` : "";
+    const spent = `With ${W.flops(a.compute)} (${W.time(a.hours)} on ${h.count} ${h.name} at ${W.percent(h.mfu)} utilisation${price})`;
     const size = a.N ? `, ${many(a.N.value, "parameter")} (${W.interval(a.N, W.count)}) on ${many(a.D.value, token)} (${W.interval(a.D, W.count)})` : "";
     const limits = [options().unique ? `${W.count(state.unique)} unique ${token}s` : "",
       options().tokens ? `${W.count(state.tokens)} tokens of inference from the same budget` : ""].filter(Boolean);
@@ -164,8 +164,8 @@ const Planner = (() => {
     if (a.N) made.push(fact("Size N", W.count(a.N.value), `parameters, ${W.interval(a.N, W.count)}`, bare(a.N)));
     if (a.D) made.push(fact("Data D", W.count(a.D.value), `${token}s, ${W.interval(a.D, W.count)}`, bare(a.D)));
     made.push(fact("Compute", W.flops(a.compute), "training and inference", a.compute));
-    made.push(fact("Time", W.duration(3600 * a.hours), `on ${h.count} ${h.name}, ${W.count(a.accelerator_hours)} accelerator-hours`, a.hours));
-    made.push(fact("Money", a.cost === null ? "–" : W.money(a.cost, state.currency), a.cost === null ? "give a price" : `at ${state.currency}${h.price} per accelerator-hour`, a.cost));
+    made.push(fact("Time", W.time(a.hours), `on ${h.count} ${h.name}, ${W.count(a.accelerator_hours)} accelerator-hours`, a.hours));
+    made.push(fact("Money", a.cost === null ? "–" : W.money(a.cost, state.currency), a.cost === null ? "give a price" : `at ${W.money(h.price, state.currency)} per accelerator-hour`, a.cost));
     if (a.energy !== null) made.push(fact("Energy", W.energy(a.energy), "at rated power", a.energy));
     if (a.memory !== null) made.push(fact("Memory", W.bytes(a.memory), "per accelerator, fully sharded", a.memory));
     return made;

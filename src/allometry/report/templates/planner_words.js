@@ -1,5 +1,5 @@
-/* Numbers as allometry.report.formatting writes them, and hardware as allometry.laws.hardware and
-   allometry.laws.memory convert it. */
+/* Numbers as allometry.report.formatting and plan_cost_cells write them, and hardware as
+   allometry.laws.hardware and allometry.laws.memory convert it. */
 const PlannerWords = (() => {
   const COUNTS = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "K"]];
   const FLOPS = [[1e21, "ZFLOP"], [1e18, "EFLOP"], [1e15, "PFLOP"], [1e12, "TFLOP"], [1e9, "GFLOP"], [1e6, "MFLOP"], [1e3, "kFLOP"]];
@@ -34,24 +34,29 @@ const PlannerWords = (() => {
   }
   function duration(seconds) {
     if (!Number.isFinite(seconds)) return "unknown";
-    if (seconds < 1e-3) return "under 1 ms";
     if (seconds < 9.95) return `${significant(seconds, 2)} s`;
     const total = Math.round(seconds);
     if (total < 60) return `${total} s`;
     for (const [big, small, first, second] of [[60, 1, "min", "s"], [3600, 60, "h", "min"], [86400, 3600, "d", "h"]]) {
       if (big !== 86400 && total >= big * (big === 60 ? 60 : 24)) continue;
       const whole = Math.floor(total / big), rest = Math.floor((total % big) / small);
-      return big === 86400 && whole > 9999 ? `${count(whole)} d` : `${whole} ${first}${rest ? ` ${rest} ${second}` : ""}`;
+      return `${whole} ${first}${rest ? ` ${rest} ${second}` : ""}`;
     }
     return "unknown";
   }
   const loss = (x) => (!Number.isFinite(x) ? "infinite" : Math.abs(x) >= 0.1 ? x.toFixed(3) : significant(x));
+  const thousands = (text) => text.replace(/\B(?=(\d{3})+$)/g, ",");
   function money(x, currency) {
     if (x >= 1e6) return `${currency}${count(x)}`;
-    return currency + x.toLocaleString("en-US", x < 100 ? { maximumSignificantDigits: 3 } : { maximumFractionDigits: 0 });
+    return currency + (x >= 100 ? thousands(x.toFixed(0)) : x.toFixed(2));
   }
-  const bytes = (x) => scaled(x, [[1e15, "PB"], [1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]], " ") || `${significant(x)} B`;
-  const energy = (x) => scaled(x, [[1e9, "TWh"], [1e6, "GWh"], [1e3, "MWh"], [1, "kWh"], [1e-3, "Wh"]].map(([s, n]) => [s, n]), " ") || "under 1 Wh";
+  function inUnits(x, steps, last) {
+    for (const [step, unit] of steps) if (x >= step) return `${significant(x / step)} ${unit}`;
+    return `${significant(x / last[0])} ${last[1]}`;
+  }
+  const bytes = (x) => inUnits(x, [[1e15, "PB"], [1e12, "TB"], [1e9, "GB"], [1e6, "MB"]], [1e3, "kB"]);
+  const energy = (x) => inUnits(x, [[1e6, "GWh"], [1e3, "MWh"]], [1, "kWh"]);
+  const time = (hours) => (hours > 24 * 365 ? `${significant(hours / 24 / 365, 2)} years` : duration(3600 * hours));
   const percent = (x) => `${significant(100 * x)} %`;
 
   /* `1.2M to 3M`; both ends share one unit. */
@@ -65,7 +70,7 @@ const PlannerWords = (() => {
   const SUFFIX = { "": 1, k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12, p: 1e15, e: 1e18, z: 1e21 };
   /* A positive number with an optional suffix, such as 7B, 1e21, 2 ZFLOP; NaN for other text. */
   function number(text) {
-    const found = /^([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?)\s*([kmbgtpez]?)(?:flops?|parameters|tokens)?$/i.exec(text.trim());
+    const found = /^([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?)\s*([kmbgtpez]?)\s*(?:flops?|parameters|tokens)?$/i.exec(text.trim());
     if (!found) return NaN;
     const value = Number(found[1].replace(/[_,]/g, "")) * SUFFIX[found[2].toLowerCase()];
     return value > 0 && Number.isFinite(value) ? value : NaN;
@@ -95,5 +100,5 @@ const PlannerWords = (() => {
       return (constants.bytes * N + activations) / h.count;
     },
   };
-  return { significant, count, flops, duration, loss, money, bytes, energy, percent, span, interval, number, price, hardware };
+  return { significant, count, flops, duration, time, loss, money, bytes, energy, percent, span, interval, number, price, hardware };
 })();
