@@ -186,11 +186,12 @@ def test_warnings_have_codes(code, words, folder, typed):
 
 def test_codes_are_documented():
     page = (ROOT / "docs" / "json.md").read_text()
-    told = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    told = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
     refusals = {code for code, _ in refusal_codes.REFUSALS}
     refusals |= {code for _, code in refusal_codes.CLASSES} | set(refusal_codes.OTHERS)
     warned = {code for code, _ in refusal_codes.WARNINGS} | {refusal_codes.NOTE}
-    assert told == refusals | warned
+    assert told == refusal_codes.MEANINGS
+    assert set(told) == refusals | warned
 
 
 def test_the_files_of_the_site_are_current():

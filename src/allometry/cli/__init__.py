@@ -20,6 +20,7 @@ from allometry.cli import (
     fit_command,
     generate_command,
     list_command,
+    mcp_command,
     measure_command,
     plan_command,
     report_command,
@@ -90,6 +91,7 @@ app.command("generate", epilog=epilog("generate"))(generate_command.generate)
 app.command("measure", epilog=epilog("measure"))(measure_command.measure)
 app.command("export", epilog=epilog("export"))(export_command.export)
 app.command("list", epilog=epilog("list"))(list_command.listing)
+app.command("mcp", epilog=epilog("mcp"))(mcp_command.mcp)
 app.command("schema", epilog=epilog("schema"))(schema_command.schema)
 app.add_typer(construct_command.app, name="construct")
 

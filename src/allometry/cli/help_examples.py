@@ -53,6 +53,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "allometry export runs/notes --to hf --out notes",
         "allometry export model.safetensors --to gguf --out notes",
     ),
+    "mcp": ("allometry mcp", "allometry mcp --root runs"),
     "schema": ("allometry schema", "allometry schema plan"),
     "list": ("allometry list", "allometry list recipes"),
     "construct": ("allometry construct dyck '([])'",),

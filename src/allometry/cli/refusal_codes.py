@@ -71,6 +71,40 @@ WARNINGS: tuple[tuple[str, str], ...] = (
 
 NOTE = "note"
 
+MEANINGS = {
+    "not_identified": "these runs do not determine what was asked, such as a loss out of reach",
+    "too_few_runs": "more runs, or runs of other sizes, are needed",
+    "no_variation": "a variable or the loss is the same in all runs",
+    "missing_column": "a column is missing or was not recognised",
+    "tokens_unknown": "data are counted in steps, and a plan needs tokens",
+    "unknown_name": "a form, measure or other name does not exist",
+    "invalid_input": "another argument is wrong",
+    "usage": "a wrong option or argument of the command line",
+    "no_such_file": "the file or folder does not exist",
+    "damaged_file": "a saved law is incomplete or was changed",
+    "newer_version": "a newer allometry wrote the file",
+    "storage": "a file can't be read or written",
+    "locked": "another process uses the study's folder",
+    "missing_dependency": "an extra is not installed; the message names it",
+    "worker_failed": "worker processes don't start",
+    "diverged": "a training loss is not finite",
+    "out_of_memory": "the machine has too little memory",
+    "defect": "a defect of allometry; the exit code is 70",
+    "allocation_not_identified": "the runs do not determine how to divide compute between N and D",
+    "irreducible_loss_not_identified": "the runs do not determine the irreducible loss",
+    "exponent_not_identified": "the runs do not determine an exponent",
+    "claim_not_supported": "the plan's loss did not pass its guards; `claims` has the reason",
+    "far_extrapolation": "the budget is further beyond the runs than backtests reach",
+    "not_backtested": "there are too few runs for backtests",
+    "poor_fit": "one law does not fit these runs",
+    "loss_rises": "larger runs have higher losses",
+    "search_uncertain": "the optimiser may have missed a better fit",
+    "rows_left_out": "some rows were not used",
+    "data_repeated": "the plan repeats data",
+    "note": "anything else",
+}
+"""What each code means; docs/json.md has the same table."""
+
 
 def refusal_code(error: BaseException) -> str:
     """The code of an error.
