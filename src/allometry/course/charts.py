@@ -192,7 +192,10 @@ def heat(
         size: Area of a point in square pixels.
     """
     axes = {"x": _linear("x", box[0], box[1], x), "y": _linear("y", box[2], box[3])}
-    picture = alpha_png(np.asarray(values, float)[::-1], signed=signed)
+    rows = np.asarray(values, float)[::-1]
+    # Viewers smooth between pixels: the cells of a small matrix are made of several.
+    cells = 12 if max(rows.shape) <= 32 else 1
+    picture = alpha_png(np.kron(rows, np.ones((cells, cells))), signed=signed)
     ends = {"x": [box[0]], "x2": [box[1]], "y": [box[2]], "y2": [box[3]], "url": [picture]}
     look = {"aspect": False, "aria": False, "width": width, "height": height}
     image = layer(ends, "image", look, url={"field": "url", "type": "nominal"}, **axes)
