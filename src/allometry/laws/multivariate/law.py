@@ -18,6 +18,7 @@ from allometry._core.notebook import chart, html_table, interval
 from allometry.laws.multivariate.backtests import BETWEEN, Errors, distance, half_width
 from allometry.laws.multivariate.groups import Fitted
 from allometry.laws.multivariate.processes import Process
+from allometry.laws.multivariate.roles import Variable
 from allometry.laws.multivariate.tables import SEPARATOR, Table, coordinates
 
 if TYPE_CHECKING:
@@ -227,7 +228,10 @@ class VariableLaw:
             raise InputError(
                 f"law must be given {', '.join(self.variables)}; got no {', '.join(missing)}."
             )
-        arrays = [np.asarray(at[name], dtype=float) for name in self.table.names]
+        arrays = [
+            _nudged(np.asarray(at[v.name], dtype=float), v, x)
+            for v, x in zip(self.table.variables, self.table.X, strict=True)
+        ]
         labels = [np.asarray(at[name], dtype=object) for name in self.table.by]
         whole = np.broadcast_arrays(*arrays, *labels)
         shape = whole[0].shape if whole else ()
@@ -235,9 +239,12 @@ class VariableLaw:
             fine = np.isfinite(array)
             if v.kind == "log":
                 fine &= array > 0
+            if v.kind == "offset":
+                fine &= array > -v.scale
             if v.kind == "complement":
                 fine &= array < 1
-            wanted = {"log": "positive and finite", "complement": "below 1"}.get(v.kind, "finite")
+            words = {"log": "positive and finite", "complement": "below 1", "offset": "0 or more"}
+            wanted = words.get(v.kind, "finite")
             require(bool(np.all(fine)), f"law.{v.name}", f"be {wanted}", at[v.name])
         rows = [np.asarray(a, float).reshape(-1) for a in whole[: len(arrays)]]
         X = np.stack(rows) if rows else np.empty((0, int(np.prod(shape))))
@@ -266,6 +273,11 @@ class VariableLaw:
             return {}
         most = int(np.bincount(self.table.group).argmax())
         return dict(zip(self.table.by, self.table.groups[most].split(SEPARATOR), strict=False))
+
+
+def _nudged(a: ndarray, v: Variable, x: Float[ndarray, " n"]) -> Float[ndarray, "..."]:
+    """Values with a small positive number for 0 where the law has logs of the variable."""
+    return np.where(a == 0, 1e-3 * x.min(), a) if v.kind == "log" else a
 
 
 def _name(member: Predictor) -> str:

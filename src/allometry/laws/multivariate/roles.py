@@ -30,10 +30,10 @@ class Variable:
     Args:
         name: The column.
         role: One of `ROLES` except `group`.
-        kind: `log` for log(v/centre), `complement` for log((1 - v)/centre), `linear` for
-            (v - centre)/scale.
+        kind: `log` for log(v/centre), `offset` for log((v + scale)/centre) where v may be 0,
+            `complement` for log((1 - v)/centre), `linear` for (v - centre)/scale.
         centre: Reference value; the coordinate is 0 there.
-        scale: Unit of a linear coordinate.
+        scale: Unit of a linear coordinate, or what is added to one that may be 0.
         levels: Number of different values.
         spread: Standard deviation of the coordinate over the runs.
         symbol: The column's name in expressions: the same, if it is a name of the language.
@@ -53,26 +53,33 @@ class Variable:
         v = np.asarray(v, float)
         if self.kind == "log":
             return np.log(v / self.centre)
+        if self.kind == "offset":
+            return np.log((v + self.scale) / self.centre)
         if self.kind == "complement":
             return np.log((1 - v) / self.centre)
         return (v - self.centre) / self.scale
 
     @property
+    def ratio(self) -> str:
+        """What the coordinate is the log of, as an expression."""
+        if self.kind == "offset":
+            return f"(({self.symbol} + {self.scale:.12g})/{self.centre:.12g})"
+        if self.kind == "complement":
+            return f"((1 - {self.symbol})/{self.centre:.12g})"
+        return f"({self.symbol}/{self.centre:.12g})"
+
+    @property
     def text(self) -> str:
         """The coordinate as an expression."""
-        if self.kind == "log":
-            return f"log({self.symbol}/{self.centre:.12g})"
-        if self.kind == "complement":
-            return f"log((1 - {self.symbol})/{self.centre:.12g})"
+        if self.kind != "linear":
+            return f"log{self.ratio}"
         sign, size = ("-", self.centre) if self.centre >= 0 else ("+", -self.centre)
         return f"({self.symbol} {sign} {size:.12g})/{self.scale:.12g}"
 
     def power(self, exponent: str) -> str:
         """The variable to the power of minus the exponent, as an expression."""
-        if self.kind == "log":
-            return f"({self.symbol}/{self.centre:.12g})^-{exponent}"
-        if self.kind == "complement":
-            return f"((1 - {self.symbol})/{self.centre:.12g})^-{exponent}"
+        if self.kind != "linear":
+            return f"{self.ratio}^-{exponent}"
         return f"exp(-{exponent}*({self.text}))"
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,7 +95,7 @@ def guess(columns: Mapping[str, ndarray], said: Mapping[str, str]) -> dict[str, 
     unit = [
         name
         for name, v in columns.items()
-        if name not in said and v.min() >= 0 and v.max() <= 1 and len(np.unique(v)) > 2
+        if name not in said and v.min() >= 0 and v.max() <= 1
     ]
     if len(unit) >= 2:
         total = np.sum([columns[name] for name in unit], 0)
@@ -114,6 +121,9 @@ def _guess(name: str, v: Float[ndarray, " n"]) -> str:
     return "scale"
 
 
+OFFSET = 20.0
+"""Ratio of largest to smallest positive value from which a column with zeros enters by its log."""
+
 _LOGGED = re.compile(r"(^|_)(ln|log|log2|log10)(_|$)")
 
 
@@ -132,6 +142,11 @@ def described(name: str, role: str, v: Float[ndarray, " n"], symbol: str = "") -
         x = np.log(v)
         centre = float(np.exp(x.mean()))
         return Variable(name, role, "log", centre, 1.0, levels, float(x.std()), symbol)
+    if role == "scale" and v.min() == 0 and v.max() > OFFSET * v[v > 0].min(initial=np.inf):
+        least = float(v[v > 0].min())
+        x = np.log(v + least)
+        centre = float(np.exp(x.mean()))
+        return Variable(name, role, "offset", centre, least, levels, float(x.std()), symbol)
     scale = float(v.std()) or 1.0
     return Variable(name, role, "linear", float(v.mean()), scale, levels, 1.0, symbol)
 

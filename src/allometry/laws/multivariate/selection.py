@@ -20,6 +20,9 @@ from allometry.laws.multivariate.tables import Table, coordinates
 RESOLUTION = 0.003
 """Differences of error below this are not significant; added to scores in quadrature."""
 
+SHARPNESS = 2.0
+"""Weights are inverse to this power of the mean squared error, for many runs."""
+
 TRUST = 40
 """Runs at which the weights depend on backtests half as strongly as for many."""
 
@@ -87,7 +90,7 @@ def choose(
         * (PROCESS_PENALTY if name == PROCESS else 1.0)
         for name, s in scores.items()
     }
-    power = 2 * n / (n + TRUST)
+    power = SHARPNESS * n / (n + TRUST)
     least = min(cost.values())
     raw = {name: (least / c) ** power for name, c in cost.items()}
     total = sum(raw.values())

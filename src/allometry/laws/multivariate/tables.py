@@ -207,8 +207,9 @@ def read(
     for name in fixed:
         end = "its effect is not identified" if constant else "it has no part in the law"
         notes.append(f"{name} takes a single value in these runs: {end}.")
-    found = guess({k: v for k, v in columns.items() if constant or k not in fixed}, said)
-    used = [(k, role) for k, role in found.items() if role != "group"]
+    found = guess(columns, said)
+    left = () if constant else fixed
+    used = [(k, role) for k, role in found.items() if role != "group" and k not in left]
     safe = symbols([k for k, _ in used], FUNCTIONS)
     kept = tuple(
         described(k, role, columns[k], symbol)
