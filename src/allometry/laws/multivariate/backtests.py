@@ -26,6 +26,15 @@ BETWEEN = 0.5
 BIN = 0.5
 """Distance beyond which errors of one law count as independent."""
 
+RECENCY = 1.0
+"""Change of a run's log weight per standard deviation of log cost, for many runs."""
+
+SPARSE = 30
+"""Runs at which it is half as large."""
+
+NOISY = 0.015
+"""Noise at which it is half as large."""
+
 NOISE_PRIOR = (4, 0.004)
 """Prior of the noise: equivalent to so many runs with this standard deviation."""
 
@@ -50,16 +59,8 @@ def folds(table: Table, rows: Int[ndarray, "..."], rng: np.random.Generator) -> 
     may be asked for larger values of any one variable, so each also has folds of its own: its
     highest values are left out. Random folds judge interpolation in other variables.
     """
-    Z = coordinates(table.variables, table.X)
-    scale = [i for i, v in enumerate(table.variables) if v.role in ("scale", "bits", "fraction")]
-    orders = {
-        table.variables[i].name: Z[i] * (-1 if table.variables[i].kind == "complement" else 1)
-        for i in scale
-    }
-    if table.cost is not None and np.all(table.cost > 0):
-        orders["cost"] = np.log(table.cost)
-    elif len(scale) > 1:
-        orders["size"] = Z[scale].sum(0)
+    orders = orders_of(table)
+    scale = [v for v in table.variables if v.role in ("scale", "bits", "fraction")]
     out: list[Fold] = []
     for name, t in orders.items():
         for low in _cuts(t[rows], aggregate=name in ("cost", "size") or len(scale) == 1):
@@ -70,6 +71,47 @@ def folds(table: Table, rows: Int[ndarray, "..."], rng: np.random.Generator) -> 
         part = rng.permutation(len(rows)) % 3
         out += [Fold(rows[part != k], rows[part == k], "random") for k in range(3)]
     return out
+
+
+def orders_of(table: Table) -> dict[str, Float[ndarray, " n"]]:
+    """Orders of the runs from small to large: by each scale variable, and by cost or size."""
+    Z = coordinates(table.variables, table.X)
+    scale = [i for i, v in enumerate(table.variables) if v.role in ("scale", "bits", "fraction")]
+    orders = {
+        table.variables[i].name: Z[i] * (-1 if table.variables[i].kind == "complement" else 1)
+        for i in scale
+    }
+    if table.cost is not None and np.all(table.cost > 0):
+        orders["cost"] = np.log(table.cost)
+    elif len(scale) > 1:
+        orders["size"] = Z[scale].sum(0)
+    return orders
+
+
+def main_order(table: Table) -> Float[ndarray, " n"] | None:
+    """The order by cost or size; None for mixtures and where no variable is a scale."""
+    orders = orders_of(table)
+    if not orders or any(v.role == "share" for v in table.variables):
+        return None
+    return orders.get("cost", orders.get("size", next(iter(orders.values()))))
+
+
+def weights(table: Table, noise: float) -> Float[ndarray, " n"] | None:
+    """Weights of the runs: larger for runs of more cost, which are nearer to what is asked for.
+
+    No form is right for all runs, so those near the target count more. Where noise between runs
+    dominates, equal weights lose less.
+
+    Args:
+        table: The runs; cost is measured in standard deviations of its log.
+        noise: Noise of a run on the scale of the link.
+    """
+    t = main_order(table)
+    spread = 0.0 if t is None else float(t.std())
+    if t is None or not spread:
+        return None
+    power = RECENCY * table.n / (table.n + SPARSE) / (1 + (noise / NOISY) ** 2)
+    return np.exp(power * np.maximum((t - t.max()) / spread, -4.0))
 
 
 def _cuts(t: Float[ndarray, " n"], *, aggregate: bool) -> list[float]:

@@ -14,6 +14,7 @@ from numpy import ndarray
 
 from allometry.laws.multivariate.expression_forms import ExpressionForm, Parameter
 from allometry.laws.multivariate.expressions import parse
+from allometry.laws.multivariate.levels import MOST_GROUPS
 from allometry.laws.multivariate.roles import Variable
 from allometry.laws.multivariate.tables import Table
 
@@ -260,6 +261,8 @@ def compose(table: Table, rows: ndarray | None = None) -> list[ExpressionForm]:
         add("exponential mixture", b, f"{b.irreducible()} + {b.amplitude('A')}*exp({inside})")
         b = builder()
         add("linear mixture", b, _linear_mixture(b, shares))
+    if 1 < len(table.groups) <= MOST_GROUPS:
+        out += [form.sharing() for form in out]
     return out
 
 

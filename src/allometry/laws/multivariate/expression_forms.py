@@ -89,6 +89,8 @@ class ExpressionForm(Form):
     """
 
     centred = False
+    shared: bool = False
+    """Whether groups share all parameters but a level."""
 
     def __init__(
         self,
@@ -128,6 +130,14 @@ class ExpressionForm(Form):
         """The form with other signs of some parameters."""
         own = {p.name: replace(p, sign=signs.get(p.name, p.sign)) for p in self.parameters}
         return ExpressionForm(self.name, self.node, self.variables, self.link, own)
+
+    def sharing(self) -> "ExpressionForm":
+        """The form with the same parameters in all groups but for a level."""
+        own = {p.name: p for p in self.parameters}
+        name = f"{self.name}, shared"
+        form = ExpressionForm(name, self.node, self.variables, self.link, own)
+        form.shared = True
+        return form
 
     @property
     def signs(self) -> ndarray:

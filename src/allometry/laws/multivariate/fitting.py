@@ -33,6 +33,7 @@ from allometry.laws.multivariate.selection import (
     Selection,
     choose,
     errors_of,
+    recency,
 )
 from allometry.laws.multivariate.tables import Table, column_names, read
 
@@ -143,7 +144,7 @@ def _automatic(
         return Selection([PROCESS], [1.0], [], why), [only]
     forms = compose(table)
     chosen = choose(table, forms, rows, rng)
-    by_name = {form.name: form for form in forms}
+    by_name, heavy = {form.name: form for form in forms}, recency(table, rows, rng)
     members: list[Predictor] = []
     for name, weight in zip(chosen.names, chosen.weights, strict=True):
         if name == PROCESS:
@@ -152,7 +153,9 @@ def _automatic(
             continue
         count = min(starts, 8 if table.n > MOST_ROWS else 16)
         every = [np.arange(table.n)]
-        found = fit_groups(by_name[name], table, every, starts=count, rng=rng, delta=delta)[0]
+        found = fit_groups(
+            by_name[name], table, every, starts=count, rng=rng, delta=delta, weights=heavy
+        )[0]
         members.append(replace(found, weight=weight))
     return chosen, members
 

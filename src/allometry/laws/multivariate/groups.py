@@ -16,6 +16,8 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from allometry.laws.forms import Form
+from allometry.laws.multivariate.expression_forms import ExpressionForm
+from allometry.laws.multivariate.levels import fit_levels
 from allometry.laws.multivariate.members import Member, fit_sets
 from allometry.laws.multivariate.tables import Table
 from allometry.laws.solver import Prior
@@ -88,8 +90,17 @@ def fit_groups(
     shrink: bool = True,
     weights: Float[ndarray, " n"] | None = None,
 ) -> list[Fitted]:
-    """The form fitted to each set of rows; within a set, to each group with partial pooling."""
+    """The form fitted to each set of rows; within a set, to each group with partial pooling.
+
+    A form that is `shared` has the same parameters in all groups but for a level.
+    """
     places = table.places(form.variables)
+    if isinstance(form, ExpressionForm) and form.shared:
+        chosen = {"starts": starts, "rng": rng, "delta": delta, "weights": weights}
+        return [
+            Fitted(pooled.form, places, members, pooled)
+            for members, pooled in fit_levels(form, table, sets, chosen)
+        ]
     X, z = table.X[list(places)], table.z
     parts = [
         (k, int(g), rows[table.group[rows] == g])

@@ -14,9 +14,8 @@ from numpy import ndarray
 from allometry.laws.forms import Form
 from allometry.laws.solver import Prior, Problem, minimise, negligible, search
 
-SHRINK = 3.0
-"""Noise of a run, as the prior counts it, over the residuals' noise. Values above 1 allow for a
-misspecified form, whose residuals are correlated between runs."""
+SHRINK = 1.0
+"""Noise of a run, as the prior counts it, over the residuals' noise."""
 
 SIGMA = (0.003, 0.03)
 """Range of the noise per run that the prior is weighted against."""

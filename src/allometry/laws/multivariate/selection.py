@@ -8,10 +8,18 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from numpy import ndarray
 
-from allometry.laws.multivariate.backtests import BETWEEN, Errors, Fold, distance, folds
+from allometry.laws.multivariate.backtests import (
+    BETWEEN,
+    Errors,
+    Fold,
+    distance,
+    folds,
+    main_order,
+    weights,
+)
 from allometry.laws.multivariate.expression_forms import ExpressionForm
 from allometry.laws.multivariate.groups import Fitted, fit_groups
 from allometry.laws.multivariate.processes import Process, fit_process
@@ -20,7 +28,7 @@ from allometry.laws.multivariate.tables import Table, coordinates
 RESOLUTION = 0.003
 """Differences of error below this are not significant; added to scores in quadrature."""
 
-SHARPNESS = 2.0
+SHARPNESS = 3.0
 """Weights are inverse to this power of the mean squared error, for many runs."""
 
 TRUST = 40
@@ -36,6 +44,9 @@ PROCESS = "gaussian process"
 
 PROCESS_PENALTY = 1.5
 """Factor of the baseline's squared error: it is chosen only where forms fail."""
+
+NOISE_ROWS = 150
+"""Runs from which the noise is estimated."""
 
 Predictor = Fitted | Process
 
@@ -74,9 +85,12 @@ def choose(
         names = [f.name for f in few] or [PROCESS]
         why = f"{n} runs are too few to backtest: the simplest forms are averaged."
         return Selection(names, [1 / len(names)] * len(names), [], why)
-    sets = [part.train for part in parts]
+    sets, heavy = [part.train for part in parts], recency(table, rows, rng)
     found: dict[str, list[Predictor]] = {
-        f.name: list(fit_groups(f, table, sets, starts=starts, rng=rng, delta=DELTA)) for f in able
+        f.name: list(
+            fit_groups(f, table, sets, starts=starts, rng=rng, delta=DELTA, weights=heavy)
+        )
+        for f in able
     }
     size = {f.name: f.p for f in able}
     if process and n >= 12:
@@ -97,13 +111,25 @@ def choose(
     kept = {k: w / total for k, w in raw.items() if w / total >= MIN_WEIGHT}
     total = sum(kept.values())
     order = sorted(kept, key=lambda name: -kept[name])
-    weights = [kept[name] / total for name in order]
-    listed = ", ".join(f"{name} {w:.0%}" for name, w in zip(order, weights, strict=True))
+    shares = [kept[name] / total for name in order]
+    listed = ", ".join(f"{name} {w:.0%}" for name, w in zip(order, shares, strict=True))
     shown = ", ".join(
         f"{name} {np.sqrt(s):.2%}" for name, s in sorted(scores.items(), key=lambda kv: kv[1])
     )
     why = f"{listed}: in {len(parts)} backtests the errors were {shown}."
-    return Selection(order, weights, _average([errors[k] for k in order], weights), why)
+    return Selection(order, shares, _average([errors[k] for k in order], shares), why)
+
+
+def recency(
+    table: Table, rows: Int[ndarray, "..."], rng: np.random.Generator
+) -> Float[ndarray, " n"] | None:
+    """Weights of the runs, given the noise that a Gaussian process finds in the larger ones."""
+    t = main_order(table)
+    if t is None or len(rows) < 12:
+        return weights(table, 0.0)
+    large = rows[t[rows] >= np.median(t[rows])]
+    some = np.sort(rng.permutation(large)[:NOISE_ROWS])
+    return weights(table, fit_process(table, some, rng).noise)
 
 
 def errors_of(table: Table, parts: Sequence[Fold], fits: Sequence[Predictor]) -> list[Errors]:
@@ -125,11 +151,11 @@ def _score(errors: Sequence[Errors]) -> float:
     return float(np.exp(np.mean(each)))
 
 
-def _average(errors: Sequence[Sequence[Errors]], weights: Sequence[float]) -> list[Errors]:
+def _average(errors: Sequence[Sequence[Errors]], shares: Sequence[float]) -> list[Errors]:
     """Errors of the average of the candidates in each fold."""
     out = []
     for same in zip(*errors, strict=True):
-        w = np.array(weights)[:, None]
+        w = np.array(shares)[:, None]
         each = np.stack([e.error for e in same])
         mean = (w * each).sum(0)
         variance = (w * np.stack([e.variance for e in same])).sum(0)
