@@ -202,7 +202,7 @@ def _command(*path):
             "--where must be column=value; got 'loss=True'.",
             "--where must be column=value; got 'loss=True'.",
         ),
-        (("fit",), "x must be; got PosixPath('a/b').", "x must be; got 'a/b'."),
+        (("fit",), "q must be; got PosixPath('a/b').", "q must be; got 'a/b'."),
         (("fit",), "Can't read a.csv: no such file.", "Can't read a.csv: no such file."),
     ],
 )

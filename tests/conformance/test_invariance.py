@@ -482,7 +482,8 @@ TABLE = {
         "allocations": no(MANY),
         **dict.fromkeys(("allometry", "isometry", "common_exponent"), LINE),
         **dict.fromkeys(
-            ("budget", "crossing_of", "identified", "load", "next_runs", "profile"), no(LAW)
+            ("budget", "crossing_of", "identified", "load", "next_runs", "profile", "replay"),
+            no(LAW),
         ),
         **dict.fromkeys(
             (
@@ -503,6 +504,8 @@ TABLE = {
                 "Law",
                 "MultiPowerLaw",
                 "Plan",
+                "PoolDesign",
+                "Replay",
                 "RecipeComparison",
                 "TaskCurve",
                 "TrainingState",

@@ -20,6 +20,7 @@ from allometry.cli.run_options import (
     require_sizes,
     saved_law,
 )
+from allometry.cli.variable_options import Cost, Role, X, Y, fitted, is_wanted, show
 
 Runs = Annotated[
     Path,
@@ -81,12 +82,20 @@ def fit(
         float | None,
         typer.Option(help="Huber's delta on log loss; 0 for least absolute deviations."),
     ] = None,
+    x: X = None,
+    y: Y = None,
+    cost: Cost = None,
+    role: Role = None,
     seed: Seed = 0,
     report: Report = None,
     save: Save = None,
     json: Json = False,
 ) -> None:
-    """Fit a scaling law of loss in size, data and compute, with intervals."""
+    """Fit a scaling law of loss in size, data and compute, or in any columns, with intervals."""
+    if is_wanted(x, form):
+        law = fitted(runs, form, x, y or loss, cost, role, where, sql, delta, seed)
+        show(law, report, save, json)
+        return
     from allometry import laws
 
     reading = {

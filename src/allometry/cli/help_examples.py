@@ -21,6 +21,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "allometry fit runs.csv --form chinchilla",
         "allometry fit runs.csv --n params --d tokens --loss val_loss --report page.html",
         "allometry fit runs.csv --save law.json",
+        "allometry fit runs.csv --x params --x experts --y val_loss --cost 'params*experts'",
+        "allometry fit runs.csv --x N --x D --form 'E + A/N^alpha + B/D^beta'",
     ),
     "plan": (
         "allometry plan runs.csv --compute 1ZFLOP",
@@ -28,6 +30,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "allometry plan runs.csv --hardware 64xH100 --price 2.5/h --days 12",
         "allometry plan runs.csv --reach 2.1",
         "allometry plan law.json --compute 1ZFLOP",
+        "allometry plan runs.csv --x N --x D --cost gpu_hours --budget 500",
     ),
     "watch": (
         "allometry watch log.csv --total 20000 --schedule cosine",
@@ -37,7 +40,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "allometry compare runs.csv --by optimizer --at 1e21",
         "allometry compare runs/adamw runs/muon --report page.html",
     ),
-    "next": ("allometry next runs.csv --budget 2EFLOP --size 7B --tokens 300B",),
+    "next": (
+        "allometry next runs.csv --budget 2EFLOP --size 7B --tokens 300B",
+        "allometry next runs.csv --pool candidates.csv --target goal.csv --x N --x experts "
+        "--cost gpu_hours --budget 500",
+        "allometry next --pool finished.csv --target goal.csv --x N --x experts --replay",
+    ),
     "serve": ("allometry serve runs.csv", "allometry serve runs/notes --port 8000"),
     "generate": (
         "allometry generate runs/notes --prompt 'The ' --temperature 0.8",

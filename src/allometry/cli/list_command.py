@@ -112,6 +112,18 @@ def _accelerators() -> dict[str, str]:
 def _forms() -> dict[str, str]:
     """Each form with its equation in one variable x."""
     from allometry.laws.form_names import MAKERS
+    from allometry.laws.multivariate.library import LIBRARY
 
     automatic = {"auto": "chosen or averaged by backtests on the larger runs"}
-    return automatic | {name: make("x").equation for name, make in MAKERS.items()}
+    published = {
+        name: f"{entry.text}  ({', '.join(f'{k}: {v}' for k, v in entry.variables.items())}; "
+        f"{_source(entry.source)}, {entry.locator})"
+        for name, entry in LIBRARY.items()
+    }
+    return automatic | {name: make("x").equation for name, make in MAKERS.items()} | published
+
+
+def _source(key: str) -> str:
+    """Author and year of a key of the bibliography: clark2022 is Clark (2022)."""
+    name = key.rstrip("0123456789")
+    return f"{name.capitalize()} et al. ({key[len(name) :]})"

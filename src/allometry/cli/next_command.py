@@ -1,5 +1,6 @@
 """`allometry next`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,11 +16,11 @@ from allometry.cli.fit_command import (
     Json,
     LossColumn,
     NColumn,
-    Runs,
     Seed,
     Where,
 )
 from allometry.cli.hardware_options import Accelerators, HardwareName, Mfu, Price, hardware_of
+from allometry.cli.pool_options import Campaign, Pool, ReplayFlag, Target, Width
 from allometry.cli.run_options import (
     Config,
     DFrom,
@@ -31,16 +32,21 @@ from allometry.cli.run_options import (
     require_sizes,
     saved_law,
 )
+from allometry.cli.variable_options import Cost, Role, X, Y
 
 
 def next_(
-    runs: Runs,
+    runs: Annotated[
+        Path | None,
+        typer.Argument(help="Finished runs, as for `fit`. With --pool there may be none yet."),
+    ] = None,
     budget: Annotated[
-        float,
+        float | None,
         typer.Option(
-            parser=option_types.compute, help="FLOPs to spend on new runs, such as 2EFLOP."
+            parser=option_types.compute,
+            help="FLOPs to spend on new runs, such as 2EFLOP; with --pool, in the unit of --cost.",
         ),
-    ],
+    ] = None,
     compute: Annotated[
         float | None,
         typer.Option(
@@ -87,6 +93,14 @@ def next_(
     mfu: Mfu = 0.4,
     price: Price = None,
     accelerators: Accelerators = None,
+    pool: Pool = None,
+    target: Target = None,
+    x: X = None,
+    y: Y = None,
+    cost: Cost = None,
+    role: Role = None,
+    replay: ReplayFlag = False,
+    width: Width = 0.0,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -94,6 +108,15 @@ def next_(
     from allometry import InputError, laws
     from allometry.report.terminal import design_table
 
+    if pool is not None:
+        campaign = Campaign(pool, target or [], x or [], y or loss or "loss", cost, role, seed)
+        if replay:
+            campaign.replay(json)
+        else:
+            campaign.choose(runs, budget, where, most, width, json)
+        return
+    if runs is None or budget is None:
+        raise InputError("next must be given RUNS and --budget, or --pool with candidates.")
     if compute is None and (size is None or tokens is None):
         raise InputError(
             "next must be given the run to predict: --compute, or --size with --tokens."

@@ -44,6 +44,8 @@ from allometry.cli.run_options import (
     require_sizes,
     saved_law,
 )
+from allometry.cli.variable_options import Cost, Role, X, Y, fitted, is_wanted
+from allometry.cli.variable_options import planned as planned_variables
 
 OWN_ALLOCATION = (
     "The plan's own size is read from the runs near the compute-optimal frontier. On public runs "
@@ -110,11 +112,27 @@ def plan(
     loss_unit: LossUnit = None,
     remember: Remember = False,
     drop_highest: DropHighest = 0,
+    x: X = None,
+    y: Y = None,
+    cost: Cost = None,
+    role: Role = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Largest cost in the unit of --cost, with --x.")
+    ] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(help="Value of a column as name=value, with --x; the others are planned."),
+    ] = None,
     seed: Seed = 0,
     report: Report = None,
     json: Json = False,
 ) -> None:
     """Plan the compute-optimal allocation of a budget: size, data and expected loss."""
+    if is_wanted(x, form):
+        planned_variables(
+            fitted(runs, form, x, y or loss, cost, role, where, sql, None, seed), budget, at, json
+        )
+        return
     from allometry import InputError, laws
     from allometry.cli.plan_output import details
     from allometry.laws.plan_costs import budget_to_reach

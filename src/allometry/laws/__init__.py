@@ -25,7 +25,7 @@ from allometry.laws.allometric import (
 )
 from allometry.laws.batch import fit_many
 from allometry.laws.comparison.verdict import RecipeComparison, compare_recipes
-from allometry.laws.design import Design, next_runs
+from allometry.laws.design import Design
 from allometry.laws.downstream import TaskCurve, task_curve
 from allometry.laws.fitting import extrapolate, fit
 from allometry.laws.forecast import forecast
@@ -38,9 +38,11 @@ from allometry.laws.law import Law
 from allometry.laws.law_files import load
 from allometry.laws.monitoring import TrainingState, watch
 from allometry.laws.multi_power import LossCurve, MultiPowerLaw, fit_schedule
+from allometry.laws.multivariate.campaigns import Replay, replay
 from allometry.laws.multivariate.law import VariableLaw
 from allometry.laws.multivariate.library import LIBRARY
-from allometry.laws.multivariate.pool import choose_runs
+from allometry.laws.multivariate.pool import PoolDesign, choose_runs
+from allometry.laws.next_runs import next_runs
 from allometry.laws.plan import Plan, crossing_of
 from allometry.laws.transfer import transfer
 
@@ -54,7 +56,9 @@ __all__ = [
     "LossCurve",
     "MultiPowerLaw",
     "Plan",
+    "PoolDesign",
     "RecipeComparison",
+    "Replay",
     "TaskCurve",
     "TrainingState",
     "VariableLaw",
@@ -83,6 +87,7 @@ __all__ = [
     "next_runs",
     "profile",
     "published",
+    "replay",
     "small_scale",
     "task_curve",
     "transfer",

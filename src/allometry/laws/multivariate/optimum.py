@@ -14,8 +14,9 @@ from numpy import ndarray
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry.laws.multivariate.draws import draws
+from allometry.laws.multivariate.expressions import parse
 from allometry.laws.multivariate.roles import Variable
-from allometry.laws.multivariate.tables import costs
+from allometry.laws.multivariate.tables import coordinates, costs
 
 if TYPE_CHECKING:
     from allometry.laws.multivariate.law import VariableLaw
@@ -242,10 +243,40 @@ class _Search:
                 self.budget,
             )
             columns = {k: np.broadcast_to(v, count) for k, v in self.given.items()} | points
-            paid = costs(columns, self.law.cost)
-            assert paid is not None
-            fine &= paid <= self.budget * (1 + 1e-9)
+            fine &= cost_at(self.law, columns) <= self.budget * (1 + 1e-9)
         return fine
+
+
+def cost_at(law: "VariableLaw", columns: Mapping[str, Any]) -> Float[ndarray, " k"]:
+    """The cost at some points: by the law's expression, or by a power law of the measured column.
+
+    A measured cost, such as GPU-hours, is predicted by a regression of its log on the variables'
+    coordinates.
+    """
+    if not measured_cost(law):
+        paid = costs(columns, law.cost)
+        assert paid is not None
+        return paid
+    table = law.table
+    assert table.cost is not None
+    keep = np.isfinite(table.cost) & (table.cost > 0)
+    require(bool(keep.sum() >= 3), "law.cost", "be positive in three runs", law.cost)
+    X = np.stack([np.asarray(columns[name], float) for name in table.names])
+    seen, asked = coordinates(table.variables, table.X[:, keep]), coordinates(table.variables, X)
+    rows = np.concatenate([np.ones((1, seen.shape[1])), seen])
+    gram = rows @ rows.T + 1e-6 * rows.shape[1] * np.eye(len(rows))
+    slopes = np.linalg.solve(gram, rows @ np.log(table.cost[keep]))
+    return np.exp(slopes[0] + slopes[1:] @ asked)
+
+
+def measured_cost(law: "VariableLaw") -> bool:
+    """Whether the law's cost is a column of the runs rather than an expression of variables."""
+    if law.cost is None:
+        return False
+    try:
+        return not set(parse(law.cost).names()) <= set(law.table.names)
+    except InputError:  # a column whose name is no expression, such as "GPU hours"
+        return True
 
 
 def _answer(
@@ -264,6 +295,8 @@ def _answer(
     values = search.sign * draws(law, X, group, DRAWS, rng)
     chosen = values.argmin(1)
     at, notes, given_up = {}, [], {}
+    if search.budget is not None and measured_cost(law):
+        notes.append(f"The cost is predicted from {law.cost} of the runs by a power law.")
     lo, mid, hi = (float(a) for a in law.band(**search.given, **best))
     for name in search.over:
         # The grid is coarse: the interval includes the optimum itself.

@@ -17,22 +17,15 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from allometry._core.errors import require, require_seed
-from allometry._core.number_parsing import LARGEST_NUMBER
 from allometry.laws.multivariate.candidates import compose
 from allometry.laws.multivariate.draws import of_member
 from allometry.laws.multivariate.expression_forms import Link
 from allometry.laws.multivariate.groups import fit_groups
+from allometry.laws.multivariate.pool_problem import PoolProblem, assemble, finished, usable
 from allometry.laws.multivariate.selection import DELTA
 from allometry.laws.multivariate.tables import (
-    Table,
-    column_names,
     coordinates,
     costs,
-    is_label,
-    link_of,
-    numeric,
-    read,
-    rises,
 )
 
 DRAWS = 400
@@ -92,6 +85,89 @@ def choose_runs(
         >>> bool(N[rows].sum() <= 2e8)
         True
     """
+    return design(
+        pool,
+        observed,
+        variables=variables,
+        response=response,
+        cost=cost,
+        target=target,
+        budget=budget,
+        seed=seed,
+        roles=roles,
+        most=most,
+    ).rows
+
+
+@final
+@dataclass(frozen=True)
+class PoolDesign:
+    """Rows of a pool to run next, in order, with what they cost and the widths they leave.
+
+    Args:
+        rows: Positions in the pool.
+        costs: The cost of each.
+        widths: Expected half-width of the targets' 95 % intervals after each, relative to the
+            response (or to its spread, if it has both signs): the part that runs can lower.
+        now: The same before any of them.
+    """
+
+    rows: list[int]
+    costs: list[float]
+    widths: list[float]
+    now: float
+
+    @property
+    def spent(self) -> float:
+        """The cost of all rows."""
+        return float(sum(self.costs))
+
+    @property
+    def after(self) -> float:
+        """The width after all rows."""
+        return self.widths[-1] if self.widths else self.now
+
+    def to_dict(self) -> dict[str, Any]:
+        """The design as plain values, ready for JSON."""
+        return {
+            "rows": list(self.rows),
+            "costs": list(self.costs),
+            "widths": list(self.widths),
+            "now": self.now,
+            "after": self.after,
+            "spent": self.spent,
+        }
+
+
+def design(
+    pool: Any,
+    observed: Any,
+    *,
+    variables: Sequence[str],
+    response: str,
+    cost: str | Sequence[float],
+    target: Any,
+    budget: float,
+    seed: int,
+    roles: Mapping[str, str] | None = None,
+    most: int | None = None,
+    width: float = 0.0,
+) -> PoolDesign:
+    """The rows that `choose_runs` gives, with the width after each.
+
+    Args:
+        pool: Candidate runs.
+        observed: Finished runs.
+        variables: Columns that the law depends on.
+        response: The column to predict.
+        cost: The cost of the candidates.
+        target: Rows to predict.
+        budget: Largest sum of costs.
+        seed: Seed of the random laws.
+        roles: Roles of some variables.
+        most: Largest number of rows.
+        width: Stop when the expected width is no larger.
+    """
     require_seed(seed, "choose_runs.seed")
     budget = float(budget)
     require(budget >= 0, "choose_runs.budget", "be 0 or more", budget)
@@ -101,113 +177,25 @@ def choose_runs(
     require(not np.any(paid < 0), "choose_runs.cost", "be 0 or more in every row", cost)
     names = list(variables)
     require(bool(names), "choose_runs.variables", "name at least one column", names)
-    have = _usable(pool, names, "pool")
+    have = usable(pool, names, "pool")
     require(len(paid) == len(have), "choose_runs.cost", f"have {len(have)} rows", len(paid))
     have &= np.isfinite(paid)
-    asked = _usable(target, names, "target")
-    seen = _observed(observed, names, response)
-    require(
-        bool(have.any()), "choose_runs.pool", "have a row with finite variables and cost", "none"
-    )
+    asked = usable(target, names, "target")
+    seen = finished(observed, names, response)
+    finite = "have a row with finite variables and cost"
+    require(bool(have.any()), "choose_runs.pool", finite, "none")
     require(bool(asked.any()), "choose_runs.target", "have a row with finite variables", "none")
-    problem = _problem((observed, seen), (pool, have), (target, asked), names, response, roles)
+    problem = assemble((observed, seen), (pool, have), (target, asked), names, response, roles)
     rng = np.random.default_rng(seed)
     S = _draws(problem, rng)
     rows = np.flatnonzero(have)
-    chosen = _greedy(problem, S, paid[rows], budget, problem.k if most is None else most)
-    return [int(rows[i]) for i in chosen]
+    limit = problem.k if most is None else most
+    chosen, widths = _greedy(problem, S, paid[rows], budget, limit, width)
+    picked = [int(rows[i]) for i in chosen]
+    return PoolDesign(picked, [float(paid[i]) for i in picked], widths[1:], widths[0])
 
 
-def _usable(data: Any, variables: Sequence[str], what: str) -> Bool[ndarray, " n"]:
-    """Rows whose variables are labels or finite numbers."""
-    for name in variables:
-        require(
-            name in column_names(data),
-            f"choose_runs.{what}",
-            f"have the column {name!r}",
-            column_names(data),
-        )
-    fine = np.ones(_length(data, variables[0]), bool)
-    for name in variables:
-        column = np.asarray(data[name], dtype=object).reshape(-1)
-        require(
-            len(column) == len(fine),
-            f"choose_runs.{what}.{name}",
-            f"have {len(fine)} rows",
-            len(column),
-        )
-        if not is_label(data[name]):
-            fine &= np.abs(numeric(data, name, f"choose_runs.{what}.{name}")) <= LARGEST_NUMBER
-    return fine
-
-
-def _observed(data: Any, variables: Sequence[str], response: str) -> Bool[ndarray, " n"]:
-    """Rows of the observed runs that are finite; failed runs have no response and are left out."""
-    if data is None or not column_names(data) or not _length(data, variables[0]):
-        return np.zeros(0, bool)
-    fine = _usable(data, variables, "observed")
-    y = numeric(data, response, "choose_runs.observed")
-    require(len(y) == len(fine), "choose_runs.observed", f"have {len(fine)} responses", len(y))
-    return fine & (np.abs(y) <= LARGEST_NUMBER)
-
-
-@final
-@dataclass(frozen=True)
-class _Problem:
-    """All points in one table: observed runs, then candidates, then targets."""
-
-    table: Table
-    n: int
-    k: int
-
-    @property
-    def candidates(self) -> slice:
-        return slice(self.n, self.n + self.k)
-
-    @property
-    def targets(self) -> slice:
-        return slice(self.n + self.k, None)
-
-
-def _length(data: Any, name: str) -> int:
-    if data is None or name not in column_names(data):
-        return 0
-    return len(np.asarray(data[name]).reshape(-1))
-
-
-def _problem(
-    observed: tuple[Any, ndarray],
-    pool: tuple[Any, ndarray],
-    target: tuple[Any, ndarray],
-    variables: list[str],
-    response: str,
-    roles: Mapping[str, str] | None,
-) -> _Problem:
-    """The rows of the three frames that are usable, one below the other."""
-    parts = [(data, rows) for data, rows in (observed, pool, target) if rows.any()]
-    columns = {
-        name: np.concatenate(
-            [np.asarray(data[name], dtype=object).reshape(-1)[rows] for data, rows in parts]
-        )
-        for name in variables
-    }
-    n, k, t = (int(rows.sum()) for _, rows in (observed, pool, target))
-    y = numeric(observed[0], response, "choose_runs.observed")[observed[1]] if n else np.zeros(0)
-    # Candidates and targets have no response yet; a stand-in keeps their rows.
-    filler = float(np.median(y)) if n else 1.0
-    stand_in = "_response"
-    while stand_in in variables:
-        stand_in += "_"
-    columns[stand_in] = np.concatenate([y, np.full(k + t, filler)])
-    table = read(columns, variables, stand_in, None, roles)
-    link, up = Link(True, abs(filler) or 1.0), False
-    if n >= 2 and float(np.ptp(y)) > 0:
-        up = rises(table.variables, table.X[:, :n], y)
-        link = link_of(y, up)
-    return _Problem(replace(table, link=link, rising=up), n, k)
-
-
-def _draws(problem: _Problem, rng: np.random.Generator) -> Float[ndarray, "s all"]:
+def _draws(problem: PoolProblem, rng: np.random.Generator) -> Float[ndarray, "s all"]:
     """Values of random laws at all points on the scale of the link."""
     table, n = problem.table, problem.n
     if n < LEAST or float(np.ptp(table.y[:n])) == 0 or not table.variables:
@@ -227,7 +215,7 @@ def _draws(problem: _Problem, rng: np.random.Generator) -> Float[ndarray, "s all
     return _bounded(np.concatenate(parts), table.z[:n])
 
 
-def _prior_draws(problem: _Problem, rng: np.random.Generator) -> Float[ndarray, "s all"]:
+def _prior_draws(problem: PoolProblem, rng: np.random.Generator) -> Float[ndarray, "s all"]:
     """Values of random forms with random parameters from their priors."""
     table = problem.table
     size = table.X.shape[1]
@@ -261,13 +249,14 @@ def _bounded(S: Float[ndarray, "s all"], z: Float[ndarray, " n"]) -> Float[ndarr
 
 
 def _greedy(
-    problem: _Problem,
+    problem: PoolProblem,
     S: Float[ndarray, "s all"],
     paid: Float[ndarray, " k"],
     budget: float,
     most: int,
-) -> list[int]:
-    """Rows that lower the targets' mean variance most per cost, one after another."""
+    enough: float,
+) -> tuple[list[int], list[float]]:
+    """Rows that lower the targets' mean variance most per cost, and widths before and after."""
     table = problem.table
     Z = coordinates(table.variables, table.X)
     here, there = problem.candidates, problem.targets
@@ -278,6 +267,7 @@ def _greedy(
     KC = KC + _discrepancy(Z[:, here], Z[:, here], group[here], group[here])
     KT = KT + _discrepancy(Z[:, here], Z[:, there], group[here], group[there])
     noise = np.full(problem.k, NOISE**2)
+    variance = (A[:, there] ** 2).sum(0) + DISCREPANCY**2
     if problem.n:
         # The discrepancy is known near the observed runs: condition on them.
         seen = slice(0, problem.n)
@@ -286,10 +276,13 @@ def _greedy(
         C = _discrepancy(Z[:, seen], Z[:, there], group[seen], group[there])
         solved = np.linalg.solve(K + NOISE**2 * np.eye(problem.n), B)
         KC, KT = KC - B.T @ solved, KT - solved.T @ C
+        known = np.linalg.solve(K + NOISE**2 * np.eye(problem.n), C)
+        variance = variance - np.einsum("nt,nt->t", C, known)
     left, chosen = budget, []
+    widths = [_width(variance)]
     free: Bool[ndarray, " k"] = np.ones(problem.k, bool)
     price = np.maximum(paid, 1e-12 * max(float(paid.max()), 1e-300)) ** COST_POWER
-    while len(chosen) < most:
+    while len(chosen) < most and widths[-1] > enough:
         able = free & (paid <= left * (1 + 1e-12))
         if not able.any():
             break
@@ -299,10 +292,17 @@ def _greedy(
         free[i] = False
         left -= float(paid[i])
         down = KC[i, i] + noise[i]
+        variance = variance - KT[i] ** 2 / down
+        widths.append(_width(variance))
         row = KC[i] / down
         KT = KT - np.outer(row, KT[i])
         KC = KC - np.outer(row, KC[i])
-    return chosen
+    return chosen, widths
+
+
+def _width(variance: Float[ndarray, " t"]) -> float:
+    """Half-width of a 95 % interval with the targets' mean variance."""
+    return 1.96 * float(np.sqrt(np.maximum(variance, 0.0).mean()))
 
 
 def _discrepancy(

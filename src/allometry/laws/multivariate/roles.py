@@ -93,9 +93,7 @@ def guess(columns: Mapping[str, ndarray], said: Mapping[str, str]) -> dict[str, 
         require(role in ROLES, f"fit.roles[{name!r}]", f"be one of {', '.join(ROLES)}", role)
     roles = {name: said.get(name) or _guess(name, v) for name, v in columns.items()}
     unit = [
-        name
-        for name, v in columns.items()
-        if name not in said and v.min() >= 0 and v.max() <= 1
+        name for name, v in columns.items() if name not in said and v.min() >= 0 and v.max() <= 1
     ]
     if len(unit) >= 2:
         total = np.sum([columns[name] for name in unit], 0)

@@ -146,7 +146,7 @@ def _rows(
     bad: list[BadRow] = []
     logs = read if isinstance(read, Logs) else None
     if isinstance(read, Sheet):
-        sheet = _where(read, where)
+        sheet = matching(read, where)
         log = formats.is_wandb_table(sheet) or steps_of(list(sheet.cells)) is not None
         found = recognise(list(sheet.cells), chosen, sheet.cells, log=log)
         size = found.get("N", (None,))[0]
@@ -173,7 +173,7 @@ def _rows(
             f"The {count} rows are points along {len(curves)} trainings; the last of each is "
             "used. With --rows runs each row is a run."
         )
-    return _Rows(_where(sheet, where), chosen, True, curves, [*logs.notes, *notes], bad)
+    return _Rows(matching(sheet, where), chosen, True, curves, [*logs.notes, *notes], bad)
 
 
 def _derive(
@@ -348,7 +348,7 @@ def _curves(made: _Rows, found: Found, unit: str) -> dict[str, Curve]:
     return curves
 
 
-def _where(sheet: Sheet, where: Sequence[str]) -> Sheet:
+def matching(sheet: Sheet, where: Sequence[str]) -> Sheet:
     """The rows that match the conditions."""
     for text in where:
         column, sign, value = text.partition("=")
