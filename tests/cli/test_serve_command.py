@@ -62,6 +62,7 @@ def test_mistakes_are_refused_in_one_line(typed, tmp_path):
         for line, why in (
             (("missing.csv",), "got no such path"),
             (("none.csv",), "loss"),
+            (("runs.csv", "--form", "E+A/N"), "--form must be one of auto, power"),
             (("runs.csv", "--every", "0"), "every must be at least 0.1 seconds"),
             (("runs.csv", "--port", "70000"), "65535"),
             (("runs.csv", "--port", port, *QUICK), "--port must be free"),

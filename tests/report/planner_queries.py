@@ -69,7 +69,7 @@ def budgets(rng, count, allocates=True):
         if allocates and rng.random() < 0.3:
             options["unique"] = float(10 ** rng.uniform(9, 12))
         if allocates and rng.random() < 0.3:
-            options["tokens"] = float(10 ** rng.uniform(9, 12))
+            options["tokens"] = float(10 ** rng.uniform(9, 14))
         if allocates and kind < 0.3:
             options["N" if kind < 0.15 else "D"] = float(10 ** rng.uniform(6.5, 11))
         asked.append((float(10 ** rng.uniform(16, 24)), options))

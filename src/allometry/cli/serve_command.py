@@ -22,7 +22,7 @@ from allometry.cli.fit_command import (
     Seed,
     Where,
 )
-from allometry.cli.run_options import Config, DFrom, LossUnit, NFrom, Rows, Sql
+from allometry.cli.run_options import Config, DFrom, LossUnit, NFrom, Rows, Sql, saved_law
 
 if TYPE_CHECKING:
     from allometry.laws import Law
@@ -56,7 +56,9 @@ def serve(
 ) -> None:
     """Serve a live page of a scaling law to this machine; it follows the runs as they arrive."""
     from allometry import laws
-    from allometry._core.user_files import exists
+    from allometry._core.user_files import exists, shorten
+    from allometry.laws.form_names import FORMS
+    from allometry.laws.law_files import is_saved_law
     from allometry.report.live_runs import LiveRuns
     from allometry.report.live_server import LiveServer
     from allometry.runs.importers import load
@@ -69,6 +71,9 @@ def serve(
     }  # fmt: skip
 
     def fit(path: Path) -> "tuple[Law, Imported]":
+        saved = saved_law(path, form=form, **reading, drop_highest=drop_highest, seed=seed)
+        if saved is not None:
+            return saved
         imported = load(path, **reading)
         law = laws.fit(
             imported.columns, form, drop_highest=drop_highest, bootstrap=bootstrap, seed=seed
@@ -77,7 +82,9 @@ def serve(
 
     if not exists(runs):
         raise InputError(f"{runs} must be a file or folder of runs; got no such path.")
-    if runs.is_file():
+    if form not in FORMS:
+        raise InputError(f"serve.form must be one of {', '.join(FORMS)}; got {shorten(form)!r}.")
+    if runs.is_file() and not is_saved_law(runs):
         load(runs, **reading)  # a table that can't be read is refused now; too few runs may grow
     live = LiveRuns(runs, fit, secrets.token_urlsafe(18))
     try:

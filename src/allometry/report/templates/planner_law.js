@@ -274,7 +274,8 @@ const PlannerLaw = (() => {
         if (x >= n[GRID - 1]) return Math.exp(d[GRID - 1]);
         const i = clamp(Math.floor((x - n[0]) / (n[1] - n[0])), 0, GRID - 2);
         const j = x < n[i] ? i - 1 : x >= n[i + 1] ? i + 1 : i;
-        return x === n[j] ? Math.exp(d[j]) : Math.exp(d[j] + (x - n[j]) * (d[j + 1] - d[j]) / (n[j + 1] - n[j]));
+        // Sizes whose inference alone takes the budget leave no data: minus infinity at both ends.
+        return x === n[j] || d[j] === d[j + 1] ? Math.exp(d[j]) : Math.exp(d[j] + (x - n[j]) * (d[j + 1] - d[j]) / (n[j + 1] - n[j]));
       };
       const D = { value: data(N.value), lo: N.hi && data(N.hi), hi: N.lo && data(N.lo) };
       const unidentified = best.firstEdge || best.edges > 0.025 ? Math.max(best.edges, Number(best.firstEdge)) : 0;
