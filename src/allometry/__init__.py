@@ -73,7 +73,7 @@ __all__ = [
 
 _READING = (
     *("N", "D", "C", "loss", "family", "where", "n_from", "d_from", "config", "sql", "rows"),
-    "unit",
+    *("unit", "keep"),
 )
 """Keyword arguments of `runs.load`."""
 
@@ -120,6 +120,11 @@ def _fitted(runs: Any, form: Any, options: dict[str, Any], command: str = "") ->
         return laws.load(runs)
     from allometry.runs import load
 
+    wanted = options.get("variables")
+    if wanted is not None:
+        names = list(wanted.values() if hasattr(wanted, "values") else wanted)
+        kept = [*reading.get("keep", ()), *names, options.get("response", "loss")]
+        reading["keep"] = list(dict.fromkeys(kept))
     imported = load(runs, **reading)
     if command:
         imported.require_several_runs(command)

@@ -72,7 +72,7 @@ PLAIN = ("--form", "chinchilla")
         ("list",),
         ("list", "forms"),
         ("measure", "real.npy", "samples.npy", "--only", "mmd"),
-        ("construct", "program", "reverse", "ab", "--alphabet", "ab", "--n", "3"),
+        ("construct", "dyck", "()", "--k", "1", "--depth", "1", "--seconds", "0.1"),
         ("run", "embedded", "--family", "ngram", "--dry-run", "--rungs", "2"),
     ],
     ids=lambda words: " ".join(words[:2]),
