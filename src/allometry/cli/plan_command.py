@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from allometry._core.errors import InputError
 from allometry.cli import option_types
 from allometry.cli.column_questions import load_runs
 from allometry.cli.console import out, say, write_json
@@ -129,11 +130,18 @@ def plan(
 ) -> None:
     """Plan the compute-optimal allocation of a budget: size, data and expected loss."""
     if is_wanted(x, form):
+        asked = {"--compute": compute, "--reach": reach, "--money": money, "--days": days}
+        for flag, value in asked.items():
+            if value is not None:  # it would be ignored
+                raise InputError(
+                    f"plan with --x or an expression must be given --budget in the unit of "
+                    f"--cost; got {flag}. Name a form such as chinchilla to plan N and D."
+                )
         planned_variables(
             fitted(runs, form, x, y or loss, cost, role, where, sql, None, seed), budget, at, json
         )
         return
-    from allometry import InputError, laws
+    from allometry import laws
     from allometry.cli.plan_output import details
     from allometry.laws.plan_costs import budget_to_reach
     from allometry.report import claims

@@ -86,6 +86,23 @@ _PLAN = {
     "next?": (_DESIGN, "null"),
     "*": "any",
 }
+_OPTIMUM = {
+    "at": {"*": ESTIMATE},
+    "response": ESTIMATE,
+    "given_up": {"*": {"half": _NUMBER, "twice": _NUMBER}},
+    **_WARNED,
+    "*": "any",
+}
+_POOL = {
+    "rows": ["integer"],
+    "costs": ["number"],
+    "widths": [_NUMBER],
+    "now": _NUMBER,
+    "after": _NUMBER,
+    "spent": "number",
+    "*": "any",
+}
+_REPLAY = {"steps": ["object"], "enough": "number", "saved": "number", "*": "any"}
 _CONFIGURATION = {
     "family": "string",
     "shape": "string",
@@ -176,8 +193,8 @@ SCHEMAS: dict[str, tuple[str, Any]] = {
         },
     ),
     "fit": ("A fitted law and the columns it was read from", (_LAW | _IMPORTED, _VARIABLE_LAW)),
-    "plan": ("How to spend a budget", _PLAN),
-    "next": ("Runs that narrow a prediction most", _DESIGN),
+    "plan": ("How to spend a budget; with --x the best values of columns", (_PLAN, _OPTIMUM)),
+    "next": ("Runs that narrow a prediction most, or rows of a pool", (_DESIGN, _POOL, _REPLAY)),
     "compare": ("Which recipe is best at a scale, and by how much", _COMPARISON),
     "watch": ("The state of a training and its forecast", _STATE),
     "run": ("The answer of a study; with --dry-run its grid", (_STUDY, _GRID)),
