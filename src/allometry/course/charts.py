@@ -57,7 +57,7 @@ def lines(
     names = [*curves, *points]
     require(bool(names), "lines.curves", "have a curve or points", names)
     data = {k: _pair(v) for k, v in {**curves, **points}.items()}
-    axes = _axes(list(data.values()), x, log)
+    axes = _axes(list(data.values()), x, log, margin=0.02 if points else 0.0)
     layers = [_scale_layer(axes, names, curves)]
     for i, name in enumerate(names):
         hue, (u, v) = LIGHT[HUES[i % len(HUES)]], data[name]
@@ -309,7 +309,10 @@ def _linear(name: str, low: float, high: float, title: str | None = None) -> Spe
     return {"field": name, "type": "quantitative", "scale": scale, "axis": axis}
 
 
-def _axes(data: Sequence[tuple[ndarray, ndarray]], x: str, log: str) -> dict[str, Spec]:
+def _axes(
+    data: Sequence[tuple[ndarray, ndarray]], x: str, log: str, *, margin: float
+) -> dict[str, Spec]:
+    """Both axes; `margin` is that of x, so that points at its ends are not cut."""
     axes = {}
     for k, name in enumerate("xy"):
         values = np.concatenate([pair[k] for pair in data])
@@ -320,9 +323,9 @@ def _axes(data: Sequence[tuple[ndarray, ndarray]], x: str, log: str) -> dict[str
             axes[name] = theme.log_axis(name, low, high, _short, title)
         else:
             low, high = float(values.min()), float(values.max())
-            pad = 0.04 * (high - low) or 0.5
-            margin = 0.0 if name == "x" else pad
-            axes[name] = _linear(name, low - margin, high + margin, title)
+            pad = (0.04 if name == "y" else margin) * (high - low)
+            pad = pad or (0.5 if name == "y" else 0.0)
+            axes[name] = _linear(name, low - pad, high + pad, title)
     return axes
 
 

@@ -139,7 +139,7 @@ def matrix(
     across = {"field": "column", "type": "nominal", "sort": columns}
     across["axis"] = axis | {"orient": "top", "labelAngle": 0, "labelLimit": cell[0] + 20}
     down = {"field": "row", "type": "nominal", "sort": rows}
-    down["axis"] = axis | {"labelLimit": 260}
+    down["axis"] = axis | {"labelLimit": 300}
     fill = {"field": "colour", "type": "nominal", "scale": None, "legend": None}
     shade = {"field": "shade", "type": "quantitative", "scale": None, "legend": None}
     look = {"aria": False, "stroke": LIGHT["paper"], "strokeWidth": 1.5}
@@ -147,7 +147,7 @@ def matrix(
     write = {"color": LIGHT["ink"], "fontSize": 11, "aria": False}
     labels = layer(data, "text", write, x=across, y=down, text={"field": "text"})
     longest = max(len(r) for r in rows)
-    wide = len(columns) * cell[0] + min(260, round(6.6 * longest)) + 20
+    wide = len(columns) * cell[0] + min(300, round(7.4 * longest)) + 24
     spec = theme.styled([cells, labels], "", wide, len(rows) * cell[1] + 30)
     return Figure(spec | {"title": None}, caption)
 
