@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 
 def run(*arguments):
@@ -35,3 +36,15 @@ def test_nan_and_no_metric_get_one_sentence(tmp_path):
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) <= 2
     assert "must" in done.stderr
+
+
+def test_one_run_of_a_log_with_several_is_chosen_by_name():
+    logs = Path(__file__).parents[1] / "data" / "logs"
+    for log in (logs / "trackio" / "ladder.db", logs / "wandb"):
+        done = run(log, "--total", 10_000)
+        assert done.returncode == 2
+        assert "run must name a run of the log" in done.stderr.replace("--", "")
+        name = "gpt-n16000000-d83886080"
+        done = run(log, "--total", 10_000, "--run", name, "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["final"]["value"] > 0

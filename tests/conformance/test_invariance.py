@@ -474,7 +474,10 @@ TABLE = {
         "extrapolate": row(fit_scale, LOGS, fit_order, fit_duplication),
         "fit_many": no(MANY),
         "transfer": no(MANY),
-        **dict.fromkeys(("forecast", "watch"), row(forecast_scale, LOGS, TIME, TIME)),
+        **dict.fromkeys(
+            ("forecast", "watch", "Watcher", "optuna_pruner"),
+            row(forecast_scale, LOGS, TIME, TIME),
+        ),
         "choose_runs": row(pool_scale, LOGS, pool_order, "A repeated candidate is one more run."),
         "compare_recipes": row(
             recipes_scale, LOGS, recipes_order, "A repeated run is one more run of its size."

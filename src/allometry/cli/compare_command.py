@@ -1,7 +1,7 @@
 """`allometry compare`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -11,6 +11,9 @@ from allometry.cli import option_types
 from allometry.cli.console import out, say, write_json
 from allometry.cli.fit_command import CColumn, DColumn, Json, LossColumn, NColumn, Report, Where
 from allometry.cli.run_options import DFrom, LossUnit, NFrom
+
+if TYPE_CHECKING:
+    from allometry.laws import RecipeComparison
 
 Paths = Annotated[
     list[Path],
@@ -31,6 +34,19 @@ At = Annotated[
     ),
 ]
 
+Run = Annotated[
+    bool,
+    typer.Option(
+        "--run", help="RUNS are FILE.py:function of studies: run them until a verdict stands."
+    ),
+]
+Budget = Annotated[str, typer.Option(help="Time of --run, such as 2h.")]
+Folder = Annotated[Path, typer.Option(help="Folder of the runs of --run.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(max=option_types.LARGEST_COUNT, help="Number of worker processes of --run."),
+]
+
 
 def compare(
     runs: Paths,
@@ -48,10 +64,18 @@ def compare(
         int,
         typer.Option(min=0, max=option_types.LARGEST_SEED, help="Seed of the draws."),
     ] = 0,
+    run: Run = False,
+    budget: Budget = "1h",
+    folder: Folder = Path("runs/compare"),
+    workers: Workers = None,
     report: Report = None,
     json: Json = False,
 ) -> None:
     """Compare recipes: the winner at a scale, and how much compute the change is worth."""
+    if run:
+        found, messages = _refereed(runs, at, budget, folder, workers)
+        _show(found, messages, report, json)
+        return
     from allometry import laws
 
     options = {"N": n, "D": d, "C": c, "loss": loss, "where": where or ()}
@@ -63,7 +87,11 @@ def compare(
         by = "recipe"
         tables = [_named(path, label, options) for path, label in _labels(runs).items()]
     frame, messages = _joined(tables)
-    found = laws.compare_recipes(frame, by, at, seed=seed)
+    _show(laws.compare_recipes(frame, by, at, seed=seed), messages, report, json)
+
+
+def _show(found: "RecipeComparison", messages: list[str], report: Path | None, json: bool) -> None:
+    """Write the page, then the messages and the answer."""
     if report is not None:
         from allometry.report import comparison
 
@@ -76,6 +104,32 @@ def compare(
     from allometry.report.terminal import comparison_table
 
     out.print(comparison_table(found))
+
+
+def _refereed(
+    jobs: list[Path], at: float | None, budget: str, folder: Path, workers: int | None
+) -> "tuple[RecipeComparison, list[str]]":
+    """Run the studies that FILE.py:function arguments name, until a verdict stands."""
+    from allometry.study import local
+    from allometry.study.jobs import study
+    from allometry.study.referee import referee
+    from allometry.study.schedule.study_budget import seconds_of
+
+    names = [str(job) for job in jobs]
+    fix = "Write: allometry compare --run a.py:study b.py:study."
+    several = len(set(names)) == len(names) >= 2
+    require(several, "runs", "be two or more different FILE.py:function with --run", names, fix)
+    for name in names:
+        file, _, function = name.rpartition(":")
+        made = file.endswith(".py") and bool(function)
+        require(made, "runs", "be FILE.py:function with --run", name, fix)
+    stems = [Path(name.rpartition(":")[0]).stem for name in names]
+    functions = [name.rpartition(":")[2] for name in names]
+    pairs = zip(stems, functions, strict=True)
+    labels = stems if len(set(stems)) == len(stems) else [f"{s}-{f}" for s, f in pairs]
+    studies = {label: study(name) for label, name in zip(labels, names, strict=True)}
+    done = referee(studies, folder, seconds_of(budget), local(workers), at=at, report=say)
+    return done.found, [f"{done.runs} runs in {done.seconds:.0f} s: {done.why}."]
 
 
 def _labels(paths: list[Path]) -> dict[Path, str]:

@@ -39,6 +39,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "compare": (
         "allometry compare runs.csv --by optimizer --at 1e21",
         "allometry compare runs/adamw runs/muon --report page.html",
+        "allometry compare --run adamw.py:study muon.py:study --budget 2h",
     ),
     "next": (
         "allometry next runs.csv --budget 2EFLOP --size 7B --tokens 300B",

@@ -4,7 +4,7 @@ import math
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +32,9 @@ def watch(
         str | None,
         typer.Option(help="Pattern of step and loss in printed output, two groups in this order."),
     ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Name of the run, if the log holds several.")
+    ] = None,
     beat: Annotated[float | None, typer.Option(help="The final loss to beat.")] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Read the log again until the training ends.")
@@ -47,7 +50,7 @@ def watch(
     require(beat is None or math.isfinite(beat), "beat", "be finite", beat)
     before = None
     while True:
-        steps, losses = read_log(log, loss=loss, step=step, metric=metric)
+        steps, losses = read_log(log, loss=loss, step=step, metric=metric, run=run)
         state = laws.watch(steps, losses, total, schedule, beat=beat)
         if json and state != before:
             write_json(state.to_dict())
@@ -72,18 +75,39 @@ def sentence(state: "TrainingState") -> str:
 
 
 def read_log(
-    path: Path, *, loss: str | None, step: str | None, metric: str | None
+    path: Path,
+    *,
+    loss: str | None,
+    step: str | None,
+    metric: str | None,
+    run: str | None = None,
 ) -> tuple[list[float], list[float]]:
-    """Steps and losses of a log; printed output is read by the pattern `metric`."""
+    """Steps and losses of a log; printed output is read by the pattern `metric`.
+
+    A log of several runs (a folder of W&B, a database of trackio) needs the name of one.
+    """
     if metric is not None or path.suffix.lower() in TEXT:
         return _read_text(path, metric or r"step[ :=/]*(\d+).*?loss[ :=]*([0-9.eE+-]+|nan|inf)")
     from allometry.runs import importers
 
     imported = importers.load(path, loss=loss, D=step)
     columns = imported.columns
+    if run is not None or len(imported.curves) > 1:
+        columns = _curve(imported.curves, run)
     fix = "Name its column with --step."
     require("D" in columns, "log", "have steps or tokens", sorted(columns), fix)
     return list(map(float, columns["D"])), list(map(float, columns["loss"]))
+
+
+def _curve(curves: "dict[str, Any]", run: str | None) -> "dict[str, Any]":
+    """The steps and losses of the named run."""
+    names = sorted(curves)
+    fix = f"Choose one with --run: {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}."
+    require(run in curves, "run", "name a run of the log", run, fix)
+    assert run is not None
+    curve = curves[run]
+    steps = curve["step"] if "step" in curve else curve.get("D")
+    return {"loss": curve["loss"]} | ({} if steps is None else {"D": steps})
 
 
 def _read_text(path: Path, metric: str) -> tuple[list[float], list[float]]:

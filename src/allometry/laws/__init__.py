@@ -36,6 +36,7 @@ from allometry.laws.identifiability import identified, profile
 from allometry.laws.inverse import budget
 from allometry.laws.law import Law
 from allometry.laws.law_files import load
+from allometry.laws.live_watch import Watcher, optuna_pruner
 from allometry.laws.monitoring import TrainingState, watch
 from allometry.laws.multi_power import LossCurve, MultiPowerLaw, fit_schedule
 from allometry.laws.multivariate.campaigns import Replay, replay
@@ -62,6 +63,7 @@ __all__ = [
     "TaskCurve",
     "TrainingState",
     "VariableLaw",
+    "Watcher",
     "allocations",
     "allometry",
     "branching",
@@ -85,6 +87,7 @@ __all__ = [
     "mammals",
     "memory",
     "next_runs",
+    "optuna_pruner",
     "profile",
     "published",
     "replay",

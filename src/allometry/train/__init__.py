@@ -8,6 +8,7 @@ from allometry.train.budget import (
     count_parameters,
     count_training_flops,
 )
+from allometry.train.callbacks import hugging_face_callback, lightning_callback
 from allometry.train.device import DeviceSettings
 from allometry.train.distributed import Group
 from allometry.train.early_stopping import EarlyStopping
@@ -43,6 +44,8 @@ __all__ = [
     "count_training_flops",
     "descend",
     "evaluate",
+    "hugging_face_callback",
+    "lightning_callback",
     "log_spaced",
     "minimise",
     "negative_log_likelihood",
