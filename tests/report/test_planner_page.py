@@ -12,6 +12,7 @@ import allometry as al
 from allometry.laws import hardware
 from allometry.report import formatting as fmt
 from allometry.report import law_page
+from allometry.report.planner import Question
 from tests.report.planner_page import answers, facts, fill, same, settled
 from tests.report.planner_queries import grid
 
@@ -218,3 +219,17 @@ def test_it_fits_the_screen(open_page, width):
 
 def test_the_page_is_small(path):
     assert path.stat().st_size < LARGEST_PAGE
+
+
+def test_the_planner_begins_with_what_was_asked_of_plan(browser, law, tmp_path):
+    machine = hardware.parse("16xA100", mfu=0.3, price="€2/h")
+    asked = Question(2e21, N=4e9, unique=1e10, inference_tokens=1e11, hardware=machine)
+    plan = law.plan(2e21, N=4e9, unique=1e10, inference_tokens=1e11)
+    path = law_page.write(tmp_path / "plan.html", law, plan, question=asked)
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    options = {"N": 4e9, "unique": 1e10, "inference_tokens": 1e11}
+    assert same(facts(page), answers(law, machine, 2e21, **options))
+    assert page.locator("#planner-price").input_value() == "€2"
+    assert "€" in page.locator("[data-fact='Money']").inner_text()
+    page.close()

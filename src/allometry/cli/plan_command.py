@@ -208,8 +208,13 @@ def plan(
     messages = imported.words()  # printed at the end, so that a failure is one line
     if report is not None:
         from allometry.report.law_page import write
+        from allometry.report.planner import Question
 
-        messages.append(f"Charts: {write(report, law, planned, source=runs.name)}")
+        question = Question(budget, size, tokens, unique, inference_tokens, machine)
+        page = write(
+            report, law, planned, source=runs.name, question=question, unit=unit, token=token
+        )
+        messages.append(f"Charts: {page}")
     others = {}
     if both and size is None and tokens is None:
         others = laws.allocations(imported.columns, budget, drop_highest=drop_highest)

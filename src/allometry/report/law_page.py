@@ -10,6 +10,7 @@ from allometry.laws import Law, Plan
 from allometry.report import formatting as fmt
 from allometry.report import law_charts, page_template, plan_cells, theme
 from allometry.report import planner as planning
+from allometry.report.planner import NamedLaw, Question
 from allometry.report.tables import law_table
 
 _CAPTIONS = {
@@ -33,7 +34,16 @@ class Figure:
     caption: str
 
 
-def write(path: Path | str, law: Law, plan: Plan | None = None, *, source: str = "RUNS") -> Path:
+def write(
+    path: Path | str,
+    law: Law,
+    plan: Plan | None = None,
+    *,
+    source: str = "RUNS",
+    question: Question | None = None,
+    unit: str = "nats",
+    token: str = "token",
+) -> Path:
     """Write one page with the planner and the law's numbers, warnings and charts.
 
     Args:
@@ -41,31 +51,38 @@ def write(path: Path | str, law: Law, plan: Plan | None = None, *, source: str =
         law: The law.
         plan: A plan to show; the planner begins with its budget.
         source: The runs, as the command that the planner prints names them.
+        question: What the planner shows first. Default: the budget of `plan`.
+        unit: Unit of the loss.
+        token: Unit of the data.
     """
+    named = NamedLaw(law, unit=unit, token=token)
     path = Path(path)
     with atomic_write(path) as file:
-        file.write(render(law, plan, source=source))
+        file.write(render(named, plan, source=source, question=question))
     return path
 
 
 def render(
-    law: Law,
+    named: NamedLaw,
     plan: Plan | None = None,
     *,
     source: str = "RUNS",
+    question: Question | None = None,
     live: dict[str, Any] | None = None,
 ) -> str:
     """The page as HTML.
 
     Args:
-        law: The law.
-        plan: A plan to show; the planner begins with its budget.
+        named: The law with its units.
+        plan: A plan to show.
         source: The runs, as the command that the planner prints names them.
-        live: What the page of `allometry serve` needs; see `report.live_server`.
+        question: What the planner shows first. Default: the budget of `plan`.
+        live: What the page of `allometry serve` needs; see `report.live_runs`.
     """
+    law = named.law
     shown = law_table(law)
-    compute = None if plan is None else plan.compute
-    planner = planning.planner([planning.NamedLaw(law)], compute=compute, source=source)
+    question = question or Question(compute=None if plan is None else plan.compute)
+    planner = planning.planner([named], question, source=source)
     scripts = ("page.js", *(planning.SCRIPTS if planner else ()), *(("live.js",) if live else ()))
     return page_template.fill(
         "law.html",
@@ -78,7 +95,7 @@ def render(
         table=shown.table,
         backtest=law.backtest.words(),
         warnings=plan.warnings if plan is not None else law.warnings,
-        plan=None if plan is None else plan_cells.table(plan),
+        plan=None if plan is None else plan_cells.table(plan, named.unit, named.token),
         figures=[_figure(name, spec, law) for name, spec in law_charts.charts(law, plan).items()],
         planner=planner,
         live=live,

@@ -156,10 +156,11 @@ class LiveRuns:
 
     def _page(self, path: Path, name: str, *, upload: bool) -> bytes:
         from allometry.report import law_page
+        from allometry.report.planner import NamedLaw
 
         law, imported = self._fit(path)
         live = self._live(name, upload=upload) | {"notes": imported.words()}
-        return law_page.render(law, source=name, live=live).encode()
+        return law_page.render(NamedLaw(law), source=name, live=live).encode()
 
     def _waiting(self, why: str) -> bytes:
         from allometry.report import page_template, planner

@@ -14,6 +14,7 @@ import numpy as np
 
 from allometry._core.errors import InputError
 from allometry.laws import Law, hardware, memory
+from allometry.laws.hardware import Hardware
 from allometry.report import claims, theme
 from allometry.report.planner_payload import payload
 from allometry.report.prose import plural
@@ -80,11 +81,32 @@ class Planner:
     data: str
 
 
+@final
+@dataclass(frozen=True)
+class Question:
+    """What the planner shows first.
+
+    Args:
+        compute: The budget in FLOPs. Default: ten times the largest run.
+        N: The fixed size.
+        D: The fixed data.
+        unique: Amount of distinct data, if it is limited.
+        inference_tokens: Tokens to generate after training.
+        hardware: The accelerators and their price.
+    """
+
+    compute: float | None = None
+    N: float | None = None
+    D: float | None = None
+    unique: float | None = None
+    inference_tokens: float | None = None
+    hardware: Hardware | None = None
+
+
 def planner(
     laws: Sequence[NamedLaw],
+    question: Question,
     *,
-    compute: float | None = None,
-    unique: float | None = None,
     source: str = "RUNS",
     cautions: Sequence[str] | None = None,
 ) -> Planner | None:
@@ -92,8 +114,7 @@ def planner(
 
     Args:
         laws: Laws, the most important first.
-        compute: The budget shown first, in FLOPs. Default: ten times the largest run.
-        unique: Amount of distinct data, if it is limited.
+        question: What the planner shows first.
         source: The runs, as `allometry plan` is given them.
         cautions: What the runs do not identify. Default: checked at the first budget.
     """
@@ -106,8 +127,8 @@ def planner(
     if not made:
         return None
     first = made[0][0]
-    budget = compute or 10.0 * float(np.exp(first.law.table.logs["C"].max()))
-    chosen = tuple({a.name: a for a in hardware.accelerators().values()}.values())
+    budget = question.compute or _rounded(10.0 * float(np.exp(first.law.table.logs["C"].max())))
+    chosen = _accelerators(question.hardware)
     data = {
         "laws": [
             {
@@ -130,26 +151,49 @@ def planner(
             "aspect": memory.ASPECT,
             "batch_tokens": BATCH_TOKENS,
         },
-        "start": {
-            "budget": float(f"{budget:.3g}") if compute is None else compute,
-            "on": ACCELERATOR,
-            "count": COUNT,
-            "mfu": hardware.MFU,
-            "price": None,
-            "unique": unique,
-            "tokens": None,
-            "fixed": None,
-        },
+        "start": _start(question, budget),
         "source": source,
     }
     return Planner(
         laws=tuple(each for each, _ in made),
         accelerators=chosen,
-        cautions=_cautions(first, budget, unique) if cautions is None else tuple(cautions),
+        cautions=_cautions(first, budget, question.unique)
+        if cautions is None
+        else tuple(cautions),
         tokens=plural(first.token),
         optimal=made[0][1]["kind"] == "allocation",
         data=json.dumps(data, allow_nan=False, separators=(",", ":")),
     )
+
+
+def _rounded(x: float) -> float:
+    return float(f"{x:.3g}")
+
+
+def _accelerators(asked: Hardware | None) -> tuple[hardware.Accelerator, ...]:
+    """The known accelerators, with the one asked for if it is the user's own."""
+    known = {a.name: a for a in hardware.accelerators().values()}
+    if asked is not None:
+        known[asked.accelerator.name] = asked.accelerator
+    return tuple(known.values())
+
+
+def _start(question: Question, budget: float) -> dict[str, Any]:
+    """The first state of the page."""
+    machine = question.hardware
+    fix = "N" if question.N is not None else "D" if question.D is not None else "none"
+    return {
+        "budget": budget,
+        "on": ACCELERATOR if machine is None else machine.accelerator.name,
+        "count": COUNT if machine is None else machine.count,
+        "mfu": hardware.MFU if machine is None else machine.mfu,
+        "price": None if machine is None else machine.price,
+        "currency": "$" if machine is None else machine.currency,
+        "unique": question.unique,
+        "tokens": question.inference_tokens or None,
+        "fix": fix,
+        "fixed": question.N if question.N is not None else question.D,
+    }
 
 
 def _dots(law: Law) -> list[list[float]]:

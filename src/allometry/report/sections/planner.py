@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allometry.report import formatting as fmt
 from allometry.report.analysis import Analysis
 from allometry.report.content import Part, Section
-from allometry.report.planner import NamedLaw, planner
+from allometry.report.planner import NamedLaw, Question, planner
 from allometry.report.run_groups import RunsLike
 
 MOST_LAWS = 3
@@ -27,7 +27,8 @@ def _planner(runs: RunsLike, analysis: Analysis) -> Iterator[Part]:
     ]
     claims = analysis.families[0].claims
     refused = [c.text for c in claims if c.kind == "forecast" and not c.supported]
-    made = planner(laws[:MOST_LAWS], unique=analysis.D_unique, cautions=refused[:1])
+    question = Question(unique=analysis.D_unique)
+    made = planner(laws[:MOST_LAWS], question, cautions=refused[:1])
     if made is not None:
         yield Part("planner", "Planner", (made,))
 

@@ -26,7 +26,7 @@ const Planner = (() => {
     one("by", ["flops", "money", "days"]);
     one("fix", ["none", "N", "D"]);
     one("on", given.accelerators.map((a) => a.name));
-    one("currency", ["$", "€", "£"]);
+    if (/^([$€£]|[A-Z]{3} )$/.test(asked.get("currency") ?? "")) state.currency = asked.get("currency");
     if (laws[Number(asked.get("law"))]) state.law = Number(asked.get("law"));
     for (const key of NUMBERS) {
       const value = Number(asked.get(key));

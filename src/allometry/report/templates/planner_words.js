@@ -77,8 +77,8 @@ const PlannerWords = (() => {
   }
   /* A price with an optional currency in front: `2.5`, `€3`. */
   function price(text) {
-    const found = /^([$€£])?\s*([0-9.,_]+)$/.exec(text.trim());
-    return found ? { value: number(found[2]), currency: found[1] || "$" } : { value: NaN, currency: "$" };
+    const found = /^([$€£]|[a-z]{3} )?\s*([0-9.,_]+)$/i.exec(text.trim());
+    return found ? { value: number(found[2]), currency: (found[1] || "$").toUpperCase() } : { value: NaN, currency: "$" };
   }
 
   // ---- hardware ---------------------------------------------------------------------------
