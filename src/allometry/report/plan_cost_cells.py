@@ -18,9 +18,11 @@ def money(amount: float, currency: str = "$") -> str:
     """An amount of money.
 
     Example:
-        >>> money(17554.3), money(2.5), money(1.25e7, "€")
-        ('$17,554', '$2.50', '€12.5M')
+        >>> money(17554.3), money(2.5), money(1.25e7, "€"), money(0.002)
+        ('$17,554', '$2.50', '€12.5M', 'under $0.01')
     """
+    if 0 < amount < 0.01:
+        return f"under {currency}0.01"
     if abs(amount) >= 1e6:
         return f"{currency}{fmt.count(amount)}"
     return f"{currency}{amount:,.0f}" if abs(amount) >= 100 else f"{currency}{amount:.2f}"
@@ -53,14 +55,15 @@ def storage(count: float) -> str:
 
 
 def time(hours: float) -> str:
-    """Wall-clock time: `3 d 4 h`, and months or years beyond.
+    """Wall-clock time: `3 d 4 h`, and years beyond one.
 
     Example:
         >>> time(76), time(24 * 400)
         ('3 d 4 h', '1.1 years')
     """
     if hours > 24 * 365:
-        return f"{fmt.significant(hours / 24 / 365, 2)} years"
+        years = fmt.significant(hours / 24 / 365, 2)
+        return f"{years} year" if years == "1" else f"{years} years"
     return fmt.duration(3600 * hours)
 
 
