@@ -209,3 +209,13 @@ def test_looking_after_every_run_names_few_winners():
         looks = range(6, len(order) + 1, 3)
         wrong += any(evidence(runs.take(np.arange(n)), np.log(1e20)).value >= 20 for n in looks)
     assert wrong <= 4
+
+
+def test_repeated_data_are_noted_and_any_column_can_be_compared():
+    frame = ladder(m=1.0, sizes=3)
+    frame["D_unique"] = frame["D"] / 4
+    found = al.laws.compare_recipes(frame)
+    assert any("up to 4 passes" in text for text in found.warnings)
+    # Seeds as recipes: they must not be paired by themselves.
+    by_seed = al.laws.compare_recipes(rows_of(frame, frame["recipe"] == "A"), by="seed")
+    assert by_seed.rivals[0].pairs == 3

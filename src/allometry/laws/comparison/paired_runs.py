@@ -110,11 +110,13 @@ def read(data: Any, by: str) -> RecipeRuns:
         logs["C"] = np.log(6.0) + logs["N"] + logs["D"]
     index = {name: i for i, name in enumerate(found)}
     recipe = np.array([index[v] for v in labels[rows]])
-    slot, size = _slots(data, names, logs, rows)
+    known = [name for name in names if name != by]
+    slot, size = _slots(data, known, logs, rows)
+    notes += _repeats(data, known, logs, rows)
     runs = RecipeRuns(
         tuple(found), recipe, logs, np.log(columns["loss"][rows]), slot, size, tuple(notes)
     )
-    chosen = _one_rate(runs, data, names, rows)
+    chosen = _one_rate(runs, data, known, rows)
     # The order of the rows must not matter, not even to the last digit.
     return chosen.take(np.lexsort((chosen.y, chosen.x, chosen.recipe)))
 
@@ -127,6 +129,22 @@ def _note_failures(labels: ndarray, keep: ndarray, notes: list[str]) -> None:
         notes.append(
             f"Runs without a usable loss: {listed}. The verdict is on those that finished."
         )
+
+
+def _repeats(data: Any, names: list[str], logs: dict[str, ndarray], rows: ndarray) -> list[str]:
+    """A note if runs saw their data several times."""
+    if "D_unique" not in names or "D" not in logs:
+        return []
+    unique = numbers(data["D_unique"], "D_unique")[rows]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        passes = np.exp(logs["D"]) / unique
+    passes = passes[np.isfinite(passes)]
+    if not len(passes) or passes.max() < 2:
+        return []
+    return [
+        f"Some runs repeat their data, up to {passes.max():.3g} passes: beyond the largest run the "
+        "law assumes that repetition grows in the same way."
+    ]
 
 
 def _slots(
