@@ -142,7 +142,7 @@ def _repeats(data: Any, names: list[str], logs: dict[str, ndarray], rows: ndarra
     if not len(passes) or passes.max() < 2:
         return []
     return [
-        f"Some runs repeat their data, up to {passes.max():.3g} passes: beyond the largest run the "
+        f"Some runs repeat their data, up to {passes.max():.3g} passes; beyond the runs the "
         "law assumes that repetition grows in the same way."
     ]
 
