@@ -90,6 +90,15 @@ FORMS: dict[str, tuple[type[Form], dict[str, Callable[[Any], Any]]]] = {
 }
 """Forms by their labels in files, with the arguments that make each one again."""
 
+EARLIER: dict[str, dict[str, Callable[[dict[str, Any]], Any]]] = {
+    # Before predictions beyond the runs were corrected, folds did not record how far they were.
+    "Fold": {
+        "decline": lambda fold: np.zeros_like(fold["error"]),
+        "beyond": lambda fold: np.zeros_like(fold["error"]),
+    },
+}
+"""Values of fields that files of earlier versions lack and that have no default."""
+
 _LABELS = {cls: label for label, cls in TYPES.items()}
 _FORM_LABELS = {cls: label for label, (cls, _) in FORMS.items()}
 _DTYPES = {"float64": np.float64, "int64": np.int64, "bool": np.bool_}
@@ -222,6 +231,9 @@ class _Decoder:
                 "version of allometry may have written it: upgrade allometry."
             )
         values = {name: self(item) for name, item in data.items()}
+        for name, made in EARLIER.get(label, {}).items():
+            if name in wanted and name not in values:
+                values[name] = made(values)
         for name, value in values.items():
             if not _fits(value, wanted[name].type):
                 raise InputError(
