@@ -1,6 +1,7 @@
 """The interactive planner of a study's scaling laws."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from allometry.report import formatting as fmt
 from allometry.report.analysis import Analysis
@@ -28,7 +29,9 @@ def _planner(runs: RunsLike, analysis: Analysis) -> Iterator[Part]:
     claims = analysis.families[0].claims
     refused = [c.text for c in claims if c.kind == "forecast" and not c.supported]
     question = Question(unique=analysis.D_unique)
-    made = planner(laws[:MOST_LAWS], question, cautions=refused[:1])
+    folder = getattr(runs, "folder", None)
+    source = "RUNS" if folder is None else Path(folder).name
+    made = planner(laws[:MOST_LAWS], question, source=source, cautions=refused[:1])
     if made is not None:
         yield Part("planner", "Planner", (made,))
 
