@@ -32,12 +32,12 @@ class OwnTask:
     Args:
         name: One word.
         fingerprint: Of the code or command, so that one folder holds one study.
-        unit: Unit of the loss.
+        unit: Unit of the loss, which only the user knows.
     """
 
     name: str
     fingerprint: str
-    unit: str = "nats"
+    unit: str = "units"
 
     profiled = False
     """Runs are not timed in advance: they would be started twice."""
