@@ -46,17 +46,17 @@ def fitted(form, bootstrap):
 @pytest.mark.parametrize(
     ("form", "count", "plans", "bootstrap"),
     [
-        ("auto", 6000, 40, 60),
-        ("chinchilla", 1000, 60, 40),
-        ("tied", 500, 20, 40),
-        ("coupled", 500, 20, 40),
-        ("kaplan", 500, 20, 40),
-        ("repeated", 500, 20, 40),
-        ("path", 500, 40, 60),
-        ("m3", 150, 20, 40),
-        ("m4", 150, 20, 40),
-        ("logistic", 100, 20, 40),
-        ("broken", 100, 20, 40),
+        ("auto", 6000, 24, 40),
+        ("chinchilla", 1000, 30, 40),
+        ("tied", 500, 10, 30),
+        ("coupled", 500, 10, 30),
+        ("kaplan", 500, 10, 30),
+        ("repeated", 500, 10, 30),
+        ("path", 500, 10, 30),
+        ("m3", 150, 10, 30),
+        ("m4", 150, 10, 30),
+        ("logistic", 100, 10, 30),
+        ("broken", 100, 10, 30),
     ],
 )
 def test_the_page_computes_what_python_computes(browser, form, count, plans, bootstrap):
