@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy import special
 
+from allometry.laws.multivariate.roles import Variable
 from allometry.laws.multivariate.tables import Table, coordinates
 
 TAU = np.exp(np.linspace(np.log(5e-4), np.log(0.5), 41))
@@ -19,6 +20,9 @@ TAU = np.exp(np.linspace(np.log(5e-4), np.log(0.5), 41))
 
 TAU_PRIOR = (0.01, 1.0)
 """Its prior: median, and standard deviation of the log."""
+
+UNTESTED = 0.1
+"""Extrapolation error per standard deviation of a variable that takes two values."""
 
 BETWEEN = 0.5
 """Share of the variance between forms that counts towards the error of their average."""
@@ -130,13 +134,43 @@ def _cuts(t: Float[ndarray, " n"], *, aggregate: bool) -> list[float]:
     return sorted(c for c in cuts if levels[1] <= c < levels[-1])
 
 
-def distance(Z: Float[ndarray, "v k"], seen: Float[ndarray, "v n"]) -> Float[ndarray, " k"]:
-    """Distance of points beyond the box of the runs, in standard deviations of coordinates."""
-    if not len(Z):
-        return np.zeros(Z.shape[1])
-    above = Z - seen.max(1)[:, None]
-    below = seen.min(1)[:, None] - Z
-    return np.sqrt((np.maximum(np.maximum(above, below), 0.0) ** 2).sum(0))
+def distance(
+    variables: Sequence[Variable], X: Float[ndarray, "v k"], seen: Float[ndarray, "v n"]
+) -> Float[ndarray, " k"]:
+    """Distance of points beyond the runs, in standard deviations of the coordinates.
+
+    It is the distance beyond the box of the runs. A point inside the box that is larger in all
+    scale variables together than any run counts by the sum of their coordinates.
+
+    Args:
+        variables: The variables.
+        X: The points.
+        seen: The runs.
+    """
+    if not len(X):
+        return np.zeros(X.shape[1])
+    Z, S = coordinates(variables, X), coordinates(variables, seen)
+    above = Z - S.max(1)[:, None]
+    below = S.min(1)[:, None] - Z
+    box = np.sqrt((np.maximum(np.maximum(above, below), 0.0) ** 2).sum(0))
+    scale = [i for i, v in enumerate(variables) if v.role == "scale"]
+    if len(scale) < 2:
+        return box
+    size = S[scale].sum(0)
+    deep = (Z[scale].sum(0) - size.max()) / max(float(size.std()), 1e-9)
+    return np.maximum(box, deep)
+
+
+def untested(
+    variables: Sequence[Variable], X: Float[ndarray, "v k"], seen: Float[ndarray, "v n"]
+) -> Float[ndarray, " k"]:
+    """Variance of an extrapolation along scale variables of two values, which have no backtest."""
+    out = np.zeros(X.shape[1])
+    for v, x, known in zip(variables, X, seen, strict=True):
+        if v.role == "scale" and v.levels == 2:
+            z, s = v.coordinate(x) / (v.spread or 1.0), v.coordinate(known) / (v.spread or 1.0)
+            out += (UNTESTED * np.maximum(np.maximum(z - s.max(), s.min() - z), 0.0)) ** 2
+    return out
 
 
 @final

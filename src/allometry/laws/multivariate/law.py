@@ -15,16 +15,19 @@ from numpy import ndarray
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry._core.notebook import chart, html_table, interval
-from allometry.laws.multivariate.backtests import BETWEEN, Errors, distance, half_width
+from allometry.laws.multivariate.backtests import BETWEEN, Errors, distance, half_width, untested
 from allometry.laws.multivariate.groups import Fitted
 from allometry.laws.multivariate.processes import Process
 from allometry.laws.multivariate.roles import Variable
-from allometry.laws.multivariate.tables import SEPARATOR, Table, coordinates
+from allometry.laws.multivariate.tables import SEPARATOR, Table
 
 if TYPE_CHECKING:
     from allometry.laws.multivariate.optimum import Optimum
 
 Predictor = Fitted | Process
+
+WIDEST = 10.0
+"""Largest half-width of an interval on the scale of the link; exp of more would overflow."""
 
 
 @final
@@ -98,7 +101,9 @@ class VariableLaw:
         require(0 < level < 1, "band.level", "be between 0 and 1", level)
         X, group, shape = self.points(at)
         middle, variance = self._values(X, group)
+        variance = variance + untested(self.table.variables, X, self.table.X)
         half = half_width(variance, self.noise, self._dof, self._far(X), self.tau, level)
+        half = np.minimum(half, WIDEST)
         ends = (middle - half, middle, middle + half)
         lo, mid, hi = (self.table.link.inverse(f).reshape(shape) for f in ends)
         return lo, mid, hi
@@ -202,8 +207,7 @@ class VariableLaw:
         return max(self.members, key=lambda m: m.weight).dof
 
     def _far(self, X: Float[ndarray, "v k"]) -> Float[ndarray, " k"]:
-        seen = coordinates(self.table.variables, self.table.X)
-        return distance(coordinates(self.table.variables, X), seen)
+        return distance(self.table.variables, X, self.table.X)
 
     def _values(
         self, X: Float[ndarray, "v k"], group: Int[ndarray, "..."]

@@ -86,7 +86,7 @@ class Process:
 def fit_process(table: Table, rows: Int[ndarray, "..."], rng: np.random.Generator) -> Process:
     """The process given some rows, with its hyperparameters."""
     if len(rows) > MOST:
-        rows = np.sort(rng.permutation(rows)[:MOST])
+        rows = _some(table, rows, rng)
     Z, group = coordinates(table.variables, table.X[:, rows]).T, table.group[rows]
     z = table.z[rows]
     middle, size = float(z.mean()), float(z.std()) or 1.0
@@ -106,6 +106,22 @@ def fit_process(table: Table, rows: Int[ndarray, "..."], rng: np.random.Generato
     L = linalg.cholesky(K + (np.exp(2 * found.x[1]) + 1e-8) * np.eye(len(t)), lower=True)
     solved = linalg.cho_solve((L, True), t)
     return Process(table, Z, group, found.x, middle, size, solved, L)
+
+
+def _some(
+    table: Table, rows: Int[ndarray, "..."], rng: np.random.Generator
+) -> Int[ndarray, "..."]:
+    """Some of many rows: half of them from the largest runs, the others from all."""
+    scale = [i for i, v in enumerate(table.variables) if v.role == "scale"]
+    if not scale:
+        return np.sort(rng.permutation(rows)[:MOST])
+    size = coordinates(table.variables, table.X[:, rows])[scale].sum(0)
+    order = rng.permutation(len(rows))
+    order = order[np.argsort(-size[order], kind="stable")]
+    large, rest = order[: len(rows) // 4], order[len(rows) // 4 :]
+    keep = min(MOST // 2, len(large))
+    chosen = np.concatenate([rng.permutation(large)[:keep], rng.permutation(rest)[: MOST - keep]])
+    return np.sort(rows[chosen])
 
 
 def _kernel(

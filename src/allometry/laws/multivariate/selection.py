@@ -23,7 +23,7 @@ from allometry.laws.multivariate.backtests import (
 from allometry.laws.multivariate.expression_forms import ExpressionForm
 from allometry.laws.multivariate.groups import Fitted, fit_groups
 from allometry.laws.multivariate.processes import Process, fit_process
-from allometry.laws.multivariate.tables import Table, coordinates
+from allometry.laws.multivariate.tables import Table
 
 RESOLUTION = 0.003
 """Differences of error below this are not significant; added to scores in quadrature."""
@@ -135,12 +135,11 @@ def recency(
 def errors_of(table: Table, parts: Sequence[Fold], fits: Sequence[Predictor]) -> list[Errors]:
     """Errors of each fold's fit in its held-out runs."""
     out = []
-    Z = coordinates(table.variables, table.X)
     for part, fit in zip(parts, fits, strict=True):
         X, group = table.X[:, part.test], table.group[part.test]
         error = table.z[part.test] - fit.value(X, group)
         variance = np.nan_to_num(fit.variance(X, group), nan=1.0, posinf=1.0) + fit.noise**2
-        far = distance(Z[:, part.test], Z[:, part.train])
+        far = distance(table.variables, X, table.X[:, part.train])
         out.append(Errors(np.nan_to_num(error, nan=10.0), variance, far, part.by))
     return out
 
