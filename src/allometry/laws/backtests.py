@@ -3,21 +3,19 @@
 Letters: n runs, k held-out runs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from allometry.laws.calibration import Calibration, calibrate, e_folds_beyond, kind_of, pulled_back
+from allometry.laws.calibration_table import TABLE, constants
 from allometry.laws.component import fit_subsets
-from allometry.laws.compute_cost import vary_independently
 from allometry.laws.forms import Form
 from allometry.laws.intervals import (
     BETWEEN_FORMS,
-    CURVE_PRIOR,
-    GRID_PRIOR,
-    LINE_PRIOR,
     ExtrapolationError,
     covered,
     extrapolation_posterior,
@@ -29,11 +27,17 @@ from allometry.laws.runs_table import RunsTable
 @final
 @dataclass(frozen=True)
 class Fold:
-    """One backtest: the log errors of runs beyond the fitted ones, with their variance."""
+    """One backtest: the log errors of runs beyond the fitted ones, with their variance.
+
+    `error` is the log loss minus its prediction, `decline` the predicted decline of the log loss
+    from the nearest point within the fitted runs, `beyond` the e-folds from there.
+    """
 
     error: Float[ndarray, " k"]
     variance: Float[ndarray, " k"]
     distance: Float[ndarray, " k"]
+    decline: Float[ndarray, " k"]
+    beyond: Float[ndarray, " k"]
     noise: float
     dof: int
     trained: int
@@ -83,7 +87,9 @@ def training_masks(table: RunsTable, need: int, limit: int = 6) -> list[ndarray]
     if len(levels) > limit:
         picks = np.unique(np.linspace(0, len(levels) - 1, limit).round().astype(int))
         levels = [levels[i] for i in picks]
-    return [(configurations <= level + 1e-6)[table.cluster] for level in levels]
+    masks = [(configurations <= level + 1e-6)[table.cluster] for level in levels]
+    # Two levels may differ by the rounding alone; the lower then leaves no run to predict.
+    return [mask for mask in masks if not mask.all()]
 
 
 def distance(
@@ -111,18 +117,41 @@ def run_folds(
     objective: Objective,
     rng: np.random.Generator,
     starts: int = 6,
+    variables: tuple[str, ...] | None = None,
 ) -> list[Fold]:
-    """Fit the form to the runs of each mask and predict all other runs."""
+    """Fit the form to the runs of each mask and predict all other runs.
+
+    Args:
+        form: The form.
+        table: The runs.
+        masks: The runs to fit on.
+        objective: What each fit minimises.
+        rng: Generator of the starts.
+        starts: Starts of each fit.
+        variables: Variables of the average that the form is part of. Default: its own.
+    """
     if not masks:
         return []
     folds = []
     members = fit_subsets(form, table, masks, objective, starts=starts, rng=rng)
     for mask, member in zip(masks, members, strict=True):
         small, ahead = table.take(mask), table.take(~mask)
-        error = ahead.y - member.value(ahead.logs)
+        value = member.value(ahead.logs)
+        back = pulled_back(ahead.logs, small.logs, variables or form.variables)
         variance = member.variance(small, objective, ahead.logs)
         far = distance(form, ahead.logs, small.logs)
-        folds.append(Fold(error, variance, far, member.noise, member.dof, small.n))
+        folds.append(
+            Fold(
+                ahead.y - value,
+                variance,
+                far,
+                member.value(back) - value,
+                e_folds_beyond(ahead.logs, back),
+                member.noise,
+                member.dof,
+                small.n,
+            )
+        )
     return folds
 
 
@@ -139,48 +168,80 @@ def average_folds(parts: list[list[Fold]], weights: list[float]) -> list[Fold]:
         parameters = (w * np.stack([fold.variance for fold in same])).sum(0)
         between = BETWEEN_FORMS * (w * (errors - mean) ** 2).sum(0)
         far = np.stack([fold.distance for fold in same]).max(0)
+        fall = (w * np.stack([fold.decline for fold in same])).sum(0)
         least = min(same, key=lambda fold: fold.noise)
         folds.append(
-            Fold(mean, parameters + between, far, least.noise, least.dof, same[0].trained)
+            replace(
+                least,
+                error=mean,
+                variance=parameters + between,
+                distance=far,
+                decline=fall,
+                trained=same[0].trained,
+            )
         )
     return folds
 
 
 def error_prior(table: RunsTable) -> tuple[float, float]:
     """Prior of the extrapolation error: large along a learning curve, small along sizes."""
-    if set(table.logs) == {"D"}:
-        return CURVE_PRIOR
-    return GRID_PRIOR if vary_independently(table) else LINE_PRIOR
+    known = constants(kind_of(table))
+    return known.tau, known.tau_sd
 
 
-def extrapolation_error(folds: list[Fold], prior: tuple[float, float]) -> ExtrapolationError:
-    """Posterior of the extrapolation error given the errors of the folds."""
+def extrapolation_error(
+    folds: list[Fold], prior: tuple[float, float], calibration: Calibration | None = None
+) -> ExtrapolationError:
+    """Posterior of the extrapolation error given the errors of the folds.
+
+    Args:
+        folds: The backtests.
+        prior: Prior of tau.
+        calibration: The correction of the predictions whose errors count.
+    """
+    folds = [fold if calibration is None else corrected(fold, calibration) for fold in folds]
     return extrapolation_posterior(
         [fold.error for fold in folds],
         [fold.variance + fold.noise**2 for fold in folds],
         [fold.distance for fold in folds],
         prior,
+        power=TABLE["trust"],
     )
 
 
-def summary(folds: list[Fold], prior: tuple[float, float]) -> Backtest:
+def corrected(fold: Fold, calibration: Calibration) -> Fold:
+    """The fold with the correction of a calibration and its variance."""
+    decline = np.maximum(fold.decline, 0.0)
+    return replace(
+        fold,
+        error=fold.error + calibration.correction(decline, fold.beyond),
+        variance=fold.variance + (calibration.spread * decline) ** 2,
+    )
+
+
+def summary(
+    folds: list[Fold], table: RunsTable, form: str | None = None, *, irreducible: float = 1.0
+) -> Backtest:
     """Mean error, and the coverage of intervals that use only the preceding folds.
 
-    The interval of each fold uses the extrapolation error learnt from smaller folds alone, as in
-    actual use.
+    The correction and the interval of each fold use what smaller folds alone show, as in actual
+    use.
+
+    Args:
+        folds: The backtests.
+        table: The runs.
+        form: Name of the form if it was asked for by name.
+        irreducible: Weight of the forms with an irreducible loss.
     """
     if not folds:
         return Backtest(None, None, 0)
-    inside = []
+    errors, inside = [], []
+    prior = error_prior(table)
     for i, fold in enumerate(folds):
-        extra = extrapolation_error(folds[:i], prior)
-        inside.append(
-            float(
-                covered(
-                    fold.error, fold.variance, fold.noise, fold.dof, fold.distance, extra
-                ).mean()
-            )
-        )
-    return Backtest(
-        float(np.mean([fold.size for fold in folds])), float(np.mean(inside)), len(folds)
-    )
+        calibration = calibrate(folds[:i], table, form, irreducible=irreducible)
+        extra = extrapolation_error(folds[:i], prior, calibration)
+        now = corrected(fold, calibration)
+        hit = covered(now.error, now.variance, now.noise, now.dof, now.distance, extra)
+        inside.append(float(hit.mean()))
+        errors.append(now.size if calibration.moves_value else fold.size)
+    return Backtest(float(np.mean(errors)), float(np.mean(inside)), len(folds))

@@ -148,7 +148,8 @@ def _why(law: Law, problem: Problem) -> str:
     far = float(distance_after(problem, problem.seen, no_run=True)[0])
     extrapolation, noise = "extrapolation error", "noise between runs"
     parts = {
-        extrapolation: (law.extrapolation_error.typical * far) ** 2,
+        extrapolation: (law.extrapolation_error.typical * far) ** 2
+        + (law.calibration.spread * problem.decline) ** 2,
         "parameter uncertainty": float(problem.K[0, 0]),
         "model uncertainty": problem.between,
         noise: law.noise**2,

@@ -26,7 +26,8 @@ class Problem:
     """Joint covariance of the log losses at the target (first) and at the candidate runs.
 
     `between` is the variance between the forms at the target, `apart` at each candidate and
-    `apart_seen` the largest at a run.
+    `apart_seen` the largest at a run. `decline` is the predicted decline of the log loss from the
+    runs to the target.
     """
 
     target: dict[str, ndarray]
@@ -37,6 +38,7 @@ class Problem:
     between: float
     apart: Float[ndarray, " c"]
     apart_seen: float
+    decline: float
     allowed: Bool[ndarray, " c"]
 
 
@@ -99,6 +101,7 @@ def problem_of(law: Law, given: dict[str, ndarray], options: dict[str, ndarray])
         BETWEEN_FORMS * float(apart[0]),
         apart[1:],
         apart_seen,
+        float(law.beyond_runs(target)[0][0]),
         _distinct(options, seen),
     )
 
@@ -178,7 +181,11 @@ def widths(
         variance = variance + state.between * state.kept(problem)
     far = distance_after(problem, state.seen, no_run=no_run)
     runs = len(next(iter(state.seen.values()))) + (not no_run)
-    variance = np.maximum(variance, 0.0) + few_runs_variance(far, runs, len(law.variables))
+    # The decline that is left to predict shrinks with the distance.
+    start = float(distance_after(problem, problem.seen, no_run=True)[0])
+    decline = problem.decline * far / max(start, 1e-9)
+    few = few_runs_variance(far, runs, len(law.variables), decline)
+    variance = np.maximum(variance, 0.0) + few + (law.calibration.spread * decline) ** 2
     half = half_width(variance, law.noise, dof or law.dof, far, law.extrapolation_error)
     return 2 * np.sinh(half)
 

@@ -20,6 +20,7 @@ from allometry.laws.backtests import (
     training_masks,
 )
 from allometry.laws.bootstrap import Resample, bootstrap_draws
+from allometry.laws.calibration import calibrate, calibration_warnings, irreducible_weight
 from allometry.laws.component import Component, fit_component, subsample
 from allometry.laws.compute_cost import cost_of, path_of, vary_independently
 from allometry.laws.form_names import FORMS, named
@@ -199,7 +200,8 @@ def fit(
     if part.n < table.n:
         why = f"{chosen.why} Backtests used {part.n} of the {table.n} runs, drawn at random."
         chosen = replace(chosen, why=why)
-    return _law(table, chosen, objective, rng, bootstrap, resample, starts, seed)
+    name = None if make is None else chosen.forms[0].name
+    return _law(table, chosen, objective, rng, bootstrap, resample, starts, seed, name)
 
 
 def _is_expression(form: Any) -> bool:
@@ -276,6 +278,7 @@ def _law(
     resample: Resample,
     starts: int,
     seed: int,
+    asked: str | None,
 ) -> Law:
     members = []
     for form, weight in zip(chosen.forms, chosen.weights, strict=True):
@@ -288,10 +291,12 @@ def _law(
         members.append(replace(member, draws=sample, resampling=name, weight=weight))
     first = members[0]
     params = estimates(first, table.n)
-    backtest = summary(chosen.folds, error_prior(table))
+    level = irreducible_weight(members)
+    backtest = summary(chosen.folds, table, asked, irreducible=level)
+    calibration = calibrate(chosen.folds, table, asked, irreducible=level)
     warnings = [*table.notes, *_search_warnings(first, starts)]
     warnings += identifiability_warnings(first.form, params, table, backtest)
-    warnings += irreducible_loss_warning(members)
+    warnings += irreducible_loss_warning(members) + calibration_warnings(calibration, asked)
     return Law(
         form=first.form.name,
         params=params,
@@ -303,11 +308,12 @@ def _law(
         why=chosen.why,
         members=tuple(members),
         folds=tuple(chosen.folds),
-        extrapolation_error=extrapolation_error(chosen.folds, error_prior(table)),
+        extrapolation_error=extrapolation_error(chosen.folds, error_prior(table), calibration),
         table=table,
         cost=cost_of(table),
         path=path_of(table),
         criterion=objective,
+        calibration=calibration,
     )
 
 

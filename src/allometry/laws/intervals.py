@@ -11,15 +11,11 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 from scipy import special
 
+from allometry.laws.calibration_table import TABLE
+
 TAU = np.exp(np.linspace(np.log(2e-4), np.log(0.2), 33))
 GRID_PRIOR = (0.0025, 0.8)
-"""Prior of tau if size and data vary independently: median, and standard deviation of its log."""
-
-LINE_PRIOR = (0.001, 0.6)
-"""The same for runs along one line: the sizes of a family, or a fixed D/N ratio."""
-
-CURVE_PRIOR = (0.015, 0.9)
-"""The same for a learning curve, where only the data vary: its slope often breaks."""
+"""Default prior of tau: median, and standard deviation of its log."""
 
 BETWEEN_FORMS = 0.15
 """Share of the variance between forms that counts towards the error of their average. The errors
@@ -27,14 +23,6 @@ of different forms partly cancel in the average."""
 
 BIN = 0.7
 """Distance in e-folds beyond which errors of one form count as independent."""
-
-NOISE_PRIOR = (8, 0.004)
-"""Prior of the noise: equivalent to so many runs with this standard deviation of the log loss."""
-
-
-FEW_RUNS_ERROR = 0.09
-"""Log error per e-fold of extrapolation of a law with one degree of freedom: the mean over
-synthetic power laws with irreducible loss and noise of 0.3 to 3 %."""
 
 
 def curvature(r: Float[ndarray, " n"], delta: float, p: int) -> Float[ndarray, " n"]:
@@ -89,21 +77,33 @@ class ExtrapolationError:
 
 
 def few_runs_variance(
-    distance: Float[ndarray, " k"], configurations: int, variables: int
+    distance: Float[ndarray, " k"],
+    configurations: int,
+    variables: int,
+    decline: Float[ndarray, " k"] | float = 0.0,
 ) -> Float[ndarray, " k"]:
     """Variance of the log error of a law of few runs that resampling does not show.
 
     A fit of three or four runs passes through them, so there are no residuals to resample and no
-    backtests. The error grows with the distance and falls with the square of the degrees of
-    freedom: with a dozen runs, residuals and backtests show it.
+    backtests. The error grows with the distance and the predicted decline, and falls with a power
+    of the degrees of freedom: with a dozen runs, residuals and backtests show it.
 
     Args:
         distance: Distance beyond the runs, in e-folds.
         configurations: Different configurations; seeds of one count once.
         variables: Variables of the law.
+        decline: Predicted decline of the log loss beyond the runs.
     """
     dof = max(configurations - variables - 1, 1)
-    return (FEW_RUNS_ERROR * distance / dof**2) ** 2
+    few = TABLE["few_runs"]
+    far = few["per_e_fold"] * distance / dof ** few["power"]
+    return far**2 + (few["per_decline"] * decline / dof**1.5) ** 2
+
+
+def bin_shares(distance: Float[ndarray, " k"]) -> Float[ndarray, " k"]:
+    """The share of each held-out run: those at about the same distance count as one."""
+    bins = np.unique(np.floor(distance / BIN).astype(int), return_inverse=True)[1]
+    return 1 / np.bincount(bins)[bins]
 
 
 def extrapolation_posterior(
@@ -112,6 +112,7 @@ def extrapolation_posterior(
     distance: list[Float[ndarray, "..."]],
     prior: tuple[float, float] = GRID_PRIOR,
     tau: Float[ndarray, " t"] = TAU,
+    power: float = 1.0,
 ) -> ExtrapolationError:
     """Posterior of the extrapolation error from backtest errors.
 
@@ -124,14 +125,13 @@ def extrapolation_posterior(
         distance: Distance of each beyond the fold's data, in e-folds.
         prior: Median of tau and standard deviation of its log before any backtest.
         tau: The grid.
+        power: Power of the likelihood; below 1 if the folds are not independent.
     """
     log_posterior = -0.5 * ((np.log(tau) - np.log(prior[0])) / prior[1]) ** 2
     for e, v, d in zip(error, variance, distance, strict=True):
         total = v[None] + tau[:, None] ** 2 * d[None] ** 2
         each = -0.5 * (np.log(total) + e[None] ** 2 / total)
-        bins = np.unique(np.floor(d / BIN).astype(int), return_inverse=True)[1]
-        share = 1 / np.bincount(bins)[bins]
-        log_posterior = log_posterior + each @ share
+        log_posterior = log_posterior + power * (each @ bin_shares(d))
     weight = np.exp(log_posterior - log_posterior.max())
     return ExtrapolationError(tau, weight / weight.sum())
 
@@ -148,7 +148,7 @@ def half_width(
 
     The error is a mixture of normals: parameter variance and noise are known up to a chi-square,
     the extrapolation error up to its posterior. The chi-square has `dof` degrees of freedom from
-    the runs plus those of `NOISE_PRIOR`, because two or three residuals do not determine the
+    the runs plus those of the table's prior, because two or three residuals do not determine the
     noise.
     """
     return mixture_half_width(*_scales(variance, noise, dof, distance, extrapolation), level)
@@ -194,7 +194,7 @@ def _scales(
     extrapolation: ExtrapolationError,
 ) -> tuple[Float[ndarray, "k s"], Float[ndarray, " s"]]:
     """Standard deviations and weights of the mixture of normals of a new run's error."""
-    prior_dof, prior_noise = NOISE_PRIOR
+    prior_dof, prior_noise = TABLE["noise"]["runs"], TABLE["noise"]["sd"]
     noise = float(np.sqrt((dof * noise**2 + prior_dof * prior_noise**2) / (dof + prior_dof)))
     dof = dof + prior_dof
     nodes = (np.arange(9) + 0.5) / 9

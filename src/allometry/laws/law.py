@@ -20,6 +20,12 @@ from allometry._core.notebook import chart, html_table, interval
 from allometry.laws.allocation import Allocation, allocation_of
 from allometry.laws.averages import carried, described
 from allometry.laws.backtests import Backtest, Fold, distance
+from allometry.laws.calibration import (
+    UNCALIBRATED,
+    Calibration,
+    e_folds_beyond,
+    pulled_back,
+)
 from allometry.laws.component import Component
 from allometry.laws.compute_cost import ComputeCost, Path
 from allometry.laws.forms import Form
@@ -74,6 +80,7 @@ class Law:
         cost: Compute as a function of size and data.
         path: The line of N and D on which the runs lie, if any.
         criterion: What the fit minimises.
+        calibration: The correction of predictions beyond the runs, learnt across families.
     """
 
     form: str
@@ -91,6 +98,7 @@ class Law:
     cost: ComputeCost = field(repr=False)
     path: Path | None = field(repr=False)
     criterion: Objective = field(default=PLAIN, repr=False)
+    calibration: Calibration = field(default=UNCALIBRATED, repr=False)
 
     @property
     def shape(self) -> Form:
@@ -140,10 +148,28 @@ class Law:
             **at: `N`, `D`, `C`, and other variables of the form (`D_unique`, `S`).
         """
         logs, shape = self.points(at)
-        total = np.zeros(len(next(iter(logs.values()))))
-        for m in self.members:
-            total += m.weight * m.value(logs)
+        total = self.average(logs)
+        if self.calibration.moves_value:
+            total = total - self.calibration.correction(*self.beyond_runs(logs))
         return np.exp(total).reshape(shape)
+
+    def average(self, logs: dict[str, ndarray]) -> Float[ndarray, " k"]:
+        """The weighted average of the members' log loss at points given as logs."""
+        total = self.members[0].weight * self.members[0].value(logs)
+        for m in self.members[1:]:
+            total = total + m.weight * m.value(logs)
+        return total
+
+    def beyond_runs(
+        self, logs: dict[str, ndarray]
+    ) -> tuple[Float[ndarray, " k"], Float[ndarray, " k"]]:
+        """Decline of the average from the nearest point within the runs, and e-folds from there.
+
+        Both are 0 among the runs.
+        """
+        back = pulled_back(logs, self.table.logs, self.variables)
+        fall = np.maximum(self.average(back) - self.average(logs), 0.0)
+        return fall, e_folds_beyond(logs, back)
 
     def band(
         self, *, level: float = 0.95, **at: Values
@@ -163,12 +189,16 @@ class Law:
         """Logs of lower end, value and upper end at points given as logs of the variables."""
         far = np.stack([distance(m.form, logs, self.table.logs) for m in self.members]).max(0)
         mid, below, above = self._spread(logs)
-        few = few_runs_variance(far, self.table.configurations, len(self.variables))
-        below, above = below + few, above + few
+        decline, beyond = self.beyond_runs(logs)
+        few = few_runs_variance(far, self.table.configurations, len(self.variables), decline)
+        extra = few + (self.calibration.spread * decline) ** 2
+        centre = mid - self.calibration.correction(decline, beyond)
         error = self.extrapolation_error
-        lo = mid - half_width(below, self.noise, self.dof, far, error, level)
-        hi = mid + half_width(above, self.noise, self.dof, far, error, level)
-        return np.stack([lo, mid, hi])
+        lo = centre - half_width(below + extra, self.noise, self.dof, far, error, level)
+        hi = centre + half_width(above + extra, self.noise, self.dof, far, error, level)
+        if self.calibration.moves_value:
+            return np.stack([lo, centre, hi])
+        return np.stack([np.minimum(lo, mid), mid, np.maximum(hi, mid)])
 
     @overload
     def predict(self, **at: float) -> Estimate: ...  # pyright: ignore[reportOverlappingOverload]
@@ -261,6 +291,7 @@ class Law:
             "members": {m.form.name: m.weight for m in self.members},
             "averaged": not carried(self.members),
             "forms": described(self.members, self.n),
+            "calibration": self.calibration.to_dict(),
         }
 
     def __str__(self) -> str:

@@ -103,7 +103,8 @@ def choose(
         picked, weights = able[::-1], (count / count.sum())[::-1].tolist()
         why = f"{table.configurations} sizes are too few to backtest: {_listed(picked, weights)}."
         return Selection(picked, weights, [], why)
-    results = [run_folds(f, table, masks, objective, rng) for f in able]
+    names = tuple(dict.fromkeys(v for f in able for v in f.variables))
+    results = [run_folds(f, table, masks, objective, rng, variables=names) for f in able]
     scores = [_score(folds) for folds in results]
     n = table.configurations
     cost = np.array(

@@ -1,0 +1,297 @@
+"""The hierarchical model of extrapolation error that `bench/calibrate.py` fits, in torch.
+
+The same formulas as `allometry.laws.calibration` and `allometry.laws.intervals`, for all hold-outs
+at once and differentiable in the constants. Fitted are the log density of the larger runs and the
+logs of the 95 and 80 % interval scores, averaged over the points of a hold-out, the hold-outs of a
+group, and the groups. Each constant has a weak normal prior (`START`, `WIDTH`), worth one group.
+
+Letters: c hold-outs, q points of each, f folds, r points of a fold, k kinds.
+"""
+
+import numpy as np
+import torch
+from scipy import special
+
+from allometry.laws.calibration import LARGEST
+from allometry.laws.intervals import bin_shares
+
+KINDS = ("grid", "line", "curve")
+POINTS, FOLDS, HELD = 9, 6, 8
+TAU = torch.exp(torch.linspace(np.log(2e-4), np.log(0.2), 13, dtype=torch.float64))
+NODES = (np.arange(3) + 0.5) / 3
+PRIOR_RUNS = 8
+PER_E_FOLD = 0.09
+"""Log error per e-fold of a law with one degree of freedom: the mean over synthetic power laws
+with irreducible loss and noise of 0.3 to 3 %. No public hold-out has so few runs."""
+
+PER_KIND = ("kappa", "rate", "kappa_sd", "own_sd", "tau", "tau_sd")
+SHARED = ("own_runs", "own_scatter", "trust", "per_decline", "power", "noise")
+START = {
+    "kappa": [0.0, 0.0, 0.0],
+    "rate": [0.0, 0.0, 0.0],
+    "kappa_sd": [0.15, 0.1, 0.25],
+    "own_sd": [0.15, 0.15, 0.15],
+    "tau": [0.003, 0.001, 0.01],
+    "tau_sd": [0.8, 0.6, 0.9],
+    "own_runs": 8.0,
+    "own_scatter": 1.0,
+    "trust": 0.5,
+    "per_decline": 0.1,
+    "power": 3.0,
+    "noise": 0.003,
+}
+WIDTH = {"kappa": 0.2, "rate": 0.004, "tau": 1.5, "per_decline": 1.5, "power": 1.0}
+"""Prior standard deviation of a constant, or of its log (1 by default)."""
+
+LINEAR = ("kappa", "rate", "power")
+"""Constants that are not positive by nature; of the others the log is fitted."""
+
+
+def start():
+    """The vector of constants to start from."""
+    return _vector(START)
+
+
+def _vector(values):
+    out = []
+    for name in (*PER_KIND, *SHARED):
+        x = np.atleast_1d(np.array(values[name], dtype=float))
+        out.append(x if name in LINEAR else np.log(x))
+    return np.concatenate(out)
+
+
+def widths():
+    out = []
+    for name in (*PER_KIND, *SHARED):
+        out += [WIDTH.get(name, 1.0)] * (3 if name in PER_KIND else 1)
+    return np.array(out)
+
+
+def named(theta):
+    """Constants by name, from the vector: a row of three kinds or a number each."""
+    found, i = {}, 0
+    for name in (*PER_KIND, *SHARED):
+        count = 3 if name in PER_KIND else 1
+        x = theta[i : i + count]
+        i += count
+        if name not in LINEAR:
+            x = x.exp() if isinstance(x, torch.Tensor) else np.exp(x)
+        found[name] = x if count == 3 else x[0]
+    return found
+
+
+def _thin(order, most):
+    return order[
+        np.unique(np.linspace(0, len(order) - 1, min(len(order), most)).round().astype(int))
+    ]
+
+
+def pack(rows):
+    """The hold-outs as padded arrays.
+
+    Each row has `group`, `kind`, `configurations`, `variables`, `noise`, `dof`,
+    `irreducible` (weight of the forms with an irreducible loss), `folds`, and at
+    the larger runs `error` (log loss minus average of forms), `below`, `above`, `distance`,
+    `decline` and `beyond`.
+    """
+    n = len(rows)
+    at = {
+        k: np.zeros((n, POINTS))
+        for k in ("error", "below", "above", "distance", "decline", "beyond")
+    }
+    held = {
+        k: np.zeros((n, FOLDS, HELD))
+        for k in ("error", "variance", "distance", "decline", "beyond")
+    }
+    mask, share = np.zeros((n, POINTS), bool), np.zeros((n, FOLDS, HELD))
+    trained = np.zeros((n, FOLDS))
+    for i, row in enumerate(rows):
+        pick = _thin(np.argsort(row["distance"], kind="stable"), POINTS)
+        mask[i, : len(pick)] = True
+        for k in at:
+            at[k][i, : len(pick)] = row[k][pick]
+        for j, fold in enumerate(row["folds"][-FOLDS:]):
+            pick = _thin(np.argsort(fold.distance, kind="stable"), HELD)
+            whole = bin_shares(fold.distance)
+            values = {
+                "error": fold.error,
+                "variance": fold.variance + fold.noise**2,
+                "distance": fold.distance,
+                "decline": np.maximum(fold.decline, 0.0),
+                "beyond": fold.beyond,
+            }
+            for k, v in values.items():
+                held[k][i, j, : len(pick)] = v[pick]
+            share[i, j, : len(pick)] = whole[pick] * whole.sum() / whole[pick].sum()
+            trained[i, j] = fold.trained
+    dof = np.array([row["dof"] for row in rows], float) + PRIOR_RUNS
+    data = {
+        "at": at,
+        "held": held,
+        "mask": mask,
+        "share": share,
+        "trained": trained,
+        "kind": np.array([KINDS.index(row["kind"]) for row in rows]),
+        "configurations": np.array([row["configurations"] for row in rows], float),
+        "free": np.array([max(r["configurations"] - r["variables"] - 1, 1) for r in rows], float),
+        "noise": np.array([row["noise"] for row in rows]),
+        "irreducible": np.array([row["irreducible"] for row in rows]),
+        "dof": dof,
+        "inflation": dof[:, None] / special.chdtri(dof[:, None], NODES),
+    }
+    return _tensors(data) | {"group": np.array([row["group"] for row in rows])}
+
+
+def _tensors(data):
+    return {k: _tensors(v) if isinstance(v, dict) else torch.as_tensor(v) for k, v in data.items()}
+
+
+def subset(data, use):
+    out = {}
+    for k, v in data.items():
+        if isinstance(v, dict):
+            out[k] = {name: x[torch.as_tensor(use)] for name, x in v.items()}
+        else:
+            out[k] = v[torch.as_tensor(use)] if isinstance(v, torch.Tensor) else v[use]
+    return out
+
+
+def posterior(data, c):
+    """Mean and variance of each family's kappa given its backtests."""
+    held, kind = data["held"], data["kind"]
+    few = (1 + c["own_runs"] / data["configurations"]) ** 2
+    excess = c["own_sd"][kind] ** 2 * few
+    noise = held["variance"] + (c["tau"][kind][:, None, None] * held["distance"]) ** 2
+    weight = data["share"] / noise.clamp_min(1e-8)
+    precision = (weight * held["decline"] ** 2).sum(2)
+    known = precision > 1e-6
+    safe = precision.clamp_min(1e-6)
+    rate = c["rate"][kind] * data["irreducible"]
+    rest = held["error"] + rate[:, None, None] * held["beyond"]
+    slope = (-(weight * held["decline"] * rest).sum(2) / safe).clamp(-LARGEST, LARGEST)
+    w = torch.where(known, data["trained"] / (1 / safe + excess[:, None]), 0.0)
+    total = w.sum(1)
+    has = total > 0
+    w = w / torch.where(has, total, 1.0)[:, None]
+    own = (w * slope).sum(1)
+    variance = (w / safe).sum(1) + excess
+    variance = variance + few * c["own_scatter"] * (w * (slope - own[:, None]) ** 2).sum(1)
+    prior = c["kappa_sd"][kind] ** 2
+    share = torch.where(has, prior / (prior + variance), 0.0)
+    mean = c["kappa"][kind]
+    return mean + share * (own - mean), prior * (1 - share)
+
+
+def tau_weights(data, c, kappa, variance):
+    """Posterior of the further error per e-fold."""
+    held, kind = data["held"], data["kind"]
+    log = -0.5 * ((TAU.log() - c["tau"][kind].log()[:, None]) / c["tau_sd"][kind][:, None]) ** 2
+    error = held["error"] + kappa[:, None, None] * held["decline"]
+    rate = c["rate"][kind] * data["irreducible"]
+    error = error + rate[:, None, None] * held["beyond"]
+    known = held["variance"] + variance[:, None, None] * held["decline"] ** 2
+    total = known[..., None] + (TAU * held["distance"][..., None]) ** 2 + 1e-12
+    each = -0.5 * (total.log() + error[..., None] ** 2 / total) * data["share"][..., None]
+    return torch.softmax(log + c["trust"] * each.sum((1, 2)), 1)
+
+
+def errors(theta, data):
+    """Errors of the corrected predictions, scales of their mixture below and above, weights."""
+    c, at = named(theta), data["at"]
+    kappa, variance = posterior(data, c)
+    weight = tau_weights(data, c, kappa, variance)
+    noise = (data["dof"] - PRIOR_RUNS) * data["noise"] ** 2 + PRIOR_RUNS * c["noise"] ** 2
+    noise = (noise / data["dof"])[:, None]
+    error = at["error"] + kappa[:, None] * at["decline"]
+    rate = c["rate"][data["kind"]] * data["irreducible"]
+    error = error + rate[:, None] * at["beyond"]
+    free = data["free"][:, None]
+    few = (PER_E_FOLD * at["distance"] / free ** c["power"]) ** 2
+    few = few + (c["per_decline"] * at["decline"] / free**1.5) ** 2
+    extra = few + variance[:, None] * at["decline"] ** 2 + noise
+    beyond = (TAU * at["distance"][..., None, None]) ** 2
+    inflation = data["inflation"][:, None, :, None]
+    sides = [
+        ((at[side] + extra)[..., None, None] * inflation + beyond).sqrt().flatten(2)
+        for side in ("below", "above")
+    ]
+    weight = (weight / len(NODES))[:, None].expand(-1, len(NODES), -1).flatten(1)
+    return error, *sides, weight[:, None]
+
+
+def half_width(scale, weight, level):
+    """Half-width that covers with probability `level`, differentiable by one Newton step."""
+    target = 0.5 + level / 2
+
+    def step(half, scale, weight):
+        z = half[..., None] / scale
+        short = target - (torch.special.ndtr(z) * weight).sum(-1)
+        slope = (torch.exp(-0.5 * z**2) / scale * weight).sum(-1) / np.sqrt(2 * np.pi)
+        return short, slope.clamp_min(1e-300)
+
+    with torch.no_grad():
+        half = special.ndtri(target) * scale.amin(-1)
+        for _ in range(14):
+            short, slope = step(half, scale, weight)
+            half = half + torch.minimum(short.clamp_min(0.0) / slope, half)
+        slope = step(half, scale, weight)[1]
+    return half + step(half, scale, weight)[0] / slope
+
+
+def score(theta, data, share):
+    """Mean over groups of the negative log density and the log interval scores."""
+    error, below, above, weight = errors(theta, data)
+    scale = torch.where((error < 0)[..., None], below, above)
+    density = (torch.exp(-0.5 * (error[..., None] / scale) ** 2) / scale * weight).sum(-1)
+    count = data["mask"].sum(1)
+
+    def mean(x):
+        """Mean of each group."""
+        return share @ ((x * data["mask"]).sum(1) / count)
+
+    total = mean(-torch.log(density.clamp_min(1e-9)))
+    for level in (0.95, 0.8):
+        lo, hi = half_width(below, weight, level), half_width(above, weight, level)
+        outside = torch.relu(error - hi) + torch.relu(-error - lo)
+        total = total + torch.log(mean(lo + hi + 2 / (1 - level) * outside))
+    return total.mean()
+
+
+def fit(data, begin=None, iterations=60):
+    """The constants that predict the larger runs of all groups best."""
+    names = data["group"]
+    groups = np.unique(names)
+    share = torch.as_tensor(np.stack([(names == g) / (names == g).sum() for g in groups]))
+    centre, width = torch.as_tensor(start()), torch.as_tensor(widths())
+    begin = centre if begin is None else torch.as_tensor(begin)
+    z = ((begin - centre) / width).clone().requires_grad_()
+    optimiser = torch.optim.LBFGS(
+        [z], max_iter=iterations, line_search_fn="strong_wolfe", tolerance_change=1e-7
+    )
+
+    def closure():
+        optimiser.zero_grad()
+        loss = score(centre + width * z, data, share) + 0.5 * (z**2).sum() / len(groups)
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    return (centre + width * z).detach().numpy()
+
+
+def table(theta):
+    """The entries of the package's table."""
+    c = named(theta)
+    kinds = {k: {n: round(float(c[n][i]), 5) for n in PER_KIND} for i, k in enumerate(KINDS)}
+    return {
+        "kinds": kinds,
+        "own_runs": round(float(c["own_runs"]), 3),
+        "own_scatter": round(float(c["own_scatter"]), 4),
+        "trust": round(float(c["trust"]), 4),
+        "few_runs": {
+            "per_e_fold": PER_E_FOLD,
+            "per_decline": round(float(c["per_decline"]), 5),
+            "power": round(float(c["power"]), 4),
+        },
+        "noise": {"runs": PRIOR_RUNS, "sd": round(float(c["noise"]), 6)},
+    }
