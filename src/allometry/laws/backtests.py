@@ -3,7 +3,7 @@
 Letters: n runs, k held-out runs.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
@@ -36,11 +36,11 @@ class Fold:
     error: Float[ndarray, " k"]
     variance: Float[ndarray, " k"]
     distance: Float[ndarray, " k"]
-    decline: Float[ndarray, " k"]
-    beyond: Float[ndarray, " k"]
     noise: float
     dof: int
     trained: int
+    decline: Float[ndarray, " k"] = field(default_factory=lambda: np.zeros(0))
+    beyond: Float[ndarray, " k"] = field(default_factory=lambda: np.zeros(0))
 
     @property
     def size(self) -> float:
@@ -145,11 +145,11 @@ def run_folds(
                 ahead.y - value,
                 variance,
                 far,
-                member.value(back) - value,
-                e_folds_beyond(ahead.logs, back),
                 member.noise,
                 member.dof,
                 small.n,
+                member.value(back) - value,
+                e_folds_beyond(ahead.logs, back),
             )
         )
     return folds

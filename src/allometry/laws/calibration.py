@@ -55,6 +55,8 @@ class Calibration:
         own_sd: Standard error of `own`.
         kind: `grid`, `line` or `curve`.
         reach: E-folds beyond the runs up to which the table has evidence.
+        few_runs: Constants of `intervals.few_runs_variance`.
+        noise_prior: So many runs of this noise are the prior of the noise.
         moves_value: Whether the predicted value is corrected, and not only the interval. False
             for a form asked for by name, whose value is that of its formula.
         version: Version of the table.
@@ -69,6 +71,8 @@ class Calibration:
     own_sd: float | None
     kind: Kind
     reach: float
+    few_runs: tuple[float, float, float]
+    noise_prior: tuple[float, float]
     moves_value: bool = True
     version: str = TABLE["version"]
     groups: tuple[str, ...] = tuple(TABLE["groups"])
@@ -97,9 +101,12 @@ class Calibration:
 
 
 UNCALIBRATED = Calibration(
-    0.0, 0.0, 0.0, None, None, "grid", 0.0, version="", groups=(), digest=""
+    *(0.0, 0.0, 0.0, None, None, "grid", 0.0, (0.09, 0.0, 2.0), (8, 0.004)),
+    version="",
+    groups=(),
+    digest="",
 )
-"""No correction."""
+"""No correction, and the constants of laws that were saved before there was a table."""
 
 
 def kind_of(table: RunsTable) -> Kind:
@@ -202,6 +209,7 @@ def calibrate(
     if own is not None:
         share = variance / (variance + own[1] ** 2)
         kappa, variance = kappa + share * (own[0] - kappa), variance * (1 - share)
+    few = TABLE["few_runs"]
     return Calibration(
         kappa,
         known.rate,
@@ -210,6 +218,8 @@ def calibrate(
         None if own is None else own[1],
         kind,
         known.reach,
+        (few["per_e_fold"], few["per_decline"], few["power"]),
+        (TABLE["noise"]["runs"], TABLE["noise"]["sd"]),
         moves_value=form is None,
     )
 

@@ -184,9 +184,11 @@ def widths(
     # The decline that is left to predict shrinks with the distance.
     start = float(distance_after(problem, problem.seen, no_run=True)[0])
     decline = problem.decline * far / max(start, 1e-9)
-    few = few_runs_variance(far, runs, len(law.variables), decline)
-    variance = np.maximum(variance, 0.0) + few + (law.calibration.spread * decline) ** 2
-    half = half_width(variance, law.noise, dof or law.dof, far, law.extrapolation_error)
+    known, error = law.calibration, law.extrapolation_error
+    few = few_runs_variance(far, runs, len(law.variables), decline, known.few_runs)
+    variance = np.maximum(variance, 0.0) + few + (known.spread * decline) ** 2
+    free = dof or law.dof
+    half = half_width(variance, law.noise, free, far, error, prior=known.noise_prior)
     return 2 * np.sinh(half)
 
 

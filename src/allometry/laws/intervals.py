@@ -81,6 +81,7 @@ def few_runs_variance(
     configurations: int,
     variables: int,
     decline: Float[ndarray, " k"] | float = 0.0,
+    constants: tuple[float, float, float] | None = None,
 ) -> Float[ndarray, " k"]:
     """Variance of the log error of a law of few runs that resampling does not show.
 
@@ -93,11 +94,12 @@ def few_runs_variance(
         configurations: Different configurations; seeds of one count once.
         variables: Variables of the law.
         decline: Predicted decline of the log loss beyond the runs.
+        constants: Error per e-fold and per unit of decline with one degree of freedom, and the
+            power of the degrees of freedom; by default those of the table.
     """
     dof = max(configurations - variables - 1, 1)
-    few = TABLE["few_runs"]
-    far = few["per_e_fold"] * distance / dof ** few["power"]
-    return far**2 + (few["per_decline"] * decline / dof**1.5) ** 2
+    per_e_fold, per_decline, power = constants or tuple(TABLE["few_runs"].values())
+    return (per_e_fold * distance / dof**power) ** 2 + (per_decline * decline / dof**1.5) ** 2
 
 
 def bin_shares(distance: Float[ndarray, " k"]) -> Float[ndarray, " k"]:
@@ -143,15 +145,17 @@ def half_width(
     distance: Float[ndarray, " k"],
     extrapolation: ExtrapolationError,
     level: float = 0.95,
+    prior: tuple[float, float] | None = None,
 ) -> Float[ndarray, " k"]:
     """Half-width in log loss of the interval that covers a new run with probability `level`.
 
     The error is a mixture of normals: parameter variance and noise are known up to a chi-square,
     the extrapolation error up to its posterior. The chi-square has `dof` degrees of freedom from
-    the runs plus those of the table's prior, because two or three residuals do not determine the
-    noise.
+    the runs plus those of a prior (so many runs of this noise; by default the table's), because
+    two or three residuals do not determine the noise.
     """
-    return mixture_half_width(*_scales(variance, noise, dof, distance, extrapolation), level)
+    scales = _scales(variance, noise, dof, distance, extrapolation, prior)
+    return mixture_half_width(*scales, level)
 
 
 def mixture_half_width(
@@ -192,9 +196,10 @@ def _scales(
     dof: int,
     distance: Float[ndarray, " k"],
     extrapolation: ExtrapolationError,
+    prior: tuple[float, float] | None = None,
 ) -> tuple[Float[ndarray, "k s"], Float[ndarray, " s"]]:
     """Standard deviations and weights of the mixture of normals of a new run's error."""
-    prior_dof, prior_noise = TABLE["noise"]["runs"], TABLE["noise"]["sd"]
+    prior_dof, prior_noise = prior or (TABLE["noise"]["runs"], TABLE["noise"]["sd"])
     noise = float(np.sqrt((dof * noise**2 + prior_dof * prior_noise**2) / (dof + prior_dof)))
     dof = dof + prior_dof
     nodes = (np.arange(9) + 0.5) / 9

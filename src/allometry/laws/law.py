@@ -20,12 +20,7 @@ from allometry._core.notebook import chart, html_table, interval
 from allometry.laws.allocation import Allocation, allocation_of
 from allometry.laws.averages import carried, described
 from allometry.laws.backtests import Backtest, Fold, distance
-from allometry.laws.calibration import (
-    UNCALIBRATED,
-    Calibration,
-    e_folds_beyond,
-    pulled_back,
-)
+from allometry.laws.calibration import UNCALIBRATED, Calibration, e_folds_beyond, pulled_back
 from allometry.laws.component import Component
 from allometry.laws.compute_cost import ComputeCost, Path
 from allometry.laws.forms import Form
@@ -190,12 +185,17 @@ class Law:
         far = np.stack([distance(m.form, logs, self.table.logs) for m in self.members]).max(0)
         mid, below, above = self._spread(logs)
         decline, beyond = self.beyond_runs(logs)
-        few = few_runs_variance(far, self.table.configurations, len(self.variables), decline)
-        extra = few + (self.calibration.spread * decline) ** 2
-        centre = mid - self.calibration.correction(decline, beyond)
-        error = self.extrapolation_error
-        lo = centre - half_width(below + extra, self.noise, self.dof, far, error, level)
-        hi = centre + half_width(above + extra, self.noise, self.dof, far, error, level)
+        known = self.calibration
+        size = self.table.configurations, len(self.variables)
+        extra = few_runs_variance(far, *size, decline, known.few_runs)
+        extra = extra + (known.spread * decline) ** 2
+        centre = mid - known.correction(decline, beyond)
+        error, prior = self.extrapolation_error, known.noise_prior
+        lo, hi = (
+            half_width(side + extra, self.noise, self.dof, far, error, level, prior)
+            for side in (below, above)
+        )
+        lo, hi = centre - lo, centre + hi
         if self.calibration.moves_value:
             return np.stack([lo, centre, hi])
         return np.stack([np.minimum(lo, mid), mid, np.maximum(hi, mid)])

@@ -133,6 +133,12 @@ def read(
         se = numbers(data["loss_se"], "loss_se")[keep] / np.exp(y)
         se = se if np.isfinite(se).all() and (se > 0).all() else None
     given = frozenset(present)
+    if _falling_rate(data, logs, keep):
+        notes.append(
+            "The learning rate falls with D at a fixed N: these look like checkpoints along a "
+            "falling rate, not runs of different length. Their losses are higher than those of "
+            "finished runs; use fit_schedule or forecast, or the last checkpoint of each run."
+        )
     _derive(logs)
     keys = np.round(np.stack([logs[k] for k in sorted(logs)], 1), 9)
     cluster = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
@@ -220,6 +226,27 @@ def _note(notes: list[str], rows: ndarray, reason: str) -> None:
         where = ", ".join(str(i) for i in np.flatnonzero(rows)[:5])
         more = ", ..." if count > 5 else ""
         notes.append(f"{count} runs {reason} and were left out (rows {where}{more}).")
+
+
+def _falling_rate(data: Any, logs: dict[str, ndarray], keep: ndarray) -> bool:
+    """Whether rows of one size are checkpoints along a falling learning rate."""
+    name = next((v for v in ("lr", "learning_rate") if v in data), None)
+    if name is None or "D" not in logs:
+        return False
+    try:
+        rate = numbers(data[name], name)
+    except InputError:
+        return False
+    if len(rate) != len(keep):
+        return False
+    rate, size = rate[keep], logs.get("N", np.zeros(int(keep.sum())))
+    falls = []
+    for n in np.unique(size):
+        rows = np.flatnonzero(size == n)
+        later = rate[rows][np.argsort(logs["D"][rows])]
+        if len(later) >= 5 and len(np.unique(logs["D"][rows])) == len(rows):
+            falls.append(bool((np.diff(later) <= 0).all()) and later[-1] < 0.9 * later[0])
+    return bool(falls) and all(falls)
 
 
 def _derive(logs: dict[str, ndarray]) -> None:

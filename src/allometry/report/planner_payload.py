@@ -169,16 +169,17 @@ def _cost(law: Law) -> dict[str, float | None]:
 
 def _interval(law: Law) -> dict[str, Any]:
     """The noise, the extrapolation error and the mixture of `laws.intervals.half_width`."""
-    error = law.extrapolation_error
+    error, calibration = law.extrapolation_error, law.calibration
     # The squared scales are inflation * (variance + noise^2): variances of 0 and 1 give both.
-    known = intervals._scales(np.array([0.0, 1.0]), law.noise, law.dof, np.zeros(2), error)
+    known = intervals._scales(
+        np.array([0.0, 1.0]), law.noise, law.dof, np.zeros(2), error, calibration.noise_prior
+    )
     none, one = (known[0] ** 2).reshape(2, -1, len(error.tau))[:, :, 0]
     size = law.table.configurations, len(law.variables)
-    calibration = getattr(law, "calibration", None)
-    variance: Any = intervals.few_runs_variance
-    few = [float(np.sqrt(variance(np.ones(1), *size))[0]), 0.0]
-    if calibration is not None:
-        few[1] = float(np.sqrt(variance(np.zeros(1), *size, np.ones(1)))[0])
+    few = [
+        float(np.sqrt(intervals.few_runs_variance(*at, calibration.few_runs))[0])
+        for at in ((np.ones(1), *size, np.zeros(1)), (np.zeros(1), *size, np.ones(1)))
+    ]
     return {
         "noise": float(np.sqrt(none[0] / (one[0] - none[0]))),
         "inflation": (one - none).tolist(),
@@ -186,9 +187,7 @@ def _interval(law: Law) -> dict[str, Any]:
         "weight": known[1].tolist(),
         "between": intervals.BETWEEN_FORMS,
         "few": {"distance": few[0], "decline": few[1]},
-        "calibration": None
-        if calibration is None
-        else {
+        "calibration": {
             name: getattr(calibration, name)
             for name in ("kappa", "rate", "spread", "reach", "moves_value")
         },
