@@ -134,9 +134,10 @@ def test_a_family_unlike_all_others_is_named():
     assert "unlike" in text
 
 
-def test_a_form_without_irreducible_loss_gets_no_correction_by_distance():
+def test_a_form_without_irreducible_loss_gets_no_correction_of_the_table():
     table = read(runs())
-    assert calibrate([], table, irreducible=0.0).rate == 0.0
+    bare = calibrate([], table, irreducible=0.0)
+    assert bare.rate == bare.kappa == 0.0
     assert calibrate([], table).rate == constants("grid").rate
 
 

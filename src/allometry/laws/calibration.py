@@ -199,11 +199,13 @@ def calibrate(
         table: The runs.
         form: Name of the form if it was asked for by name.
         irreducible: Weight of the forms with an irreducible loss. A law without one does not
-            level off, and gets no correction by the distance.
+            level off. It gets no correction by the distance, and below half of the weight
+            none by the other families' mean.
     """
     kind = kind_of(table)
     known = constants(kind, form)
-    known = replace(known, rate=known.rate * irreducible)
+    mean = known.kappa if irreducible >= 0.5 else 0.0
+    known = replace(known, kappa=mean, rate=known.rate * irreducible)
     own = own_slope(folds, known, table.configurations)
     kappa, variance = known.kappa, known.kappa_sd**2
     if own is not None:
