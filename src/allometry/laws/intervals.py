@@ -201,9 +201,9 @@ def _scales(
     """Standard deviations and weights of the mixture of normals of a new run's error."""
     prior_dof, prior_noise = prior or (TABLE["noise"]["runs"], TABLE["noise"]["sd"])
     noise = float(np.sqrt((dof * noise**2 + prior_dof * prior_noise**2) / (dof + prior_dof)))
-    dof = dof + prior_dof
+    free = dof + prior_dof
     nodes = (np.arange(9) + 0.5) / 9
-    inflation = dof / special.chdtri(dof, nodes)  # upper tail at each node
+    inflation = free / special.chdtri(free, nodes)  # upper tail at each node
     known = (variance + noise**2)[:, None, None] * inflation[:, None]
     beyond = extrapolation.tau**2 * distance[:, None, None] ** 2
     scale = np.sqrt(known + beyond).reshape(len(variance), -1)
