@@ -154,7 +154,7 @@ def half_width(
     the runs plus those of a prior (so many runs of this noise; by default the table's), because
     two or three residuals do not determine the noise.
     """
-    scales = _scales(variance, noise, dof, distance, extrapolation, prior)
+    scales = mixture_scales(variance, noise, dof, distance, extrapolation, prior)
     return mixture_half_width(*scales, level)
 
 
@@ -186,11 +186,11 @@ def covered(
     level: float = 0.95,
 ) -> Bool[ndarray, " k"]:
     """Whether each log error is at most the `half_width`, without computing it."""
-    scale, weight = _scales(variance, noise, dof, distance, extrapolation)
+    scale, weight = mixture_scales(variance, noise, dof, distance, extrapolation)
     return special.ndtr(np.abs(error)[:, None] / scale) @ weight <= 0.5 + level / 2
 
 
-def _scales(
+def mixture_scales(
     variance: Float[ndarray, " k"],
     noise: float,
     dof: int,

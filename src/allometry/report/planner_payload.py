@@ -171,7 +171,7 @@ def _interval(law: Law) -> dict[str, Any]:
     """The noise, the extrapolation error and the mixture of `laws.intervals.half_width`."""
     error, calibration = law.extrapolation_error, law.calibration
     # The squared scales are inflation * (variance + noise^2): variances of 0 and 1 give both.
-    known = intervals._scales(
+    known = intervals.mixture_scales(
         np.array([0.0, 1.0]), law.noise, law.dof, np.zeros(2), error, calibration.noise_prior
     )
     none, one = (known[0] ** 2).reshape(2, -1, len(error.tau))[:, :, 0]
