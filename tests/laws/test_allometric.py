@@ -78,6 +78,13 @@ def test_words():
     assert "consistent with linear" in allometry(*pairs(a=1.0)).words()
 
 
+@pytest.mark.parametrize("method", ["ols", "sma", "deming", "theil-sen"])
+def test_isometry_of_points_without_scatter(method):
+    x = np.logspace(0, 3, 12)
+    assert isometry(x, 3 * x**0.75, method=method) < 1e-6
+    assert isometry(x, 3 * x**0.75, exponent=0.75, method=method) > 0.05
+
+
 def test_isometry():
     x, y = pairs(a=0.75)
     assert isometry(x, y) < 1e-6

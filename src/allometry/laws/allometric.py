@@ -174,7 +174,10 @@ def isometry(x: Any, y: Any, *, exponent: float = 1.0, method: Method = "ols") -
     if se is None:
         lo, hi = line.exponent.interval
         se = (hi - lo) / (2 * 1.959963984540054)
-    return 2 * float(special.stdtr(n - 2, -abs(line.exponent.value - exponent) / se))
+    away = abs(line.exponent.value - exponent)
+    # Points on a line without scatter: rounding of the slope is the only difference left.
+    se = max(se, 4 * np.finfo(float).eps * abs(line.exponent.value), 1e-300)
+    return 2 * float(special.stdtr(n - 2, -away / se))
 
 
 def common_exponent(groups: Mapping[str, tuple[Any, Any]]) -> tuple[Estimate, float]:
