@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NFrom = Annotated[
     str | None,
-    typer.Option("--n-from", help="Parameters from columns, such as '12*depth*width^2'."),
+    typer.Option("--n-from", help="Parameters from columns, such as '12 * depth * width^2'."),
 ]
 DFrom = Annotated[
     str | None, typer.Option("--d-from", help="Tokens from columns, such as 'step*524288'.")
