@@ -74,8 +74,9 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
     if path.suffix == ".md":
         blank = _FENCE.sub(lambda m: "\n" * m[0].count("\n"), text)
         for number, line in enumerate(blank.splitlines(), 1):
-            yield number, re.sub(
-                r"`[^`]*`|<code>.*?</code>|\]\([^)]*\)|\$[^$]*\$|<[^>]*>", "` `", line
+            yield (
+                number,
+                re.sub(r"`[^`]*`|<code>.*?</code>|\]\([^)]*\)|\$[^$]*\$|<[^>]*>", "` `", line),
             )
         return
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
