@@ -21,6 +21,9 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.chdir(here)
 
 
+# These scripts read their command lines; tests/study runs them.
+collect_ignore = ["docs/examples"]
+
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
     patterns=["README.md", "docs/*.md", "docs/**/*.md"],

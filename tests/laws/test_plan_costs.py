@@ -96,7 +96,18 @@ def test_memory_that_does_not_fit_is_reported_with_what_would():
     assert plan_costs.memory_fit(1e9, hardware.parse("H100")).recompute == "attention"
 
 
-@pytest.mark.parametrize("budget", [3e20, 1e21, 3e21])
+def test_a_budget_below_the_largest_run_buys_nothing_where_distance_is_the_error(averaged):
+    # Most of the interval is extrapolation error, which only runs nearer the target reduce.
+    design = al.laws.next_runs(averaged, 3e20, compute=1e22, most=6)
+    assert design.runs == []
+    assert design.needed is not None
+    assert design.needed > np.exp(averaged.table.logs["C"]).max() > 3e20
+    enough = al.laws.next_runs(averaged, 1.01 * design.needed, compute=1e22, most=6)
+    assert enough.runs
+    assert enough.after < 0.97 * enough.now
+
+
+@pytest.mark.parametrize("budget", [3e21, 6e21])
 def test_next_runs_are_a_spread_and_no_replicas(averaged, budget):
     law = averaged
     design = al.laws.next_runs(law, budget, compute=1e22, most=6)

@@ -7,6 +7,7 @@ from scipy import optimize
 
 from allometry import InputError
 from allometry.laws import fit
+from allometry.laws.calibration import UNCALIBRATED
 from allometry.report import analyse
 from tests.report.synthetic import E, Synthetic, synthetic_runs, truth
 from tests.report.synthetic import analysis as cached
@@ -47,7 +48,12 @@ def test_held_out_sizes_are_predicted(grid_analysis):
     assert family.held_sizes == (150_000, 480_000)
     assert len(family.held_out) == 6
     # The true law has the fitted form and noise of 0.002 in losses above 1.1.
-    assert family.error < 0.02
+    fitted = dataclasses.replace(family.law_without, calibration=UNCALIBRATED)
+    for held in family.held_out:
+        at = held.configuration
+        assert abs(fitted(N=at.N, D=at.D) / at.loss.value - 1) < 0.02
+    # Predictions are corrected by what larger runs of other families show, which these lack.
+    assert family.error < 0.04
     for held in family.held_out:
         at = held.configuration
         assert held.predicted.covers(float(truth(at.N, at.D)))

@@ -155,7 +155,7 @@ def replay(
         >>> pool = {"N": N, "loss": 1.5 + 30 / N**0.25, "cost": N}
         >>> goal = {"N": np.array([4e9]), "loss": np.array([1.5 + 30 / 4e9**0.25])}
         >>> steps = laws.replay(pool, variables=["N"], target=goal, shares=[0.1]).steps
-        >>> steps[0].error < 0.02 and steps[0].spent < 0.1 * N.sum()
+        >>> bool(steps[0].error < 0.02 and steps[0].spent < 0.1 * N.sum())
         True
     """
     paid = costs(pool, cost)

@@ -56,7 +56,8 @@ const PlannerWords = (() => {
   }
   const bytes = (x) => inUnits(x, [[1e15, "PB"], [1e12, "TB"], [1e9, "GB"], [1e6, "MB"]], [1e3, "kB"]);
   const energy = (x) => inUnits(x, [[1e6, "GWh"], [1e3, "MWh"]], [1, "kWh"]);
-  const time = (hours) => (hours > 24 * 365 ? `${significant(hours / 24 / 365, 2)} years` : duration(3600 * hours));
+  const years = (count) => `${count} year${count === "1" ? "" : "s"}`;
+  const time = (hours) => (hours > 24 * 365 ? years(significant(hours / 24 / 365, 2)) : duration(3600 * hours));
   const percent = (x) => `${significant(100 * x)} %`;
 
   /* `1.2M to 3M`; both ends share one unit. */
