@@ -2,6 +2,7 @@
 
 import math
 import secrets
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -91,6 +92,8 @@ def serve(
         with LiveServer(live, port) as server:
             live.refresh()
             live.watch(every)
+            # A shell starts background jobs with SIGINT ignored, and Python then raises nothing.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             out.print(server.address, soft_wrap=True)
             say("Only this machine can open it. Press Ctrl+C to end.")
             server.serve_forever(poll_interval=0.2)
