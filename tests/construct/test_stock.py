@@ -178,3 +178,8 @@ def test_gguf_files_hold_the_weights(positions, tmp_path):
     assert reader.get_field(f"{architecture}.block_count").contents() == 2
     with pytest.raises(InputError, match="be a decoder that generates tokens"):
         write(dyck(2, 3, 12), tmp_path, "gguf")
+
+
+def test_the_check_of_an_export_shows_no_progress_bar(tmp_path, capsys):
+    al.construct.export(dyck(2, 2, 4, mode="generate"), tmp_path / "hf", to="hf")
+    assert "Loading weights" not in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Run an exported checkpoint in the stock library and compare it with the original."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
@@ -89,7 +90,8 @@ def compare(
     auto = transformers.AutoModelForCausalLM
     if name.endswith("TokenClassification"):
         auto = transformers.AutoModelForTokenClassification
-    theirs = auto.from_pretrained(folder, dtype=DTYPES[precision], local_files_only=True)
+    with _without_progress_bar(transformers.utils.logging):
+        theirs = auto.from_pretrained(folder, dtype=DTYPES[precision], local_files_only=True)
     assert type(theirs).__name__ == name
     theirs.eval()
     total = wrong = 0
@@ -110,6 +112,18 @@ def compare(
             same = (a - b).abs() <= 1e-4 if a.is_floating_point() else a == b
             total, wrong = total + a.numel(), wrong + int((~same).sum())
     return total, wrong, largest
+
+
+@contextmanager
+def _without_progress_bar(log: Any) -> Iterator[None]:
+    """Loading a checkpoint of a few kilobytes needs no progress bar."""
+    shown = log.is_progress_bar_enabled()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            log.enable_progress_bar()
 
 
 def runtime() -> str:
