@@ -27,6 +27,7 @@ from allometry.study import density_studies, job_table, jobs
 from allometry.study.recipes.density_runs import build_density
 from allometry.study.sample_generation import choose, draw
 from allometry.train import checkpoint
+from tests.cli.test_cli import allometry as command
 
 # Amounts
 
@@ -430,3 +431,18 @@ def test_every_whole_number_has_a_largest_value(command):
         base, *marks = typing.get_args(hint) or (hint,)
         if base is int or int in typing.get_args(base):
             assert any(getattr(mark, "max", None) is not None for mark in marks), name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("status", "x" * 5000),
+        ("construct", "universal", "mean", "--n", "2", "--delta", "1e-320"),
+        ("construct", "universal", "mean", "--n", "2", "--delta", "1e-320", "--compact"),
+    ],
+)
+def test_names_that_are_too_long_and_tiny_cells_are_refused_in_a_sentence(line, tmp_path):
+    done = command(*line, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "defect" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -108,7 +108,7 @@ def compact(
     require(0 < ramp < 0.25, "compact.ramp", "lie between 0 and 1/4", ramp)
     if delta is not None:
         require(eps is None, "compact.eps", "not be given together with delta", eps)
-        whole = 0 < delta <= 0.5 and abs(1 / delta - round(1 / delta)) < 1e-9
+        whole = 1e-9 < delta <= 0.5 and abs(1 / delta - round(1 / delta)) < 1e-9
         require(whole, "compact.delta", "be 1/2, 1/3, 1/4, ...", delta)
         codes = _codes(d, n, round(1 / delta), positions)
         if codes > MOST_CODES:

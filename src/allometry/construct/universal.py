@@ -219,8 +219,8 @@ def _check_fits(
     m = -math.log2(delta) if delta > 0 else math.nan
     power = m == round(m) if math.isfinite(m) else False
     if not power or m < 1:
-        below = 2.0 ** -math.ceil(m) if math.isfinite(m) and m > 0 else 0.5
-        whole = delta > 0 and abs(1 / delta - round(1 / delta)) < 1e-9 and delta < 1
+        below = 2.0 ** -math.ceil(m) if 0 < m < 30 else 0.5
+        whole = delta > 1e-9 and abs(1 / delta - round(1 / delta)) < 1e-9 and delta < 1
         why = "Grid points must be exact in binary." if whole else "1/delta counts cells."
         raise InputError(
             f"universal.delta must be 1/2, 1/4, 1/8, ...; got {delta:g}. {why} "

@@ -10,6 +10,7 @@ from allometry._core.arrays import read_arrays
 from allometry._core.errors import AllometryError, InputError, StorageError
 from allometry._core.files import atomic_write, path_exists, path_inside, storage_errors
 from allometry._core.notebook import chart, html_table
+from allometry._core.user_files import exists, shorten
 from allometry.runs import study_file
 from allometry.runs.frame import frame
 from allometry.runs.journal import STATUSES, Journal
@@ -56,6 +57,8 @@ class Runs:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+        if not exists(self.folder):  # also for names that no path can have
+            raise InputError(f"{shorten(folder)} must be a study folder; got no such folder.")
         if self.folder.is_file():
             raise InputError(
                 f"{folder} must be a study folder; got a file. For a table of runs: "
