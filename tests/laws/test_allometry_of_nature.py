@@ -31,6 +31,9 @@ def test_brains_of_62_mammals():
 def test_mammals_by_the_model_of_west_brown_and_enquist():
     # Savage, Deeds and Fontana (2008): eight decades give 0.81, an infinite network 3/4.
     assert branching.finite_size_exponent().exponent.value == pytest.approx(0.81, abs=5e-3)
+    # Figure 7 there: 15 levels of small vessels where three branches leave each fork.
+    three = branching.finite_size_exponent(small=15, branches=3).exponent.value
+    assert three == pytest.approx(0.81, abs=5e-3)
     assert branching.limit_exponent() == 0.75
     large = branching.BranchingNetwork(300, small=24)
     assert branching.local_exponent(large) == pytest.approx(0.75, abs=1e-6)
