@@ -12,7 +12,7 @@ import allometry as al
 from allometry.laws import hardware
 from allometry.report import formatting as fmt
 from allometry.report import law_page
-from allometry.report.planner import Question
+from allometry.report.planner_data import Question
 from tests.report.planner_page import answers, facts, fill, same, settled
 from tests.report.planner_queries import grid
 

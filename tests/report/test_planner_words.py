@@ -7,7 +7,7 @@ import pytest
 
 from allometry.laws import hardware, memory
 from allometry.report import formatting as fmt
-from allometry.report import plan_cost_cells, planner
+from allometry.report import plan_cost_cells, planner_data
 
 pytestmark = pytest.mark.browser
 
@@ -62,7 +62,7 @@ def test_hardware_converts_alike(page):
         "bytes": 16,
         "activations": memory.ACTIVATIONS["attention"],
         "aspect": memory.ASPECT,
-        "batch_tokens": planner.BATCH_TOKENS,
+        "batch_tokens": planner_data.BATCH_TOKENS,
     }
     asked, wanted = [], []
     for _ in range(500):

@@ -14,7 +14,7 @@ from allometry.study import RunContext, command_study, function_recipe, function
 from allometry.study.own_training.command_runs import CommandRun, environment
 from allometry.study.own_training.command_study import observations
 from allometry.study.own_training.function_runs import FunctionRun
-from allometry.study.own_training.shapes import shapes_of
+from allometry.study.own_training.shape_tables import shapes_of
 from allometry.train.device import DeviceSettings
 from allometry.train.loop import Stopped
 

@@ -67,7 +67,7 @@ def study(
 ) -> "Study":
     """The study of a command."""
     from allometry.study.own_training.command_study import command_study
-    from allometry.study.own_training.shapes import shapes_of
+    from allometry.study.own_training.shape_tables import shapes_of
     from allometry.study.schedule.study_budget import seconds_of
 
     fix = "Give a table, or a rule such as 'width=64,128,256; N=24*width^2'."

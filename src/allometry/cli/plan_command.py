@@ -208,7 +208,7 @@ def plan(
     messages = imported.words()  # printed at the end, so that a failure is one line
     if report is not None:
         from allometry.report.law_page import write
-        from allometry.report.planner import Question
+        from allometry.report.planner_data import Question
 
         question = Question(budget, size, tokens, unique, inference_tokens, machine)
         page = write(

@@ -21,7 +21,7 @@ from allometry.construct.dyck_weights import compact, layered
 from allometry.construct.exact_certificate import Batch, Exactness, check
 from allometry.construct.head_patterns import attention_maps
 from allometry.models.transformer.model import Transformer
-from allometry.targets.languages.dyck import Dyck
+from allometry.targets.languages.dyck_language import Dyck
 from allometry.targets.languages.language import Word
 
 MOST_SCORES = 2**18

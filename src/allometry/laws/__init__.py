@@ -24,7 +24,7 @@ from allometry.laws.allometric import (
     isometry,
 )
 from allometry.laws.batch import fit_many
-from allometry.laws.comparison.verdict import RecipeComparison, compare_recipes
+from allometry.laws.comparison.comparison_verdict import RecipeComparison, compare_recipes
 from allometry.laws.design import Design
 from allometry.laws.downstream import TaskCurve, task_curve
 from allometry.laws.fitting import extrapolate, fit

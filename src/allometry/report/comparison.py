@@ -8,7 +8,7 @@ import numpy as np
 
 from allometry._core.files import atomic_write
 from allometry.laws import RecipeComparison
-from allometry.laws.comparison.sentences import MULTIPLIED, UNITS
+from allometry.laws.comparison.wording import MULTIPLIED, UNITS
 from allometry.report import cells, theme
 from allometry.report import formatting as fmt
 from allometry.report.cells import Cell, Head, Table

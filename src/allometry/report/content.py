@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from allometry.report.cells import Table
-from allometry.report.planner import Planner
+from allometry.report.planner_data import Planner
 from allometry.report.png_images import Picture
 from allometry.report.run_groups import RunsLike
 from allometry.report.theme import Spec

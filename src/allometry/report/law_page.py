@@ -9,8 +9,8 @@ from allometry._core.files import atomic_write
 from allometry.laws import Law, Plan
 from allometry.report import formatting as fmt
 from allometry.report import law_charts, page_template, plan_cells, theme
-from allometry.report import planner as planning
-from allometry.report.planner import NamedLaw, Question
+from allometry.report import planner_data as planning
+from allometry.report.planner_data import NamedLaw, Question
 from allometry.report.tables import law_table
 
 _CAPTIONS = {

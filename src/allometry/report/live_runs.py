@@ -156,18 +156,18 @@ class LiveRuns:
 
     def _page(self, path: Path, name: str, *, upload: bool) -> bytes:
         from allometry.report import law_page
-        from allometry.report.planner import NamedLaw
+        from allometry.report.planner_data import NamedLaw
 
         law, imported = self._fit(path)
         live = self._live(name, upload=upload) | {"notes": imported.words()}
         return law_page.render(NamedLaw(law), source=name, live=live).encode()
 
     def _waiting(self, why: str) -> bytes:
-        from allometry.report import page_template, planner
+        from allometry.report import page_template, planner_data
 
         live = self._live(shorten(self.path.name), upload=False) | {"notes": []}
         return page_template.fill(
-            "waiting.html", planner.STYLE, script=("page.js", "live.js"), connects=True,
+            "waiting.html", planner_data.STYLE, script=("page.js", "live.js"), connects=True,
             title=f"Waiting for runs in {shorten(self.path.name)}", why=why, live=live,
         ).encode()  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any, final
 from allometry._core.files import atomic_write, make_folder, path_inside
 from allometry.laws import Law, Plan
 from allometry.report import formatting as fmt
-from allometry.report import page_template, planner, theme
+from allometry.report import page_template, planner_data, theme
 from allometry.report.analysis import Analysis, analyse
 from allometry.report.content import Block, Chart, ChartRow, Part
 from allometry.report.prose import doubts, facts, plural
@@ -71,8 +71,8 @@ def render(runs: RunsLike, analysis: Analysis) -> tuple[str, dict[str, str]]:
     planned = any(kind == "Planner" for part in parts for kind, _ in part["blocks"])
     page = page_template.fill(
         "page.html",
-        *((planner.STYLE,) if planned else ()),
-        script=("page.js", *(planner.SCRIPTS if planned else ())),
+        *((planner_data.STYLE,) if planned else ()),
+        script=("page.js", *(planner_data.SCRIPTS if planned else ())),
         analysis=analysis,
         subtitle=_subtitle(analysis),
         notes=doubts(analysis),

@@ -6,7 +6,7 @@ from pathlib import Path
 from allometry.report import formatting as fmt
 from allometry.report.analysis import Analysis
 from allometry.report.content import Part, Section
-from allometry.report.planner import NamedLaw, Question, planner
+from allometry.report.planner_data import NamedLaw, Question, planner
 from allometry.report.run_groups import RunsLike
 
 MOST_LAWS = 3

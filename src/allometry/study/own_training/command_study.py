@@ -14,7 +14,7 @@ from allometry._core.errors import InputError, require
 from allometry._core.spec import Spec
 from allometry.study.own_training import metrics
 from allometry.study.own_training.command_runs import OWN, PLACEHOLDER, CommandRun
-from allometry.study.own_training.shapes import Shape
+from allometry.study.own_training.shape_tables import Shape
 from allometry.study.study import Study
 
 MOST_REASONS = 3

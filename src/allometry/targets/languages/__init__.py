@@ -2,7 +2,7 @@
 
 from allometry.targets.languages.automaton import Automaton
 from allometry.targets.languages.bracket_stream import Brackets
-from allometry.targets.languages.dyck import Dyck, ShuffleDyck
+from allometry.targets.languages.dyck_language import Dyck, ShuffleDyck
 from allometry.targets.languages.grammar import Grammar
 from allometry.targets.languages.language import Language
 from allometry.targets.languages.notation import Rule, read_rules

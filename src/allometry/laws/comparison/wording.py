@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from allometry._core.estimate import Estimate
 
 if TYPE_CHECKING:
-    from allometry.laws.comparison.verdict import RecipeComparison, Rival
+    from allometry.laws.comparison.comparison_verdict import RecipeComparison, Rival
 
 UNITS = {"C": "FLOP", "N": "parameters", "D": "tokens"}
 MULTIPLIED = {"C": "compute", "N": "parameters", "D": "data"}

@@ -10,8 +10,8 @@ from allometry._core.errors import require, require_seed
 from allometry._core.estimate import Estimate
 from allometry.laws.comparison.gain import Gain, Trend, gain_of, measured
 from allometry.laws.comparison.paired_runs import RecipeRuns, read
-from allometry.laws.comparison.sentences import MULTIPLIED, UNITS, verdict
 from allometry.laws.comparison.sequential import DECISIVE, Evidence, evidence
+from allometry.laws.comparison.wording import MULTIPLIED, UNITS, verdict
 
 FAR = math.log(100.0)
 """E-folds beyond the largest run from which on a warning is given."""
