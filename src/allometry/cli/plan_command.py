@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from allometry._core.errors import InputError
-from allometry.cli import option_types
+from allometry.cli import option_types, plan_answer
 from allometry.cli.column_questions import load_runs
-from allometry.cli.console import out, say, write_json
+from allometry.cli.console import say, write_json
 from allometry.cli.fit_command import (
     CColumn,
     DColumn,
@@ -47,11 +47,6 @@ from allometry.cli.run_options import (
 )
 from allometry.cli.variable_options import Cost, Role, X, Y, fitted, is_wanted
 from allometry.cli.variable_options import planned as planned_variables
-
-OWN_ALLOCATION = (
-    "The plan's own size is read from the runs near the compute-optimal frontier. On public runs "
-    "it was closer to the optimal sizes of larger budgets than these three (docs/laws.md, Plan)."
-)
 
 
 def plan(
@@ -130,37 +125,17 @@ def plan(
 ) -> None:
     """Plan the compute-optimal allocation of a budget: size, data and expected loss."""
     if is_wanted(x, form):
-        asked = {"--compute": compute, "--reach": reach, "--money": money, "--days": days}
-        for flag, value in asked.items():
-            if value is not None:  # it would be ignored
-                raise InputError(
-                    f"plan with --x or an expression must be given --budget in the unit of "
-                    f"--cost; got {flag}. Name a form such as chinchilla to plan N and D."
-                )
+        _refuse_other_budgets(compute, reach, money, days)
         planned_variables(
             fitted(runs, form, x, y or loss, cost, role, where, sql, None, seed), budget, at, json
         )
         return
     from allometry import laws
-    from allometry.cli.plan_output import details
-    from allometry.laws.plan_costs import budget_to_reach
-    from allometry.report import claims
-    from allometry.report.formatting import estimated, flops
-    from allometry.report.plan_cells import approach, repeated
-    from allometry.report.terminal import plan_table
+    from allometry.report.planner_data import Question
 
-    if (compute is not None) + (reach is not None) + (money is not None or days is not None) != 1:
-        raise InputError(
-            "plan must be given one budget: --compute FLOPS, --reach LOSS, --money AMOUNT or "
-            "--days DAYS."
-        )
-    if size is not None and tokens is not None:
-        raise InputError("plan must be given --size or --tokens, not both: the other follows.")
-    if reach is not None and not reach > 0:
-        raise InputError(f"--reach must be a positive loss; got {reach:g}.")
+    _require_one_question(compute, reach, money, days, size, tokens)
     machine = hardware_of(hardware, mfu, price, accelerators)
     bought, stated_budget = compute_budget(machine, money, days)
-    compute = compute if bought is None else bought
     reading = {
         "N": n, "D": d, "C": c, "loss": loss, "family": family, "where": where or (),
         "n_from": n_from, "d_from": d_from, "config": config, "sql": sql, "rows": rows,
@@ -177,68 +152,64 @@ def plan(
     require_sizes(law, "plan")
     unit, token, unique = _study_facts(runs)
     unique = unique if unique_tokens is None else unique_tokens
-    both = {"N", "D"} <= set(law.variables)
-    if reach is None:
-        needed = laws.budget(law, compute)
-    else:
-        counted = unique if both else None
-        free = size is None and tokens is None
-        needed = budget_to_reach(
-            law, reach, unique=counted if free else None,
-            inference_tokens=(inference_tokens or 0.0) if free else 0.0,
-        )  # fmt: skip
-    budget = needed.value
-    planned = law.plan(
-        budget,
-        N=size,
-        D=tokens,
-        unique=unique if both else unique_tokens,
-        inference_tokens=inference_tokens or 0.0,
+    question = Question(
+        compute if bought is None else bought, size, tokens, unique, inference_tokens, machine
     )
-    limited = repeated(planned, unique, token, counted=both)
-    if limited:
-        planned.warnings.insert(0, limited)
-    claim = claims.planned(law, planned, unique, unit, token)
-    if claim is not None and not claim.supported:
-        planned.warnings.insert(0, claim.text)
-    more = details(
-        law, planned, needed, hardware=machine, batch_tokens=batch_tokens,
-        inference_tokens=inference_tokens or 0.0, unique=unique,
+    answer = plan_answer.answer(
+        law, question, reach=reach, batch_tokens=batch_tokens, unit=unit, token=token,
+        stated_unique=unique_tokens,
     )  # fmt: skip
     messages = imported.words()  # printed at the end, so that a failure is one line
     if report is not None:
         from allometry.report.law_page import write
-        from allometry.report.planner_data import Question
 
-        question = Question(budget, size, tokens, unique, inference_tokens, machine)
         page = write(
-            report, law, planned, source=runs.name, question=question, unit=unit, token=token
-        )
+            report, law, answer.plan, source=runs.name, question=answer.question, unit=unit,
+            token=token,
+        )  # fmt: skip
         messages.append(f"Charts: {page}")
     others = {}
-    if both and size is None and tokens is None:
-        others = laws.allocations(imported.columns, budget, drop_highest=drop_highest)
+    if {"N", "D"} <= set(law.variables) and size is None and tokens is None:
+        others = laws.allocations(imported.columns, answer.needed.value, drop_highest=drop_highest)
     for sentence in (*messages, *filter(None, [stated_budget])):
         say(sentence)
     if json:
-        approaches = {
-            name: {"error": str(a)} if isinstance(a, InputError) else a.to_dict()
-            for name, a in others.items()
-        }
-        asked = {} if reach is None else {"reach": {"loss": reach, "C": needed.to_dict()}}
-        stated = {"claims": [] if claim is None else [claim.to_dict()]}
-        known = planned.to_dict() | asked | stated | {"approaches": approaches}
-        write_json(known | more.to_dict())
+        write_json(answer.to_dict(others))
     else:
-        if reach is not None:
-            out.print(f"A loss of {reach:g} takes {estimated(needed, flops)}.")
-        out.print(plan_table(planned, unit, token))
-        more.show(token)
-        shown = {} if inference_tokens else others  # the approaches plan training alone
-        for name, a in shown.items():
-            say(approach(name, a))
-        if shown and law.allocation.backtested:
-            say(OWN_ALLOCATION)
+        answer.show(law, others)
+
+
+def _refuse_other_budgets(
+    compute: float | None, reach: float | None, money: str | None, days: float | None
+) -> None:
+    """Refuse the budgets of a plan in N and D, which a plan in other variables would ignore."""
+    asked = {"--compute": compute, "--reach": reach, "--money": money, "--days": days}
+    for flag, value in asked.items():
+        if value is not None:
+            raise InputError(
+                f"plan with --x or an expression must be given --budget in the unit of "
+                f"--cost; got {flag}. Name a form such as chinchilla to plan N and D."
+            )
+
+
+def _require_one_question(
+    compute: float | None,
+    reach: float | None,
+    money: str | None,
+    days: float | None,
+    size: float | None,
+    tokens: float | None,
+) -> None:
+    """Refuse no budget, several budgets, and a fixed N beside a fixed D."""
+    if (compute is not None) + (reach is not None) + (money is not None or days is not None) != 1:
+        raise InputError(
+            "plan must be given one budget: --compute FLOPS, --reach LOSS, --money AMOUNT or "
+            "--days DAYS."
+        )
+    if size is not None and tokens is not None:
+        raise InputError("plan must be given --size or --tokens, not both: the other follows.")
+    if reach is not None and not reach > 0:
+        raise InputError(f"--reach must be a positive loss; got {reach:g}.")
 
 
 def _study_facts(runs: Path) -> tuple[str, str, float | None]:
