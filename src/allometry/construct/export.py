@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+from torch import nn
 
 from allometry._core.errors import require
 from allometry._core.files import atomic_write
 from allometry.construct.onnx_graph import graph
 from allometry.construct.stock.hugging_face import write_folder
+from allometry.construct.stock.llama import modern
 from allometry.models.transformer.attention import Attention
 from allometry.models.transformer.model import Block, Transformer
 from allometry.targets.vocabulary import Vocabulary
@@ -25,7 +27,7 @@ def export(
     The safetensors file has the state dict of `models.Transformer`, with the configuration under
     "config" in its metadata. The ONNX graph maps `tokens` to `outputs` for any batch size and
     length, in float64, so verdicts are the same. The folder for `transformers` is a stock
-    architecture (GPT-2, GPT-NeoX, BERT or MPNet): `AutoModelForCausalLM` or
+    architecture (GPT-2, GPT-NeoX, Llama, Qwen3, BERT or MPNet): `AutoModelForCausalLM` or
     `AutoModelForTokenClassification` loads it without custom code. The answers of the loaded
     checkpoint are compared with the original's; `allometry.json` in the folder records the result.
 
@@ -54,7 +56,8 @@ def export(
         return _weights(model, path)
     plain = model.final_norm is None and model.positions in (None, "learned")
     fix = "Export trained models to hf or safetensors."
-    fine = plain and model.encoder is None
+    blocks = [block for block in model.blocks if isinstance(block, Block)]
+    fine = plain and model.encoder is None and not any(map(modern, blocks))
     require(fine, "export.made", "be a construction for ONNX", repr(model)[:40], fix)
     with atomic_write(path, "wb") as file:
         file.write(graph(model).SerializeToString())
@@ -77,7 +80,21 @@ def configuration(model: Transformer) -> dict[str, Any]:
         "hard": heads[0].hard if heads else False,
         "scale": heads[0].scale if heads else 1.0,
         "sights": [list(b.attention.head_masks or ()) if b.attention else [] for b in blocks],
+        **_modern_settings(blocks[0]),
         "shapes": {name: list(w.shape) for name, w in model.state_dict().items()},
+    }
+
+
+def _modern_settings(block: Block) -> dict[str, Any]:
+    """Settings of parts that constructions never have; empty for a plain block."""
+    if not modern(block):
+        return {}
+    feed_forward, heads = block.feed_forward, block.attention
+    return {
+        "norm_type": "rmsnorm" if isinstance(block.attention_norm, nn.RMSNorm) else "layernorm",
+        "gated": feed_forward is not None and feed_forward.gate is not None,
+        "key_value_heads": heads.key_value_heads if heads is not None else 0,
+        "qk_norm": heads is not None and heads.query_norm is not None,
     }
 
 

@@ -67,6 +67,9 @@ def write_gguf(made: Any, folder: Path | str, vocabulary: Vocabulary | None = No
         checkpoint = hugging_face.constructed(describe(made), "float32")
     config = checkpoint.config
     name = config["architectures"][0]
+    modern = name in ("LlamaForCausalLM", "Qwen3ForCausalLM")
+    need = "be a decoder with LayerNorm and plain feed-forward layers for GGUF"
+    require(not modern, "export.made", need, name, "Use to='hf' or 'safetensors'.")
     generates = name in ("GPT2LMHeadModel", "GPTNeoXForCausalLM")
     require(generates, "export.made", "be a decoder that generates tokens for GGUF", name)
     act = config.get("activation_function") or config["hidden_act"]

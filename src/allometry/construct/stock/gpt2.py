@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from allometry._core.errors import require
 from allometry.construct.stock.checkpoint import Checkpoint, Symbols, activation_name, cast
@@ -92,7 +92,7 @@ def trained(model: Transformer, symbols: Symbols) -> Checkpoint:
         block = model.blocks[0 if model.shared else layer]
         assert isinstance(block, Block)
         weights |= _trained_block(block, f"transformer.h.{layer}", model.hidden)
-    assert model.final_norm is not None
+    assert isinstance(model.final_norm, nn.LayerNorm)
     weights |= _norm("transformer.ln_f", model.final_norm.weight, model.final_norm.bias)
     readout = model.table if model.tied else model.readout
     assert readout is not None
@@ -110,8 +110,8 @@ def _trained_block(block: Block, name: str, hidden: int) -> dict[str, Tensor]:
     a, f = block.attention, block.feed_forward
     assert a is not None
     assert f is not None
-    assert block.attention_norm is not None
-    assert block.feed_forward_norm is not None
+    assert isinstance(block.attention_norm, nn.LayerNorm)
+    assert isinstance(block.feed_forward_norm, nn.LayerNorm)
     d = a.query.shape[1]
 
     def given(bias: Tensor | None, size: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Checkpoints of the GPT-NeoX architecture, from trained decoders with rotary positions."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from allometry._core.errors import require
 from allometry.construct.stock.checkpoint import Checkpoint, Symbols, activation_name, cast
@@ -22,7 +22,7 @@ def trained(model: Transformer, symbols: Symbols) -> Checkpoint:
         activation = activation_name(block.feed_forward.activation)
         weights |= _block(block, f"gpt_neox.layers.{layer}", model.hidden)
     require(activation is not None, "export.model", "have an activation with a name", activation)
-    assert model.final_norm is not None
+    assert isinstance(model.final_norm, nn.LayerNorm)
     weights["gpt_neox.final_layer_norm.weight"] = model.final_norm.weight
     weights["gpt_neox.final_layer_norm.bias"] = _or_zeros(model.final_norm.bias, model.width)
     readout = model.table if model.tied else model.readout
@@ -60,8 +60,8 @@ def _block(block: Block, name: str, hidden: int) -> dict[str, Tensor]:
     a, f = block.attention, block.feed_forward
     assert a is not None
     assert f is not None
-    assert block.attention_norm is not None
-    assert block.feed_forward_norm is not None
+    assert isinstance(block.attention_norm, nn.LayerNorm)
+    assert isinstance(block.feed_forward_norm, nn.LayerNorm)
     d = a.query.shape[1]
     factor = a.scale * a.size**0.5
 

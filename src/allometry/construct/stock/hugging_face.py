@@ -12,7 +12,7 @@ from torch import Tensor
 
 from allometry._core.errors import InputError, require
 from allometry._core.files import atomic_write, make_folder
-from allometry.construct.stock import encoders, gpt2, gpt_neox, tokenizer_files
+from allometry.construct.stock import encoders, gpt2, gpt_neox, llama, tokenizer_files
 from allometry.construct.stock.checkpoint import Checkpoint, Symbols
 from allometry.construct.stock.described import Answer, Described, describe
 from allometry.construct.stock.equality import ExportCertificate, compare, runtime
@@ -101,6 +101,8 @@ def trained(model: Transformer, symbols: Symbols) -> Checkpoint:
     for need, fine in supported.items():
         fix = "Use to='safetensors' otherwise."
         require(fine, "export.model", f"{need} for a stock checkpoint", repr(model)[:40], fix)
+    if llama.modern(block):
+        return llama.trained(model, symbols)
     if model.positions == "rotary":
         return gpt_neox.trained(model, symbols)
     return gpt2.trained(model, symbols)

@@ -19,6 +19,9 @@ from allometry.models.transformer.running_maximum import running_maximum
 NARROW = 16
 """Largest size for which `linear` works feature by feature."""
 
+RMS_EPS = 1e-6
+"""Added to the mean square by RMSNorm, as in Llama."""
+
 HEAD_MASKS = ("all", "past", "before", "after")
 """Masks of single heads: `past` includes the position itself, `before` and `after` exclude it."""
 
@@ -121,33 +124,47 @@ class Attention(nn.Module):
         scale: s, which multiplies the scores.
         hard: Hardmax instead of softmax.
         bias: Which of query, key, value, output have one.
+        key_value_heads: g, heads of keys and values; a divisor of h. Then `key` and `value` are
+            (g m, d). Default: h.
+        qk_norm: RMSNorm of the queries and keys of each head.
 
     Attributes:
         head_masks: One of `HEAD_MASKS` for each head, set by constructions; `None` for no mask.
 
     References:
-        `vaswani2017` section 3.2; `yun2020` Eq. (1).
+        `vaswani2017` section 3.2; `yun2020` Eq. (1); `ainslie2023` for shared keys and values.
     """
 
     def __init__(
-        self, width: int, heads: int, size: int, scale: float, hard: bool, bias: Collection[str]
+        self,
+        width: int,
+        heads: int,
+        size: int,
+        scale: float,
+        hard: bool,
+        bias: Collection[str],
+        key_value_heads: int | None = None,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         self.heads, self.size, self.scale, self.hard = heads, size, scale, hard
+        self.key_value_heads = key_value_heads or heads
         self.head_masks: tuple[str, ...] | None = None
-        inner = heads * size
+        inner, shared = heads * size, self.key_value_heads * size
         self.query = nn.Parameter(torch.empty(inner, width))
-        self.key = nn.Parameter(torch.empty(inner, width))
-        self.value = nn.Parameter(torch.empty(inner, width))
+        self.key = nn.Parameter(torch.empty(shared, width))
+        self.value = nn.Parameter(torch.empty(shared, width))
         self.output = nn.Parameter(torch.empty(width, inner))
 
         def optional(name: str, size: int) -> nn.Parameter | None:
             return nn.Parameter(torch.zeros(size)) if name in bias else None
 
         self.query_bias = optional("query", inner)
-        self.key_bias = optional("key", inner)
-        self.value_bias = optional("value", inner)
+        self.key_bias = optional("key", shared)
+        self.value_bias = optional("value", shared)
         self.output_bias = optional("output", width)
+        self.query_norm = nn.RMSNorm(size, eps=RMS_EPS) if qk_norm else None
+        self.key_norm = nn.RMSNorm(size, eps=RMS_EPS) if qk_norm else None
 
     def forward(
         self,
@@ -166,15 +183,49 @@ class Attention(nn.Module):
     def split(
         self, x: Float[Tensor, "b n d"], weight: Tensor, bias: Tensor | None
     ) -> Float[Tensor, "b h n m"]:
-        """Queries, keys or values of all heads."""
-        return linear(x, weight, bias).unflatten(-1, (self.heads, self.size)).transpose(1, 2)
+        """Queries, keys or values of their heads."""
+        return linear(x, weight, bias).unflatten(-1, (-1, self.size)).transpose(1, 2)
+
+    def queries(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n m"]:
+        """Queries of all heads, normalised if they are to be."""
+        q = self.split(x, self.query, self.query_bias)
+        return q if self.query_norm is None else self.query_norm(q)
 
     def keys_values(self, y: Float[Tensor, "b k d"]) -> tuple[Tensor, Tensor]:
-        """Keys and values of all heads."""
+        """Keys and values of their heads, keys normalised if they are to be."""
         k = self.split(y, self.key, self.key_bias)
+        k = k if self.key_norm is None else self.key_norm(k)
         return k, self.split(y, self.value, self.value_bias)
 
-    def joint_projection(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n h3 m"] | None:
+    def repeated(self, x: Float[Tensor, "b g k m"]) -> Float[Tensor, "b h k m"]:
+        """Keys or values, once for each head of queries."""
+        times = self.heads // self.key_value_heads
+        return x if times == 1 else x.repeat_interleave(times, 1)
+
+    def separate(
+        self, y: Float[Tensor, "b n hgg m"], rotation: Float[Tensor, "2 #b 1 n half"] | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of a joint projection, normalised and rotated."""
+        h, g = self.heads, self.key_value_heads
+        both, v = y.split([h + g, g], 2)
+        if self.query_norm is not None and self.key_norm is not None:
+            q, k = both.split([h, g], 2)
+            both = torch.cat([self.query_norm(q), self.key_norm(k)], 2)
+        both = both if rotation is None else rotate(both, rotation.transpose(2, 3))
+        q, k = both.split([h, g], 2)
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+    def fused(
+        self, y: Float[Tensor, "b n hgg m"], rotation: Tensor | None, causal: bool
+    ) -> Float[Tensor, "b n h m"]:
+        """Softmax attention of a joint projection by the fused kernel."""
+        if self.query_norm is not None or self.key_value_heads != self.heads:
+            q, k, v = self.separate(y, rotation)
+            y = torch.cat([q, self.repeated(k), self.repeated(v)], 1).transpose(1, 2)
+            rotation = None
+        return fused_attention.attention(y, rotation, scale=self.scale, causal=causal)
+
+    def joint_projection(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n hgg m"] | None:
         """Queries, keys and values by one product; `None` where three products are faster."""
         biases = [self.query_bias, self.key_bias, self.value_bias]
         given: list[Tensor] = [b for b in biases if b is not None]
@@ -183,7 +234,7 @@ class Attention(nn.Module):
             return None
         weight = torch.cat([self.query, self.key, self.value])
         y = F.linear(x, weight, torch.cat(given) if given else None)
-        return y.unflatten(-1, (3 * self.heads, self.size))
+        return y.unflatten(-1, (-1, self.size))
 
 
 def attend(
@@ -212,12 +263,10 @@ def attend(
     if qkv is not None:
         free = unmasked and part.head_masks is None and not part.hard and part.size > 4
         if free and fused_attention.applies(qkv):
-            return fused_attention.attention(qkv, rotation, scale=part.scale, causal=causal)
-        both, v = qkv.split([2 * part.heads, part.heads], 2)
-        both = both if rotation is None else rotate(both, rotation.transpose(2, 3))
-        q, k, v = (t.transpose(1, 2) for t in (*both.split(part.heads, 2), v))
+            return part.fused(qkv, rotation, causal)
+        q, k, v = part.separate(qkv, rotation)
     else:
-        q = part.split(x, part.query, part.query_bias)
+        q = part.queries(x)
         if memory is None:
             k, v = part.keys_values(x)
         elif cache is None:
@@ -229,6 +278,7 @@ def attend(
             q, k = rotate(q, rotation), rotate(k, rotation)
     if memory is None and cache is not None:
         k, v = cache.extend(layer, k, v)
+    k, v = part.repeated(k), part.repeated(v)
     if part.head_masks is not None:
         mask, causal = head_mask(part.head_masks, q.shape[2], mask, causal, q.device), False
     narrow = part.size <= 4 and q.shape[2] * k.shape[2] <= 64
@@ -252,7 +302,8 @@ def _constant_query(part: Attention, x: Tensor, causal: bool) -> Tensor | None:
     Gradients do not flow through it.
     """
     kinds = part.head_masks or ("all",) * part.heads
-    if not part.hard or torch.is_grad_enabled() or part.query.any():
+    plain = part.query_norm is None and part.key_value_heads == part.heads
+    if not part.hard or not plain or torch.is_grad_enabled() or part.query.any():
         return None
     if causal and "after" in kinds:
         return None

@@ -93,10 +93,10 @@ def _weights(
     rotation: Tensor | None = None,
 ) -> Map:
     """The weights that `attend` applies, without its fast kernels."""
-    q = part.split(x, part.query, part.query_bias)
-    k = part.split(x if memory is None else memory, part.key, part.key_bias)
+    q, (k, _) = part.queries(x), part.keys_values(x if memory is None else memory)
     if rotation is not None:
         q, k = rotate(q, rotation), rotate(k, rotation)
+    k = part.repeated(k)
     if part.head_masks is not None:
         mask = head_mask(part.head_masks, q.shape[2], mask, causal, q.device)
     elif causal:

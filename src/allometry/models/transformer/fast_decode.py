@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast, final
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from allometry.models.transformer.attention import NARROW
@@ -57,7 +57,7 @@ class Step:
         first = cast("Block", model.blocks[0])
         assert first.attention is not None
         assert first.feed_forward is not None
-        assert first.attention_norm is not None
+        assert isinstance(first.attention_norm, nn.LayerNorm)
         self.heads, self.size = first.attention.heads, first.attention.size
         self.eps = first.attention_norm.eps
         self.activation = first.feed_forward.activation
@@ -68,6 +68,7 @@ class Step:
         if model.tied:
             self.readout = model.table
         last = model.final_norm
+        assert last is None or isinstance(last, nn.LayerNorm)
         self.final = None if last is None else (last.weight, last.bias, last.eps)
         self.added = model.position_buffer
         if model.position_table is not None:
@@ -142,8 +143,8 @@ def step_of(model: "Transformer", cache: Cache) -> Step | None:
 def applies(model: "Transformer") -> bool:
     """Whether `Step` computes what the model does.
 
-    It does for decoders of token ids with softmax attention and pre-norm, without forward hooks on
-    any module.
+    It does for decoders of token ids with softmax attention, LayerNorm before each part and plain
+    feed-forward layers, without forward hooks on any module.
     """
     if model.kind != "decoder" or model.table is None or model.width <= NARROW:
         return False
@@ -158,6 +159,10 @@ def _plain(block: "Block") -> bool:
     if attention is None or block.feed_forward is None or block.cross is not None:
         return False
     softmax = not attention.hard and attention.head_masks is None
+    ungrouped = attention.key_value_heads == attention.heads and attention.query_norm is None
+    layer_norm = isinstance(block.attention_norm, nn.LayerNorm)
+    if not (ungrouped and layer_norm and block.feed_forward.gate is None):
+        return False
     return block.norm == "pre" and block.skip and softmax
 
 
@@ -166,8 +171,8 @@ def _weights(block: "Block") -> _Weights:
     first, second = block.attention_norm, block.feed_forward_norm
     assert attention is not None
     assert feed_forward is not None
-    assert first is not None
-    assert second is not None
+    assert isinstance(first, nn.LayerNorm)
+    assert isinstance(second, nn.LayerNorm)
     h, m, d = attention.heads, attention.size, attention.query.shape[1]
 
     def or_zeros(bias: Tensor | None, size: int) -> Tensor:

@@ -14,100 +14,10 @@ from torch.nn import functional as F
 
 from allometry._core.errors import require
 from allometry.models.transformer import fast_decode, options
-from allometry.models.transformer.attention import Attention, attention_mask, linear
+from allometry.models.transformer.attention import Attention, attention_mask
+from allometry.models.transformer.block import Block, FeedForward, Norm, make_norm
 from allometry.models.transformer.cache import Cache
 from allometry.models.transformer.positions import fixed_positions, indices
-
-
-@final
-class FeedForward(nn.Module):
-    r"""$W_2\,\sigma(W_1 x + b_1) + b_2$ on every token, with `inner` = $W_1$, `outer` = $W_2$.
-
-    `width` is d, `hidden` is r; `bias` names those of "inner" ($b_1$) and "outer" ($b_2$) in use.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        hidden: int,
-        activation: Callable[[Tensor], Tensor],
-        bias: Collection[str],
-    ) -> None:
-        super().__init__()
-        self.activation = activation
-        self.inner = nn.Parameter(torch.empty(hidden, width))
-        self.outer = nn.Parameter(torch.empty(width, hidden))
-        self.inner_bias = nn.Parameter(torch.zeros(hidden)) if "inner" in bias else None
-        self.outer_bias = nn.Parameter(torch.zeros(width)) if "outer" in bias else None
-
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        """The layer without its skip connection."""
-        hidden = self.activation(linear(x, self.inner, self.inner_bias))
-        return linear(hidden, self.outer, self.outer_bias)
-
-
-@final
-class Block(nn.Module):
-    """Self-attention, cross-attention and feed-forward, each with skip connection and norm.
-
-    Args:
-        attention: Self-attention, or `None`.
-        cross: Attention to an encoder's output, or `None`.
-        feed_forward: The feed-forward layer, or `None`.
-        width: d.
-        norm: "pre" normalises the input of a part, "post" the sum after it, `None` nothing.
-        skip: Whether a part's input is added to its output.
-        norm_bias: Whether the norms have a bias.
-    """
-
-    def __init__(
-        self,
-        attention: Attention | None,
-        cross: Attention | None,
-        feed_forward: FeedForward | None,
-        width: int,
-        norm: str | None,
-        skip: bool,
-        norm_bias: bool,
-    ) -> None:
-        super().__init__()
-        self.attention, self.cross, self.feed_forward = attention, cross, feed_forward
-        self.norm, self.skip = norm, skip
-
-        def layer_norm(part: nn.Module | None) -> nn.LayerNorm | None:
-            return None if part is None or norm is None else nn.LayerNorm(width, bias=norm_bias)
-
-        self.attention_norm = layer_norm(attention)
-        self.cross_norm = layer_norm(cross)
-        self.feed_forward_norm = layer_norm(feed_forward)
-
-    def forward(
-        self,
-        x: Float[Tensor, "b n d"],
-        memory: Float[Tensor, "b k d"] | None = None,
-        mask: Bool[Tensor, "#b 1 n keys"] | None = None,
-        causal: bool = False,
-        rotation: Float[Tensor, "2 #b 1 n half"] | None = None,
-        memory_mask: Bool[Tensor, "b 1 1 k"] | None = None,
-        cache: Cache | None = None,
-        layer: int = 0,
-    ) -> Float[Tensor, "b n d"]:
-        """The tokens after this block."""
-        own = (None, mask, causal, rotation, cache, layer)
-        crossed = (memory, memory_mask, False, None, cache, layer)
-        x = self._residual(x, self.attention, self.attention_norm, *own)
-        x = self._residual(x, self.cross, self.cross_norm, *crossed)
-        return self._residual(x, self.feed_forward, self.feed_forward_norm)
-
-    def _residual(
-        self, x: Tensor, part: nn.Module | None, norm: nn.LayerNorm | None, *args: Any
-    ) -> Tensor:
-        """`x + part(norm(x))` ("pre") or `norm(x + part(x))` ("post"); `x` without the part."""
-        if part is None:
-            return x
-        y = part(norm(x) if norm is not None and self.norm == "pre" else x, *args)
-        y = y + x if self.skip else y  # in this order the sum has the memory layout of y
-        return norm(y) if norm is not None and self.norm == "post" else y
 
 
 @final
@@ -135,7 +45,9 @@ class Transformer(nn.Module):
         norm: "pre" (with one more norm before the readout), "post" or `None`.
         positions: "learned", "sinusoidal" or "one_hot" tables are added to the tokens (one-hot in
             the last `context` coordinates); "rotary" rotates queries and keys; `None`.
-        activation: A name in `options.ACTIVATIONS` or any function of a tensor.
+        activation: A name in `options.ACTIVATIONS` or any function of a tensor; or "swiglu",
+            "geglu" or "reglu" for gated feed-forward layers, whose default `hidden` is
+            `8 * width / 3`, so that the number of parameters is the same.
         hard: Hardmax attention; tied scores share equally.
         skip: Skip connections.
         bias: `True` for all of `options.BIASES`, `False` for none, or names, also "readout".
@@ -147,6 +59,10 @@ class Transformer(nn.Module):
         columns: Real-valued tokens are the columns of (b, d, n), as in papers, not rows.
         attention_scale: Factor of the scores; default $1/\sqrt m$.
         readout_scale: Factor of the logits.
+        norm_type: "layernorm" or "rmsnorm".
+        key_value_heads: Heads of keys and values, each shared by several heads of queries
+            (grouped-query attention); divides `heads`. Default: `heads`.
+        qk_norm: RMSNorm of queries and keys, head by head, before the rotation.
         rng: Generator of the initial weights; default: one with seed 0.
 
     Attributes:
@@ -158,7 +74,8 @@ class Transformer(nn.Module):
         torch.Size([8, 16, 64])
 
     References:
-        `vaswani2017`; `yun2020` Eqs. (1) and (2); `yang2022` Table 3.
+        `vaswani2017`; `yun2020` Eqs. (1) and (2); `yang2022` Table 3; `zhang2019rms`;
+        `shazeer2020`; `ainslie2023`; `henry2020` for norms of queries and keys.
     """
 
     def __init__(
@@ -186,15 +103,22 @@ class Transformer(nn.Module):
         columns: bool = False,
         attention_scale: float | None = None,
         readout_scale: float = 1.0,
+        norm_type: str = "layernorm",
+        key_value_heads: int | None = None,
+        qk_norm: bool = False,
         rng: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         sizes = {"vocabulary": vocabulary, "width": width, "depth": depth, "heads": heads}
         options.check_sizes(**sizes, context=context, head_size=head_size)
-        options.check_choices(context, kind=kind, norm=norm, positions=positions)
+        options.check_choices(
+            context, kind=kind, norm=norm, positions=positions, norm_type=norm_type
+        )
+        options.check_groups(heads, key_value_heads)
         options.check_vocabulary(vocabulary, inputs, outputs, columns, tied)
         act, biases = options.activation_function(activation), options.bias_names(bias)
-        shapes = options.block_shapes(1 if shared else depth, width, hidden, parts)
+        gated = isinstance(activation, str) and activation in options.GATED
+        shapes = options.block_shapes(1 if shared else depth, width, hidden, parts, gated)
         self.vocabulary, self.width, self.depth, self.heads = vocabulary, width, depth, heads
         self.context, self.kind, self.positions = context, kind, positions
         self.head_size = head_size or width // heads
@@ -207,18 +131,21 @@ class Transformer(nn.Module):
         norm_bias, both = "norm" in biases, kind == "encoder-decoder"
 
         def attention(wanted: bool) -> Attention | None:
-            return Attention(width, heads, self.head_size, scale, hard, biases) if wanted else None
+            sizes = (width, heads, self.head_size, scale, hard, biases)
+            return Attention(*sizes, key_value_heads, qk_norm) if wanted else None
 
         def block(part: str, size: int, cross: bool) -> Block:
-            feed_forward = None if part == "attention" else FeedForward(width, size, act, biases)
+            inside = (width, size, act, biases, gated)
+            feed_forward = None if part == "attention" else FeedForward(*inside)
             layers = (attention(part != "feed_forward"), attention(cross), feed_forward)
-            return Block(*layers, width, norm, skip, norm_bias)
+            return Block(*layers, width, norm, skip, norm_bias, norm_type)
 
         def matrix(rows: int | None, columns: int | None) -> nn.Parameter | None:
             return nn.Parameter(torch.empty(rows, columns)) if rows and columns else None
 
-        def layer_norm(wanted: bool) -> nn.LayerNorm | None:
-            return nn.LayerNorm(width, bias=norm_bias) if wanted and norm == "pre" else None
+        def last_norm(wanted: bool) -> Norm | None:
+            fits = wanted and norm == "pre"
+            return make_norm(width, norm_type, norm_bias) if fits else None
 
         self.table = matrix(vocabulary, width)
         self.input = matrix(width, inputs)
@@ -228,8 +155,8 @@ class Transformer(nn.Module):
         self.register_buffer("position_buffer", fixed, persistent=False)
         self.encoder = nn.ModuleList(block(*s, cross=False) for s in shapes) if both else None
         self.blocks = nn.ModuleList(block(*s, cross=both) for s in shapes)
-        self.encoder_norm = layer_norm(both)
-        self.final_norm = layer_norm(True)
+        self.encoder_norm = last_norm(both)
+        self.final_norm = last_norm(True)
         self.readout = None if tied else matrix(outputs, width)
         biased = outputs is not None and "readout" in biases
         self.readout_bias = nn.Parameter(torch.zeros(outputs or 0)) if biased else None

@@ -19,6 +19,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """Activations by name; `gelu_tanh` is the one of GPT-2. Any other callable may be passed."""
 
+GATED: dict[str, Callable[[Tensor], Tensor]] = {
+    "swiglu": F.silu,
+    "geglu": F.gelu,
+    "reglu": F.relu,
+}
+"""Activations of gated feed-forward layers (`shazeer2020`)."""
+
 BIASES = ("query", "key", "value", "output", "inner", "outer", "norm")
 """Biases of `bias=True`: four of attention, b_1 and b_2 of the feed-forward layer, the norms."""
 
@@ -28,6 +35,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "kind": ("decoder", "encoder", "encoder-decoder"),
     "norm": ("pre", "post", None),
     "positions": ("learned", "sinusoidal", "one_hot", "rotary", None),
+    "norm_type": ("layernorm", "rmsnorm"),
 }
 
 
@@ -50,6 +58,12 @@ def check_choices(context: int | None, **given: str | None) -> None:
     require(fine, "Transformer.context", f"be given for {kind} positions", context)
 
 
+def check_groups(heads: int, key_value_heads: int | None) -> None:
+    """Refuse heads of keys and values that do not divide the heads of queries."""
+    fine = key_value_heads is None or (key_value_heads >= 1 and heads % key_value_heads == 0)
+    require(fine, "Transformer.key_value_heads", f"divide heads ({heads})", key_value_heads)
+
+
 def check_vocabulary(
     vocabulary: int | None, inputs: int | None, outputs: int | None, columns: bool, tied: bool
 ) -> None:
@@ -67,9 +81,10 @@ def activation_function(
     """The activation of a name; a callable is returned as it is."""
     if not isinstance(activation, str):
         return activation
-    known = tuple(ACTIVATIONS)
-    require(activation in known, "Transformer.activation", f"be one of {known}", activation)
-    return ACTIVATIONS[activation]
+    known = ACTIVATIONS | GATED
+    fine = activation in known
+    require(fine, "Transformer.activation", f"be one of {tuple(known)}", activation)
+    return known[activation]
 
 
 def bias_names(bias: bool | Collection[str]) -> tuple[str, ...]:
@@ -81,10 +96,15 @@ def bias_names(bias: bool | Collection[str]) -> tuple[str, ...]:
 
 
 def block_shapes(
-    blocks: int, width: int, hidden: int | Sequence[int] | None, parts: Sequence[str] | None
+    blocks: int,
+    width: int,
+    hidden: int | Sequence[int] | None,
+    parts: Sequence[str] | None,
+    gated: bool = False,
 ) -> list[tuple[str, int]]:
     """For each block its parts and its hidden size."""
-    hidden = 4 * width if hidden is None else hidden
+    usual = round(8 * width / 3) if gated else 4 * width
+    hidden = usual if hidden is None else hidden
     sizes = [hidden] * blocks if isinstance(hidden, int) else list(hidden)
     fine = len(sizes) == blocks and min(sizes) >= 1
     require(fine, "Transformer.hidden", f"be at least 1 in each of {blocks} blocks", sizes)
