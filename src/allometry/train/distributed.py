@@ -82,6 +82,9 @@ class Group:
         if not self.shard:
             together = nn.parallel.DistributedDataParallel(WithObjective(model, objective))
             return model, optimiser, together
+        whole_matrices = any(group.get("orthogonal") for group in optimiser.param_groups)
+        fix = "Use torchrun without shard, or AdamW."
+        require(not whole_matrices, "optimizer", "be adamw for a sharded model", "muon", fix)
         twin = sharded(model, self.size)
         return twin, rebuilt(optimiser, model, twin), lambda *batch: objective(twin, *batch)
 

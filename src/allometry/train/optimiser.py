@@ -5,6 +5,21 @@ from typing import Any
 from torch import nn, optim
 
 
+def hidden_and_other(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Matrices between hidden layers, and all other parameters.
+
+    A model lists its tables and readout by `embedding_parameters()`, and tensors that multiply
+    element by element, whatever their number of axes, by `elementwise_parameters()`.
+    """
+    other: set[int] = set()
+    for name in ("embedding_parameters", "elementwise_parameters"):
+        listing = getattr(model, name, None)
+        other |= set() if listing is None else {id(p) for p in listing()}
+    hidden = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in other]
+    rest = [p for p in model.parameters() if p.ndim < 2 or id(p) in other]
+    return hidden, rest
+
+
 def parameter_groups(
     model: nn.Module, *, lr: float, width: int, base_width: int, weight_decay: float
 ) -> list[dict[str, Any]]:
@@ -18,10 +33,7 @@ def parameter_groups(
 
     References: `yang2022` Table 8; `loshchilov2019` Algorithm 2.
     """
-    naming = getattr(model, "embedding_parameters", None)
-    tables = {id(p) for p in naming()} if naming is not None else set()
-    hidden = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in tables]
-    rest = [p for p in model.parameters() if p.ndim < 2 or id(p) in tables]
+    hidden, rest = hidden_and_other(model)
     scale = base_width / width
     groups = [
         {"params": hidden, "lr": lr * scale, "weight_decay": weight_decay / scale},

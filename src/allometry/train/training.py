@@ -25,7 +25,7 @@ class Training:
 
     Args:
         model: The untrained model.
-        optimiser: AdamW over its parameters; its groups have the peak rate as `peak_lr`.
+        optimiser: AdamW or Muon over its parameters; its groups have the peak rate as `peak_lr`.
         objective: `objective(model, *batch)` is the loss.
         batch: The tensors of a step: a pure function of the step, so that resuming is exact.
         measure: The loss of curve and result, on held-out data.
@@ -40,7 +40,7 @@ class Training:
     """
 
     model: nn.Module
-    optimiser: optim.AdamW
+    optimiser: optim.Optimizer
     objective: Callable[..., Tensor]
     batch: Callable[[int], tuple[Tensor, ...]]
     measure: Callable[[nn.Module], Estimate]

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from allometry.train.device import DeviceSettings, best_precision
+from allometry.train.muon import update
 from allometry.train.packed.stack import Flat, StackedModels
 from allometry.train.packed.trace import Losses, TracedStep, compiler
 from allometry.train.training import Training
@@ -97,13 +98,15 @@ def quickest(
 class Adam:
     """AdamW on the flattened parameters of all models, each with its own rate and schedule.
 
+    Matrices in the groups of Muon have its update instead; their momentum is in `first`.
+
     Args:
         models: The stacked models.
         trainings: Training of each model; its optimiser gives peak rate and weight decay.
         first: Moving averages of the gradient.
         second: Moving averages of its square.
 
-    References: `loshchilov2019` Algorithm 2.
+    References: `loshchilov2019` Algorithm 2; `jordan2024`.
     """
 
     def __init__(
@@ -112,11 +115,16 @@ class Adam:
         self.models, self.first, self.second = models, first, second
         settings: dict[str, Any] = trainings[0].optimiser.param_groups[0]
         self.betas, self.eps = settings["betas"], settings["eps"]
+        self.momentum = settings.get("momentum", 0.0)
         columns = [_columns(training) for training in trainings]
         rates = torch.stack([rate for rate, _ in columns])
         decays = torch.stack([decay for _, decay in columns])
-        self.inverse_rates = 1 / rates  # infinite for frozen parameters, whose step is then zero
         self.shrink = rates * decays if bool((rates * decays).any()) else None
+        self.matrices = _matrices(trainings[0])
+        self.matrix_rates = [(rates[:, i].clone(), i, shape) for i, shape in self.matrices]
+        for i, shape in self.matrices:
+            rates[:, i : i + shape.numel()] = 0.0
+        self.inverse_rates = 1 / rates  # infinite for frozen parameters, whose step is then zero
 
     @torch.no_grad()
     def step(
@@ -142,6 +150,7 @@ class Adam:
         lengths = [factor * root / (1 - b1 ** (step + 1)) for factor in factors]
         if min(scales) < 1:
             gradient = gradient * gradient.new_tensor(scales)[:, None]
+        before = [self.first[:, i : i + s.numel()].clone() for i, s in self.matrices]
         self.first.lerp_(gradient, 1 - b1)
         self.second.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
         below = self.second.sqrt().add_(self.eps * root).mul_(self.inverse_rates)
@@ -152,6 +161,25 @@ class Adam:
             if self.shrink is not None:
                 flat.addcmul_(flat, self.shrink[row], value=-factor)
             flat.addcdiv_(self.first[row], below[row], value=-length)
+        for momentum, (rates, i, shape) in zip(before, self.matrix_rates, strict=True):
+            columns = slice(i, i + shape.numel())
+            momentum = momentum.unflatten(1, shape)
+            change = update(gradient[:, columns].unflatten(1, shape), momentum, self.momentum)
+            self.first[:, columns] = momentum.flatten(1)
+            lengths_of = rates * rates.new_tensor(factors)
+            self.models.flat[:, columns].addcmul_(change.flatten(1), lengths_of[:, None], value=-1)
+
+
+def _matrices(training: Training) -> list[tuple[int, torch.Size]]:
+    """First column and shape of every matrix that Muon updates; none for AdamW."""
+    groups = training.optimiser.param_groups
+    chosen = {id(p) for group in groups if group.get("orthogonal") for p in group["params"]}
+    found, start = [], 0
+    for parameter in training.model.parameters():
+        if id(parameter) in chosen:
+            found.append((start, parameter.shape))
+        start += parameter.numel()
+    return found
 
 
 def _columns(training: Training) -> tuple[Float[Tensor, " P"], Float[Tensor, " P"]]:
