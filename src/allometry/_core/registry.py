@@ -37,6 +37,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         "allometry.study.recipes.sequence:SequenceRun",
         "allometry.study.recipes.transduction:TransductionRun",
         "allometry.study.recipes.transformer:TransformerRun",
+        "allometry.study.recipes.transformer_variants:VariantRun",
         "allometry.study.recipes.tuned:TunedRun",
         "allometry.study.recipes.universal:BuiltRun",
         "allometry.study.recipes.universal:LearnerRun",
@@ -88,6 +89,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         "allometry.study.recipes.autoencoder:made",
         "allometry.study.recipes.density:made",
         "allometry.study.recipes.transformer:decoder",
+        "allometry.study.recipes.transformer_variants:variant_decoder",
     ),
 }
 """Registered names by what they make."""

@@ -8,6 +8,7 @@ import typer
 from allometry._core.errors import require
 from allometry.cli import option_types
 from allometry.cli import own_training_options as own
+from allometry.cli import transformer_options as decoder
 from allometry.cli.console import say
 
 Job = Annotated[
@@ -146,6 +147,11 @@ def run(
     family: Family = None,
     shared: Shared = False,
     rates: Rates = None,
+    activation: decoder.Activation = None,
+    norm: decoder.Norm = None,
+    key_value_heads: decoder.KeyValueHeads = None,
+    qk_norm: decoder.QkNorm = False,
+    optimizer: decoder.Optimizer = None,
     budget: Budget = None,
     flops: Flops = None,
     workers: Workers = None,
@@ -179,7 +185,10 @@ def run(
     if rates:
         recipes.checked(rates)
     runner = executor_by_name(executor, workers=workers, threads=threads, on=settings)
+    variant = decoder.variant(activation, norm, key_value_heads, qk_norm, optimizer)
     if command is not None:
+        option = f"--{next(iter(variant), '').replace('_', '-')}"
+        require(not variant, option, "be left out with --command", next(iter(variant.values()), 0))
         require(job is None, "job", "be left out with --command", job)
         study = own.study(
             command, shapes, metric=metric, seeds=seeds, rates=rates or (), name=name,
@@ -202,6 +211,7 @@ def run(
         context=context,
         families=family or (),
         shared=shared,
+        variant=variant,
     )
     folder = folder or Path("runs") / study.target.name
     study_run = StudyRun(study, folder, runner, dry_run, json, tensorboard)

@@ -4,7 +4,7 @@ import difflib
 import functools
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,6 +39,7 @@ def study(
     context: int = 64,
     families: Sequence[str] = (),
     shared: bool = False,
+    variant: Mapping[str, Any] | None = None,
 ) -> Study:
     """The study that `allometry run JOB` carries out.
 
@@ -58,9 +59,13 @@ def study(
             a density see `density_study`.
         shared: Whether one training of a text's model serves all budgets of tokens; see
             `recipes.cooled`.
+        variant: Options of a text's transformer, see `recipes.transformer`.
     """
     # Checked here with the caller's numbers: some jobs restrict the ladder.
     require(smallest <= largest, "smallest", f"be at most the largest, {largest:g}", smallest)
+    file, colon, function = job.rpartition(":")
+    own_study = bool(colon) and file.endswith(".py")
+    _require_text(variant, job, own_study or (job in JOBS and job != "embedded"))
     if job in QUESTIONS:
         return question_study(job, families=families, seeds=seeds, points=tokens)
     seeds = 2 if seeds is None else seeds
@@ -68,8 +73,7 @@ def study(
     if job in GAN_JOBS and not families:
         target = points.Points(DISTRIBUTIONS[job]())
         return gan_study(target, examples=tokens, seeds=seeds, **sizes)
-    file, colon, function = job.rpartition(":")
-    if colon and file.endswith(".py"):
+    if own_study:
         return _from_file(Path(file), function)
     if job == "universal":
         return universal_study(largest=largest, rungs=rungs, seeds=seeds, tokens=tokens)
@@ -80,10 +84,13 @@ def study(
     texts = _text_files(job)
     density = None if texts else vectors(job)
     if density is not None:
+        _require_text(variant, job, True)
         return density_study(density, families=families, examples=tokens, seeds=seeds, **sizes)
     if not texts and job != "embedded":
         _check_spelling(job)
-    chosen = [_text_recipe(name, context) for name in families or ("transformer", "ngram")]
+    usual = ("transformer",) if variant else ("transformer", "ngram")
+    _require_text(variant, job, "transformer" not in (families or usual))
+    chosen = [_text_recipe(name, context, variant or {}) for name in families or usual]
     chosen = [recipes.cooled(r) if shared and r is not recipes.ngram else r for r in chosen]
     if texts:
         target = Sources(*texts, vocabulary=vocabulary)
@@ -95,12 +102,22 @@ def study(
     return Study(target, chosen, ladder=steps, seeds=seeds, tokens=tokens or None)
 
 
-def _text_recipe(name: str, context: int) -> Recipe:
+def _require_text(variant: Mapping[str, Any] | None, job: str, other: bool) -> None:
+    """Refuse options of a text's transformer for a study that trains none."""
+    name = next(iter(variant or {}), "")
+    fix = "Leave it out, or give a text and --family transformer."
+    require(not (variant and other), name, "be for the transformer of a text", job, fix)
+
+
+def _text_recipe(name: str, context: int, variant: Mapping[str, Any]) -> Recipe:
     require(
         name in TEXT_FAMILIES, "family", f"be one of {', '.join(TEXT_FAMILIES)} for a text", name
     )
     recipe = getattr(recipes, name)
-    return recipe if name == "ngram" else functools.partial(recipe, context=context)
+    if name == "ngram":
+        return recipe
+    chosen = dict(variant) if name == "transformer" else {}
+    return functools.partial(recipe, context=context, **chosen)
 
 
 def demo_study() -> Study:

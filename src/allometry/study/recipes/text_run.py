@@ -65,7 +65,7 @@ class TokenRun(CountedRun, ABC):
         """The requested rate, divided by the square root of the depth."""
         return self.lr / math.sqrt(self.depth)
 
-    def optimiser(self, model: nn.Module) -> optim.AdamW:
+    def optimiser(self, model: nn.Module) -> optim.Optimizer:
         """AdamW with the rate scaled to the model's shape."""
         return adamw(
             model,
@@ -119,7 +119,7 @@ class TextRun(TokenRun, TrainingRequest, ABC):
 def text_training(
     run: Any,
     model: nn.Module,
-    optimiser: optim.AdamW,
+    optimiser: optim.Optimizer,
 ) -> Training:
     """The training of `model` on a run's tokens, by the likelihood of the next token.
 

@@ -5,7 +5,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 
@@ -14,6 +14,7 @@ from allometry._core.spec import Spec
 from allometry.models import Transformer
 from allometry.study.recipes.base import grid
 from allometry.study.recipes.text_run import BASE_WIDTH, TextRun
+from allometry.study.recipes.transformer_variants import VariantRun, changed, grouped
 from allometry.targets import Sources, Text
 from allometry.train.budget import count_next_token
 
@@ -125,6 +126,7 @@ def transformer(
     context: int = 64,
     batch: int = 8,
     lr: float = 0.008,
+    **variant: Any,
 ) -> list[Spec]:
     """Requests for a transformer of each size, number of tokens and seed.
 
@@ -136,6 +138,7 @@ def transformer(
         context: Tokens in a window.
         batch: Sequences in a batch.
         lr: Peak learning rate at `BASE_WIDTH` and depth 1.
+        **variant: Options of `VariantRun`, such as `activation="swiglu"` or `optimizer="muon"`.
 
     References: `vaswani2017`; `yang2022` for the rate; `kaplan2020` for the shape.
     """
@@ -150,6 +153,10 @@ def transformer(
     )
     common = {"context": context, "batch": batch, "lr": lr}
     shapes = decoder_shapes(ladder)
+    if variant := changed(variant):
+        shapes = [shape | grouped(variant, shape["heads"]) for shape in shapes]
+        chosen = {k: v for k, v in variant.items() if k != "key_value_heads"}
+        return grid(VariantRun, target, shapes, tokens, seeds, batch * context, **common, **chosen)
     return grid(TransformerRun, target, shapes, tokens, seeds, batch * context, **common)
 
 

@@ -1,0 +1,181 @@
+"""Transformers with other norms, activations, attention heads or optimisers than the default."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import nn, optim
+
+from allometry._core.errors import InputError, require
+from allometry._core.spec import Spec
+from allometry.models import Transformer
+from allometry.models.transformer import options
+from allometry.study.recipes.text_run import BASE_WIDTH, TextRun
+from allometry.targets import Sources, Text
+from allometry.train.budget import count_next_token
+from allometry.train.muon import muon
+
+OPTIMIZERS = ("adamw", "muon")
+
+DEFAULTS: dict[str, Any] = {
+    "activation": "gelu",
+    "norm": "layernorm",
+    "key_value_heads": None,
+    "qk_norm": False,
+    "optimizer": "adamw",
+}
+"""Options of `VariantRun` and the default transformer's values."""
+
+
+@final
+@dataclass(frozen=True)
+class VariantRun(TextRun):
+    """One decoder transformer that differs from `TransformerRun` in the options below.
+
+    Further arguments: see `TokenRun`.
+
+    Args:
+        heads: Attention heads of a block.
+        activation: A name in `options.ACTIVATIONS`, or "swiglu", "geglu" or "reglu".
+        norm: "layernorm" or "rmsnorm".
+        key_value_heads: Heads of keys and values (grouped-query attention); `None` for all.
+        qk_norm: RMSNorm of queries and keys.
+        optimizer: "adamw" or "muon".
+    """
+
+    target: Text | Sources
+    fingerprint: str
+    width: int
+    depth: int
+    heads: int
+    context: int
+    batch: int
+    steps: int
+    lr: float
+    seed: int
+    rung: int
+    weight_decay: float = 0.1
+    activation: str = "gelu"
+    norm: str = "layernorm"
+    key_value_heads: int | None = None
+    qk_norm: bool = False
+    optimizer: str = "adamw"
+
+    @property
+    def family_name(self) -> str:
+        """The family with its options, such as `transformer (swiglu, muon)`."""
+        return f"transformer ({', '.join(self._labels)})"
+
+    @property
+    def _labels(self) -> list[str]:
+        """The options that differ from the default."""
+        named = (self.activation, self.norm, self.optimizer)
+        usual = (DEFAULTS[key] for key in ("activation", "norm", "optimizer"))
+        labels = [name for name, default in zip(named, usual, strict=True) if name != default]
+        grouped = [] if self.key_value_heads is None else ["grouped queries"]
+        return [*labels, *grouped, *(["qk-norm"] if self.qk_norm else [])]
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Those of every run, activation, norm and optimiser."""
+        more = {"activation": self.activation, "norm": self.norm, "optimizer": self.optimizer}
+        return super().columns | more
+
+    @property
+    def _sizes(self) -> dict[str, Any]:
+        sizes = {"width": self.width, "depth": self.depth, "heads": self.heads}
+        sizes |= {"vocabulary": self.target.vocabulary.size, "context": self.context}
+        sizes |= {"activation": self.activation, "norm": self.norm, "qk_norm": self.qk_norm}
+        return sizes | {"key_value_heads": self.key_value_heads}
+
+    @property
+    def shape(self) -> Spec:
+        """The model without its weights."""
+        return Spec(variant_decoder, **self._sizes, rng=None)
+
+    def model(self) -> Transformer:
+        """The untrained model."""
+        return variant_decoder(**self._sizes, rng=torch.Generator().manual_seed(self.seed))
+
+    def optimiser(self, model: nn.Module) -> optim.Optimizer:
+        """AdamW or Muon with the rate scaled to the model's shape."""
+        if self.optimizer == "adamw":
+            return super().optimiser(model)
+        return muon(model, lr=self.peak_lr, weight_decay=self.weight_decay)
+
+    def cost(self) -> tuple[int, int, float]:
+        """N, N_embedding and training FLOPs per token; those of the optimiser do not count."""
+        return _cost(**self._sizes)
+
+    def work(self) -> float:
+        """A fixed overhead per step and layer, and the FLOPs at a modest rate."""
+        return self.steps * (0.003 + 0.002 * self.depth) + self.budget().C / 4e10
+
+
+def variant_decoder(
+    vocabulary: int,
+    width: int,
+    depth: int,
+    heads: int,
+    context: int,
+    activation: str = "gelu",
+    norm: str = "layernorm",
+    key_value_heads: int | None = None,
+    qk_norm: bool = False,
+    rng: torch.Generator | None = None,
+) -> Transformer:
+    """The model of a rung; the readout is scaled so that the learning rate transfers."""
+    return Transformer(
+        vocabulary=vocabulary,
+        width=width,
+        depth=depth,
+        heads=heads,
+        context=context,
+        positions="rotary",
+        readout_scale=BASE_WIDTH / width,
+        activation=activation,
+        norm_type=norm,
+        key_value_heads=key_value_heads,
+        qk_norm=qk_norm,
+        rng=rng,
+    )
+
+
+@functools.cache
+def _cost(**sizes: Any) -> tuple[int, int, float]:
+    """N, N_embedding and training FLOPs per token: the same for every seed and budget."""
+    make = functools.partial(variant_decoder, **sizes)
+    about = 12 * sizes["depth"] * sizes["width"] ** 2
+    window = {"vocabulary": sizes["vocabulary"], "context": sizes["context"]}
+    return count_next_token(make, **window, about=about)
+
+
+def changed(variant: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that differ from the default, checked."""
+    unknown = sorted(set(variant) - set(DEFAULTS))
+    if unknown:
+        raise InputError(
+            f"transformer must have the options {', '.join(DEFAULTS)}; got {unknown[0]}."
+        )
+    given = DEFAULTS | dict(variant)
+    known = {
+        "activation": (*options.ACTIVATIONS, *options.GATED),
+        "norm": options.CHOICES["norm_type"],
+        "optimizer": OPTIMIZERS,
+    }
+    for name, names in known.items():
+        shown = ", ".join(map(str, names))
+        require(given[name] in names, name, f"be one of {shown}", given[name])
+    groups = given["key_value_heads"]
+    require(groups is None or groups >= 1, "key_value_heads", "be at least 1", groups)
+    return {name: value for name, value in given.items() if value != DEFAULTS[name]}
+
+
+def grouped(variant: Mapping[str, Any], heads: int) -> dict[str, int]:
+    """Heads of keys and values of one size: the largest divisor of `heads` up to those asked."""
+    most = variant.get("key_value_heads")
+    if most is None:
+        return {}
+    return {"key_value_heads": max(g for g in range(1, heads + 1) if heads % g == 0 and g <= most)}
