@@ -23,6 +23,7 @@ PAGES = {
     "models": "allometry.models",
     "sampling": "allometry.models.sampling",
     "flows": "allometry.models.flows",
+    "diffusion": "allometry.models.diffusion",
     "autoencoders": "allometry.models.autoencoders",
     "quantisation": "allometry.models.quantisation",
     "decode": "allometry.decode",

@@ -1,7 +1,7 @@
 """Architectures: plain modules, independent of data and training."""
 
 from allometry._core.deprecation import moved
-from allometry.models import autoencoders, flows, quantisation, sampling
+from allometry.models import autoencoders, diffusion, flows, quantisation, sampling
 from allometry.models.convolution import CausalConvolution, FiniteMemory
 from allometry.models.finite_state import DecayingMemory, SaturatingCounter
 from allometry.models.graphical import Directed, Node
@@ -37,6 +37,7 @@ __all__ = [
     "SaturatingCounter",
     "Transformer",
     "autoencoders",
+    "diffusion",
     "flows",
     "hardmax",
     "quantisation",

@@ -82,6 +82,7 @@ class MLP(nn.Module):
         width: Width of the hidden layers.
         depth: Number of hidden layers.
         rng: Generator of the initial weights; default: seed 0.
+        smooth: SiLU layers instead of ReLU layers, for fields that are differentiated.
     """
 
     def __init__(
@@ -91,8 +92,10 @@ class MLP(nn.Module):
         width: int = 64,
         depth: int = 2,
         rng: torch.Generator | None = None,
+        smooth: bool = False,
     ) -> None:
         super().__init__()
+        self.smooth = smooth
         require(min(inputs, outputs, width, depth) >= 1, "MLP sizes", "be at least 1", width)
         sizes = [inputs, *[width] * depth, outputs]
         pairs = itertools.pairwise(sizes)
@@ -109,10 +112,11 @@ class MLP(nn.Module):
         parameters = [
             cast("Tensor", p) for layer in self.layers for p in (layer.weight, layer.bias)
         ]
-        if packed_mlp.applies(x, parameters):
+        if not self.smooth and packed_mlp.applies(x, parameters):
             return packed_mlp.perceptron(x, parameters)
+        activation = F.silu if self.smooth else F.relu
         for i in range(0, len(parameters), 2):
-            x = F.linear(F.relu(x) if i else x, *parameters[i : i + 2])
+            x = F.linear(activation(x) if i else x, *parameters[i : i + 2])
         return x
 
 

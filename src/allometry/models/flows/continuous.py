@@ -4,7 +4,6 @@ Shapes: n points, d dimensions, k directions.
 """
 
 import math
-from collections.abc import Callable
 from typing import cast, final
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from allometry._core.errors import require
 from allometry.models.flows.conditioners import MLP
-from allometry.models.flows.ode_solver import State, integrate, march
+from allometry.models.flows.ode_trace import carry, exact_directions, random_directions, solve
 from allometry.models.flows.transform import Context, LogDet, Transform
 
 Points = Float[Tensor, "n d"]
@@ -104,31 +103,19 @@ class Continuous(Transform):
         self.velocity = Velocity(dim, width, depth, context, rng)
 
     def _directions(self, x: Points) -> Float[Tensor, "k n d"]:
-        if self.training and self.trace == "hutchinson":
-            # One direction for the whole trajectory: the solver needs a smooth field.
-            return torch.randint_like(x, 2).mul(2).sub(1)[None]
-        eye = torch.eye(self.dim, dtype=x.dtype, device=x.device)
-        return eye[:, None].expand(self.dim, len(x), self.dim)
+        hutchinson = self.training and self.trace == "hutchinson"
+        return random_directions(x) if hutchinson else exact_directions(x)
 
     def between(
         self, x: Points, start: float, end: float, context: Context = None
     ) -> tuple[Points, LogDet]:
         """The points moved from time `start` to `end`, and the log-determinant."""
+
+        def field(t: float, x: Points, directions: Tensor) -> tuple[Tensor, Tensor]:
+            return self.velocity(t, x, directions, context)
+
         directions = self._directions(x)
-
-        def slope(t: float, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            v, turned = self.velocity(t, state[0], directions, context)
-            return v, (turned * directions).sum((0, 2))
-
-        x, logdet = self._solved(slope, (x, x.new_zeros(len(x))), start, end)
-        return x, logdet
-
-    def _solved(
-        self, slope: Callable[[float, State], State], state: State, start: float, end: float
-    ) -> State:
-        if self.steps is not None:
-            return march(slope, state, start, end, self.steps)
-        return integrate(slope, state, start, end, self.tolerance)
+        return carry(field, x, start, end, directions, tolerance=self.tolerance, steps=self.steps)
 
     def forward(self, x: Points, context: Context = None) -> tuple[Points, LogDet]:
         """From data (time 0) to noise (time 1)."""
@@ -140,7 +127,7 @@ class Continuous(Transform):
         def slope(t: float, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return (self.velocity(t, state[0], z.new_empty(0, *z.shape), context)[0],)
 
-        return self._solved(slope, (z,), 1.0, 0.0)[0]
+        return solve(slope, (z,), 1.0, 0.0, self.tolerance, self.steps)[0]
 
     def log_prob_at(self, x: Points, t: float, context: Context = None) -> LogDet:
         """Log density at time t: of the data at 0, of noise at 1."""

@@ -89,5 +89,8 @@ class Dequantised(nn.Module):
         self, n: int, *, temperature: float = 1.0, rng: torch.Generator | None = None
     ) -> Levels:
         """`n` images of integers."""
-        drawn = self.flow.sample(n, temperature=temperature, rng=rng)
+        return self.to_levels(self.flow.sample(n, temperature=temperature, rng=rng))
+
+    def to_levels(self, drawn: Event) -> Levels:
+        """Samples of the flow as integers."""
         return (drawn * self.levels).floor().clamp(0, self.levels - 1).long()

@@ -1,0 +1,36 @@
+"""Diffusion models and flow matching: schedules, networks, samplers, likelihoods."""
+
+from allometry.models.diffusion.bounds import (
+    even_levels,
+    optimal_pairs,
+    reflow_pairs,
+    variational_bound,
+)
+from allometry.models.diffusion.denoiser import Diffusion, noise_level
+from allometry.models.diffusion.named_models import points
+from allometry.models.diffusion.networks import PointNetwork
+from allometry.models.diffusion.samplers import SAMPLERS, ancestral, ddim, heun, sample
+from allometry.models.diffusion.schedules import EDM, SCHEDULES, VE, VP, Cosine, Schedule, Straight
+
+__all__ = [
+    "EDM",
+    "SAMPLERS",
+    "SCHEDULES",
+    "VE",
+    "VP",
+    "Cosine",
+    "Diffusion",
+    "PointNetwork",
+    "Schedule",
+    "Straight",
+    "ancestral",
+    "ddim",
+    "even_levels",
+    "heun",
+    "noise_level",
+    "optimal_pairs",
+    "points",
+    "reflow_pairs",
+    "sample",
+    "variational_bound",
+]
