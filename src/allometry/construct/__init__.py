@@ -7,6 +7,7 @@ from allometry.construct.exact_certificate import Exactness
 from allometry.construct.export import export
 from allometry.construct.head_patterns import attention_maps
 from allometry.construct.programs.compiled import Program, program
+from allometry.construct.programs.generation import Generator, generator
 from allometry.construct.softmax_sharpness import breaking_length, least_scale
 from allometry.construct.turing import AutoregressiveRun, CellularRun, turing
 from allometry.construct.two_block import CompactConstruction, compact
@@ -23,6 +24,7 @@ __all__ = [
     "DyckGenerator",
     "DyckRecogniser",
     "Exactness",
+    "Generator",
     "Program",
     "Term",
     "UniversalConstruction",
@@ -33,6 +35,7 @@ __all__ = [
     "cost",
     "dyck",
     "export",
+    "generator",
     "least_scale",
     "program",
     "turing",

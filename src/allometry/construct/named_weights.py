@@ -96,6 +96,7 @@ def build(
     hard: bool,
     scale: float = 1.0,
     repeat: int | None = None,
+    even: bool = True,
 ) -> Transformer:
     """A transformer with the given weights, in float64.
 
@@ -109,12 +110,13 @@ def build(
         hard: Hardmax attention.
         scale: Factor on all scores.
         repeat: Apply a single block this many times (then there is one layer).
+        even: Whether all blocks have the hidden size of the largest one.
     """
     index = {name: i for i, name in enumerate(names)}
     heads = max([len(layer.heads) for layer in layers] + [1])
     pairs = [head for layer in layers for head in layer.heads]
     size = max([max(len(h.score), len(h.fetch)) for h in pairs] + [1])
-    hidden = max([len(layer.neurons) for layer in layers] + [1])
+    sizes = [max(1, len(layer.neurons)) for layer in layers]
     biases = [
         *(["query"] if any(ONE in q for h in pairs for q, _ in h.score) else []),
         *(["key"] if any(ONE in k for h in pairs for _, k in h.score) else []),
@@ -131,7 +133,7 @@ def build(
         context=len(places),
         kind=kind,
         head_size=size,
-        hidden=hidden,
+        hidden=max(sizes) if even else sizes,
         norm=None,
         positions="learned",
         activation="relu",

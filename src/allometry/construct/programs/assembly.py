@@ -1,6 +1,8 @@
 """Assemble operations on named coordinates to the weights of a narrow transformer."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import final
 
@@ -8,6 +10,7 @@ import torch
 
 from allometry.construct.named_weights import ONE, Head, Layer, Neuron, build
 from allometry.construct.programs.lowering import BEGIN, Form, Lowering, TableOperation
+from allometry.construct.programs.schedule import Schedule, schedule
 from allometry.models.transformer.model import Transformer
 
 SCALE = 128.0
@@ -16,18 +19,35 @@ ALONE = 4.0
 """Score with which the first position attends to itself only."""
 
 
-def assemble(lowering: Lowering, readout: Sequence[Form], *, scale: float = SCALE) -> Transformer:
+@final
+@dataclass(frozen=True)
+class Assembled:
+    """A network, how its layers were chosen, and what each head and neuron does."""
+
+    model: Transformer
+    schedule: Schedule
+    listing: str
+
+
+def assemble(lowering: Lowering, readout: Sequence[Form], *, scale: float = SCALE) -> Assembled:
     """The smaller of the networks with and without reuse of residual-stream slots.
 
     Args:
-        lowering: The operations.
+        lowering: The operations. Their stages are changed to those of the schedule.
         readout: The output forms.
         scale: Factor on the scores.
     """
     for form in readout:
         lowering.use(form, 10**9)
-    models = [Assembly(lowering, reuse).network(readout, scale) for reuse in (True, False)]
-    return min(models, key=lambda model: sum(p.numel() for p in model.parameters()))
+    made = schedule(lowering, lambda: Assembly(lowering, True).cost())
+    networks = []
+    for reuse in (True, False):
+        assembly = Assembly(lowering, reuse)
+        networks.append((assembly.network(readout, scale), assembly))
+    model, assembly = min(networks, key=lambda both: sum(p.numel() for p in both[0].parameters()))
+    # Without reuse there is nothing to erase: fewer neurons can outweigh a wider stream.
+    made = replace(made, width=model.width, exact=made.exact and model.width == made.width)
+    return Assembled(model, made, "\n".join([*assembly.legend(), *assembly.notes]))
 
 
 @final
@@ -49,7 +69,32 @@ class Assembly:
         self.places = self._base(lowering.by_index, "index", lowering.domains.n)
         self.slot: dict[str, str] = {}
         self.erased: dict[int, list[Neuron]] = {}
+        self.notes: list[str] = []
         self._allocate(reuse)
+
+    def cost(self) -> tuple[int, ...]:
+        """Width, then the largest number of heads and of table outputs of a layer."""
+        heads = Counter(op.stage for op in self.lowering.heads)
+        outputs = Counter(op.stage for op in self.lowering.tables for _ in op.outputs)
+        return (
+            len(self.names),
+            max(heads.values(), default=0),
+            max(outputs.values(), default=0),
+            sum(map(len, self.erased.values())),
+        )
+
+    def legend(self) -> list[str]:
+        """What the coordinates of the residual stream hold before the first layer."""
+        coordinates = self.lowering.coordinates
+        lines = ["residual stream"]
+        for slot in self.names:
+            values = [
+                f"{c.meaning or name} (stages {c.birth} to {min(c.last, 2 * self.blocks)})"
+                for name, c in coordinates.items()
+                if self.slot.get(name) == slot
+            ]
+            lines.append(f"  {slot}: {'; then '.join(values)}")
+        return lines
 
     def _base(
         self, known: dict[tuple[float, ...], str], name: str, count: int
@@ -116,7 +161,9 @@ class Assembly:
         first = dict.fromkeys(self.names, 0.0)
         first[self.slot[BEGIN]] = 1.0
         layers = []
+        self.notes = []
         for block in range(1, self.blocks + 1):
+            self.notes.append(f"block {block - 1}")
             layer = Layer(self._heads(2 * block - 1, first), self._neurons(2 * block))
             written = dict(first)
             for neuron in layer.neurons:
@@ -132,9 +179,10 @@ class Assembly:
             tokens=[*(self.placed(t) for t in self.tokens), {self.slot[BEGIN]: 1.0}],
             places=[{}, *(self.placed(p) for p in self.places)],
             readout=rows,
-            kind="encoder",
+            kind="decoder" if self.lowering.domains.causal else "encoder",
             hard=False,
             scale=scale,
+            even=False,
         )
 
     def _heads(self, stage: int, first: dict[str, float]) -> list[Head]:
@@ -162,6 +210,9 @@ class Assembly:
             for form, coordinate, default in op.fetch:
                 fetch.append((set_first(self.placed(form), default), self.slot[coordinate]))
                 arrived[self.slot[coordinate]] = default
+            written = ", ".join(self.slot[c] for _, c, _ in op.fetch)
+            what = "counts" if op.counts else "attends to"
+            self.notes.append(f"  head {len(heads)}: {what} {op.name}; writes {written}")
             heads.append(Head(pairs, fetch, op.score.sight))
         for slot, default in arrived.items():
             first[slot] += default
@@ -169,10 +220,19 @@ class Assembly:
 
     def _neurons(self, stage: int) -> list[Neuron]:
         neurons = list(self.erased.get(stage, []))
+        if neurons:
+            slots = dict.fromkeys(s for neuron in neurons for s in neuron.writes)
+            self._note(0, len(neurons), f"erase {', '.join(slots)}")
         for table in self.lowering.tables:
             if table.stage == stage:
-                neurons += self._steps(table)
+                steps = self._steps(table)
+                slots = ", ".join(self.slot[c] for c in table.outputs)
+                self._note(len(neurons), len(steps), f"table of {table.name}; writes {slots}")
+                neurons += steps
         return neurons
+
+    def _note(self, first: int, count: int, what: str) -> None:
+        self.notes.append(f"  neurons {first} to {first + count - 1}: {what}")
 
     def _steps(self, table: TableOperation) -> list[Neuron]:
         """Two neurons between adjacent cases that need different outputs."""

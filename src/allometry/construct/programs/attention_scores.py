@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from allometry._core.errors import InputError
 from allometry.construct.named_weights import ONE
-from allometry.construct.programs.expressions import Indices, Select
+from allometry.construct.programs.expressions import Indices, Select, indices
 from allometry.construct.programs.value_sets import Domains, holds
 
 if TYPE_CHECKING:
@@ -45,6 +45,13 @@ def score(parts: list[Select], lowering: "Lowering") -> tuple[Score, int]:
         if all(all(row) for row in table):
             continue
         sight = _sight(part, table, lowering.domains)
+        if sight == "past" and lowering.domains.causal:
+            continue
+        if sight == "before" and lowering.domains.causal:
+            raise InputError(
+                f"select ({part.origin}) must not exclude only its own position in a causal "
+                'program; got "<" of positions. Use "<=", and subtract the position itself.'
+            )
         if sight is not None:
             total.sight = sight if total.sight != "before" else "before"
             continue
@@ -108,3 +115,17 @@ def _add(total: Score, part: Select, table: list[list[bool]], lowering: "Lowerin
             key = feature(part.keys, lambda k, kind=kind: float(columns[k] == kind))
             total.pairs.append((query, key))
     return max(stages)
+
+
+def latest(scores: Score, lowering: "Lowering", first: bool) -> Score:
+    """Scores for which the last (or first) selected key is the largest, by at least 1.
+
+    A unit of the old scores becomes n, and a key's position in 0 ... n - 1 is added (subtracted).
+    """
+    n = float(lowering.domains.n)
+    place, _ = lowering.feature(indices, float)
+    pairs = [({name: n * x for name, x in query.items()}, key) for query, key in scores.pairs]
+    level = {name: n * x for name, x in scores.level.items()}
+    if first:
+        level[ONE] = level.get(ONE, 0.0) - n + 1
+    return Score([*pairs, ({ONE: -1.0 if first else 1.0}, place)], level, scores.sight)

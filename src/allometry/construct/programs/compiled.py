@@ -1,7 +1,7 @@
 """`program` compiles an expression to weights; `Program` runs and verifies them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import cached_property
@@ -15,20 +15,29 @@ from torch import Tensor
 from allometry._core.errors import InputError, require
 from allometry.construct.exact_certificate import Batch, Exactness, check
 from allometry.construct.head_patterns import attention_maps
-from allometry.construct.named_weights import ONE
 from allometry.construct.programs.assembly import SCALE, assemble, with_scale
 from allometry.construct.programs.expressions import SequenceOperator
-from allometry.construct.programs.interpreter import interpret, plain, undefined
+from allometry.construct.programs.interpreter import interpret, undefined
 from allometry.construct.programs.lowering import Lowering
 from allometry.construct.programs.operators import parts
+from allometry.construct.programs.readouts import Readout, next_token, readout
 from allometry.construct.programs.value_sets import Domains
 from allometry.models.transformer.model import Transformer
+
+START = "<s>"
+"""The text of the start token."""
 
 MOST_TOKENS = 10_000
 """Largest input length of a program in tokens: attention is quadratic in it."""
 
 
-def program(expr: SequenceOperator, *, alphabet: Sequence[Any], n: int) -> "Program":
+def program(
+    expr: SequenceOperator | Mapping[str, SequenceOperator],
+    *,
+    alphabet: Sequence[Any],
+    n: int,
+    causal: bool = False,
+) -> "Program":
     """A transformer that computes `expr` on every input of up to n tokens.
 
     The compiler first determines the possible values of each expression, then builds weights for
@@ -37,9 +46,11 @@ def program(expr: SequenceOperator, *, alphabet: Sequence[Any], n: int) -> "Prog
 
     Args:
         expr: The program, made of `tokens`, `indices`, `select`, `aggregate`, `selector_width`,
-            `elementwise`, `combine` and Python's operators.
+            `elementwise`, `combine` and Python's operators. Several outputs are given as a dict.
         alphabet: The tokens, each once.
         n: Largest input length in tokens.
+        causal: Whether positions select only themselves and earlier ones; the network is then a
+            decoder.
 
     Raises:
         InputError: The program can't be exact; the message has the reason and the line.
@@ -54,14 +65,22 @@ def program(expr: SequenceOperator, *, alphabet: Sequence[Any], n: int) -> "Prog
     References:
         `weiss2021` for the language; `lindner2023` for compiling it.
     """
-    is_operator = isinstance(expr, SequenceOperator)
-    require(is_operator, "program.expr", "be a sequence operator", expr)
+    named = expr if isinstance(expr, Mapping) else {"output": expr}
+    require(len(named) > 0, "program.expr", "have at least one output", expr)
+    for part in named.values():
+        is_operator = isinstance(part, SequenceOperator)
+        require(is_operator, "program.expr", "be a sequence operator", part)
+    return Program(expr, checked_alphabet(alphabet, n, "program"), n, causal=causal)
+
+
+def checked_alphabet(alphabet: Sequence[Any], n: int, name: str) -> tuple[Any, ...]:
+    """The alphabet as a tuple; refuses it, or the length n, if a program can't have it."""
     letters = tuple(alphabet)
-    require(len(letters) > 0, "program.alphabet", "have at least one token", letters)
-    require(len(set(letters)) == len(letters), "program.alphabet", "name each token once", letters)
-    require(n >= 1, "program.n", "be at least 1", n)
-    require(n <= MOST_TOKENS, "program.n", f"be at most {MOST_TOKENS:,}", n)
-    return Program(expr, letters, n)
+    require(len(letters) > 0, f"{name}.alphabet", "have at least one token", letters)
+    require(len(set(letters)) == len(letters), f"{name}.alphabet", "name each token once", letters)
+    require(n >= 1, f"{name}.n", "be at least 1", n)
+    require(n <= MOST_TOKENS, f"{name}.n", f"be at most {MOST_TOKENS:,}", n)
+    return letters
 
 
 @final
@@ -69,48 +88,66 @@ class Program:
     """A compiled program; call it on tokens for the output.
 
     Args:
-        expr: The program.
+        expr: The program, or several by name.
         alphabet: The tokens.
         n: Largest input length.
+        causal: Whether the network is a decoder.
+        generates: Whether the output is the next token; see `generator`.
 
     Attributes:
         model: The transformer. Its token ids are indices in the alphabet; the next id is the start
             token. Its outputs are logits of `values`, or the number itself for a numerical
             program, then pairs that show whether aggregates were well defined.
-        values: The possible output values.
-        outputs: Number of outputs before those pairs.
+        readouts: The outputs.
+        outputs: Number of the network's outputs before those pairs.
+        schedule: How operations were assigned to layers.
+        listing: What each head and neuron does, as text.
     """
 
-    def __init__(self, expr: SequenceOperator, alphabet: tuple[Any, ...], n: int) -> None:
-        self.expr, self.alphabet, self.n = expr, alphabet, n
-        domains = Domains(alphabet, n)
-        self.values = domains.values(expr)
-        lowering = Lowering(domains)
-        self.numeric = expr.numeric
-        if self.numeric:
-            number, _ = lowering.feature(expr, float)
-            rows = [number]
-        else:
-            code, _ = lowering.code(expr)
-            # 2 v c - v^2 is largest for the v nearest to c.
-            rows = [
-                {
-                    **{k: 2.0 * v * x for k, x in code.items()},
-                    ONE: 2.0 * v * code.get(ONE, 0.0) - v * v,
-                }
-                for v in range(len(self.values))
-            ]
-        for node in parts(expr):
+    def __init__(
+        self,
+        expr: SequenceOperator | Mapping[str, SequenceOperator],
+        alphabet: tuple[Any, ...],
+        n: int,
+        *,
+        causal: bool = False,
+        generates: bool = False,
+    ) -> None:
+        self.expr, self.alphabet, self.n, self.causal = expr, alphabet, n, causal
+        lowering = Lowering(Domains(alphabet, n, causal))
+        self.readouts: list[Readout] = []
+        named = expr if isinstance(expr, Mapping) else {"output": expr}
+        for name, part in named.items():
+            made = (
+                next_token(part, (*alphabet, START), lowering)
+                if generates
+                else readout(name, part, lowering, sum(len(r.rows) for r in self.readouts))
+            )
+            self.readouts.append(made)
+        for node in {id(p): p for part in named.values() for p in parts(part)}.values():
             lowering.check(node)
         self._checked = list(lowering.checked.values())
         # The smallest variance has one different value among n: (n - 1) / n^2.
         self._least = (n - 1) / n**2 / 2
+        rows = [row for made in self.readouts for row in made.rows]
+        self.outputs = len(rows)
         rows += [form for _, code, square in self._checked for form in (code, square)]
-        self.outputs = len(rows) - 2 * len(self._checked)
-        self.model: Transformer = assemble(lowering, rows)
+        assembled = assemble(lowering, rows)
+        self.model: Transformer = assembled.model
+        self.schedule, self.listing = assembled.schedule, assembled.listing
 
-    def __call__(self, tokens: Sequence[Any]) -> list[Any]:
-        """The output, one value per position.
+    @property
+    def values(self) -> Sequence[Any]:
+        """The possible values of the (first) output."""
+        return self.readouts[0].values
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the (first) output is a number, instead of logits of `values`."""
+        return self.readouts[0].numeric
+
+    def __call__(self, tokens: Sequence[Any]) -> Any:
+        """The output, one value per position; a dict of these if there are several outputs.
 
         Raises:
             InputError: A token is unknown, the input is too long, or the program is undefined on
@@ -118,7 +155,7 @@ class Program:
         """
         return self.many([tokens])[0]
 
-    def many(self, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    def many(self, inputs: Sequence[Sequence[Any]]) -> list[Any]:
         """Outputs on inputs of one length."""
         out = self._run(inputs)
         for i, (node, *_) in enumerate(self._checked):
@@ -128,9 +165,10 @@ class Program:
 
     def _run(self, inputs: Sequence[Sequence[Any]]) -> Tensor:
         with torch.no_grad():
-            return self.model(self._ids(inputs))[:, 1:]
+            return self.model(self.ids(inputs))[:, 1:]
 
-    def _ids(self, inputs: Sequence[Sequence[Any]]) -> Tensor:
+    def ids(self, inputs: Sequence[Sequence[Any]]) -> Tensor:
+        """The token ids of inputs of one length, the start token included."""
         number = {t: i for i, t in enumerate(self.alphabet)}
         rows = []
         for tokens in inputs:
@@ -141,42 +179,40 @@ class Program:
             rows.append([len(number), *(number[t] for t in tokens)])
         return torch.tensor(rows)
 
+    def margin(self, tokens: Sequence[Any]) -> float:
+        """The smallest margin of an output from another value; 1/2 is the ideal."""
+        return float(self._read(self._run([tokens]))[1].min())
+
     def _spread(self, out: Tensor, i: int) -> Tensor:
         """Variance of the codes that an aggregate selects: 0 if they are equal."""
         code, square = out[..., self.outputs + 2 * i], out[..., self.outputs + 2 * i + 1]
         return square - code**2
 
-    def _read(self, out: Tensor) -> tuple[list[list[Any]], Tensor]:
-        """Output values, and their margins from another value: 1/2 is the ideal."""
-        shown = [plain(v) for v in self.values]
-        if len(shown) < 2:
-            return [shown * out.shape[1] for _ in out], torch.full(out.shape[:2], 0.5)
-        if self.numeric:
-            numbers = torch.tensor([float(v) for v in self.values], dtype=out.dtype)
-            apart = (out[..., :1] - numbers).abs()
-            best = apart.topk(2, dim=-1, largest=False)
-            gap = (numbers[best.indices[..., 0]] - numbers[best.indices[..., 1]]).abs()
-            margin = 0.5 - best.values[..., 0] / gap
-        else:
-            best = out[..., : self.outputs].topk(2, dim=-1)
-            # If the code is off its integer by e, the two best logits differ by 1 - 2e.
-            margin = (best.values[..., 0] - best.values[..., 1]) / 2
-        return [[shown[i] for i in row] for row in best.indices[..., 0].tolist()], margin
+    def _read(self, out: Tensor) -> tuple[list[Any], Tensor]:
+        """Output values of each input, and their smallest margins at each position."""
+        columns, margins = zip(*(made.read(out) for made in self.readouts), strict=True)
+        margin = torch.stack(margins).amin(0)
+        if not isinstance(self.expr, Mapping):
+            return columns[0], margin
+        rows = [dict(zip(self.expr, row, strict=True)) for row in zip(*columns, strict=True)]
+        return rows, margin
 
     def decisions(self, out: Tensor) -> Tensor:
-        """The index in `values` that the outputs of the network stand for."""
-        if not self.numeric:
-            return out[..., : self.outputs].argmax(-1)
-        numbers = torch.tensor([float(v) for v in self.values], dtype=out.dtype)
-        return (out[..., :1] - numbers).abs().argmin(-1)
+        """The indices of the values that the outputs of the network stand for."""
+        return torch.stack([made.decisions(out) for made in self.readouts], -1)
 
-    def interpret(self, tokens: Sequence[Any]) -> list[Any]:
+    def interpret(self, tokens: Sequence[Any]) -> Any:
         """The output of the reference interpreter."""
-        return interpret(self.expr, list(tokens))
+        if not isinstance(self.expr, Mapping):
+            return interpret(self.expr, list(tokens), causal=self.causal)
+        return {
+            name: interpret(part, list(tokens), causal=self.causal)
+            for name, part in self.expr.items()
+        }
 
     def slots(self, tokens: Sequence[Any]) -> tuple[Tensor, list[str]]:
         """The model's input tokens, and their labels."""
-        return self._ids([tokens]), ["start", *map(str, tokens)]
+        return self.ids([tokens]), ["start", *map(str, tokens)]
 
     def attention(self, tokens: Sequence[Any]) -> list[Tensor | None]:
         """Attention weights of each layer; position 0 is the start token."""
@@ -252,7 +288,9 @@ class Program:
         return len(words), wrong, least, example
 
 
-def _equal(answer: list[Any], truth: list[Any]) -> bool:
+def _equal(answer: Any, truth: Any) -> bool:
+    if isinstance(truth, dict):
+        return all(_equal(answer[name], truth[name]) for name in truth)
     return all(
         x == y and isinstance(x, Fraction) == isinstance(y, Fraction)
         for x, y in zip(answer, truth, strict=True)

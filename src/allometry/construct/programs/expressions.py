@@ -4,7 +4,7 @@ import math
 import operator
 import sys
 from abc import ABC
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, final
@@ -37,10 +37,18 @@ class SequenceOperator(ABC):  # noqa: B024 - subclasses differ in attributes, no
     Attributes:
         numeric: Whether `aggregate` averages the values (otherwise they must be equal).
         origin: Line that created it, for messages.
+        label: Name for listings, set by `named`.
     """
 
     numeric: bool = False
     origin: str = ""
+    label: str = ""
+
+    @final
+    def named(self, label: str) -> "SequenceOperator":
+        """This expression with a name for listings."""
+        self.label = label
+        return self
 
     @final
     def _with(self, other: Any, f: Callable[[Any, Any], Any], name: str) -> "SequenceOperator":
@@ -217,12 +225,45 @@ class Combine(SequenceOperator):
 
 @final
 class Linear(SequenceOperator):
-    """A linear combination of numeric sequences."""
+    """A linear combination of numeric sequences.
+
+    Args:
+        terms: Factors and sequences.
+        constant: Added to their sum.
+        known: From the possible values of each term to those of the sum, where a proof gives fewer
+            than all combinations (a digit, a product).
+    """
 
     def __init__(
-        self, terms: tuple[tuple[Fraction, SequenceOperator], ...], constant: Fraction
+        self,
+        terms: tuple[tuple[Fraction, SequenceOperator], ...],
+        constant: Fraction,
+        known: Callable[[Callable[[SequenceOperator], Any]], Any] | None = None,
     ) -> None:
-        self.terms, self.constant, self.numeric = terms, constant, True
+        self.terms, self.constant, self.numeric, self.known = terms, constant, True, known
+        self.origin = _origin()
+
+
+@final
+class Steps(SequenceOperator):
+    """A step function of an integer sequence, known by where its steps are.
+
+    Args:
+        inner: The sequence.
+        f: From an integer to an integer; constant between steps.
+        points: From a range (low, high) to the integers in it whose value differs from that of
+            the integer before.
+        name: Name for listings.
+    """
+
+    def __init__(
+        self,
+        inner: SequenceOperator,
+        f: Callable[[int], int],
+        points: Callable[[int, int], Sequence[int]],
+        name: str,
+    ) -> None:
+        self.inner, self.f, self.points, self.name, self.numeric = inner, f, points, name, True
         self.origin = _origin()
 
 
@@ -305,3 +346,11 @@ class Neither(Selector):
 
     def __init__(self, inner: Selector) -> None:
         self.inner, self.origin = inner, _origin()
+
+
+@final
+class Latest(Selector):
+    """The last (or first) of the positions that a selector selects; only inside `aggregate`."""
+
+    def __init__(self, inner: Selector, first: bool = False) -> None:
+        self.inner, self.first, self.origin = inner, first, _origin()

@@ -12,18 +12,27 @@ from allometry.construct.programs.expressions import (
     Either,
     Elementwise,
     Indices,
+    Latest,
     Linear,
     Neither,
     Select,
     Selector,
     SequenceOperator,
+    Steps,
     Tokens,
     Width,
 )
 
 
-def interpret(program: SequenceOperator, tokens: Sequence[Any]) -> list[Any]:
+def interpret(
+    program: SequenceOperator, tokens: Sequence[Any], *, causal: bool = False
+) -> list[Any]:
     """The program's output on `tokens`, in exact arithmetic.
+
+    Args:
+        program: The expression.
+        tokens: The input.
+        causal: Whether positions select only themselves and earlier ones.
 
     Raises:
         InputError: An aggregate selects different values that are not numeric.
@@ -51,6 +60,8 @@ def interpret(program: SequenceOperator, tokens: Sequence[Any]) -> list[Any]:
             case Linear():
                 columns = [(c, run(term)) for c, term in node.terms]
                 return [node.constant + sum(c * x[i] for c, x in columns) for i in range(n)]
+            case Steps():
+                return [node.f(int(x)) for x in run(node.inner)]
             case Width():
                 return [sum(row) for row in look(node.selector)]
             case Aggregate():
@@ -63,7 +74,10 @@ def interpret(program: SequenceOperator, tokens: Sequence[Any]) -> list[Any]:
 
     def look(selector: Selector) -> list[list[bool]]:
         if id(selector) not in chosen:
-            chosen[id(selector)] = matrix(selector)
+            rows = matrix(selector)
+            if causal:
+                rows = [[x and j <= i for j, x in enumerate(r)] for i, r in enumerate(rows)]
+            chosen[id(selector)] = rows
         return chosen[id(selector)]
 
     def matrix(selector: Selector) -> list[list[bool]]:
@@ -83,6 +97,13 @@ def interpret(program: SequenceOperator, tokens: Sequence[Any]) -> list[Any]:
                 ]
             case Neither():
                 return [[not x for x in row] for row in look(selector.inner)]
+            case Latest():
+                end = 1 if selector.first else -1
+                rows = []
+                for row in look(selector.inner):
+                    chosen_at = next((j for j in range(n)[::end] if row[j]), None)
+                    rows.append([j == chosen_at for j in range(n)])
+                return rows
         raise AssertionError(selector)
 
     return [plain(x) for x in run(program)]

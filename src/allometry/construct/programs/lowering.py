@@ -12,17 +12,21 @@ from typing import Any, final
 
 from allometry._core.errors import InputError
 from allometry.construct.named_weights import ONE
-from allometry.construct.programs.attention_scores import Score, score
+from allometry.construct.programs.attention_scores import Score, latest, score
 from allometry.construct.programs.expressions import (
     Aggregate,
     Indices,
+    Latest,
     Linear,
     Selector,
     SequenceOperator,
+    Steps,
     Tokens,
     Width,
 )
-from allometry.construct.programs.value_sets import Domains, conjuncts, is_atom
+from allometry.construct.programs.names import name as name_of
+from allometry.construct.programs.names import selector_name
+from allometry.construct.programs.value_sets import LARGEST, Domains, conjuncts, is_atom
 
 Form = dict[str, float]
 BEGIN = "begin"
@@ -39,6 +43,7 @@ class HeadOperation:
     stage: int
     score: Score
     counts: bool
+    name: str
     fetch: list[tuple[Form, str, float]] = field(default_factory=list)
 
 
@@ -50,18 +55,20 @@ class TableOperation:
     stage: int
     reads: Form
     levels: list[float]
+    name: str
     outputs: dict[str, list[float]] = field(default_factory=dict)
 
 
 @final
 @dataclass
 class Coordinate:
-    """Stages at which a coordinate is written and last read, and its range."""
+    """Stages at which a coordinate is written and last read, its range and its meaning."""
 
     birth: int
     last: int
     low: float
     high: float
+    meaning: str = ""
 
 
 @final
@@ -80,8 +87,9 @@ class Lowering:
         self.heads: list[HeadOperation] = []
         self.tables: list[TableOperation] = []
         self.checked: dict[int, tuple[Aggregate, Form, Form]] = {}
-        self._scores: dict[tuple[tuple[int, ...], ...], tuple[Score, int]] = {}
+        self._scores: dict[tuple[Any, ...], tuple[Score, int]] = {}
         self._scalars: dict[tuple[int, ...], tuple[TableOperation, list[tuple[Any, ...]]]] = {}
+        self._by_steps: dict[int, tuple[TableOperation, list[int]]] = {}
         self._keep: list[Any] = []
 
     # --- features ---------------------------------------------------------------------------
@@ -90,14 +98,20 @@ class Lowering:
         """A form with the number g(value) at every position, and its stage."""
         atoms, f = self.domains.view(node)
         atom = atoms[0]
+        if isinstance(node, Linear) and atom is node and g is float:
+            form, stage = self._total(node)
+            return form, stage
+        if isinstance(atom, Steps) and len(atoms) == 1:
+            table, cases = self._stepped(atom)
+            return self._tabulated(table, [float(g(f((v,)))) for v in cases])
         if len(atoms) == 1:
-            numbers = [float(g(f((v,)))) for v in self.domains.values(atom)]
+            numbers = [float(g(f((v,)))) for v in self.domains.listed(atom)]
             if max(numbers) == min(numbers):
                 return {ONE: numbers[0]}, 0
             if isinstance(atom, Tokens):
-                return self._base(self.by_token, numbers, "token"), 0
+                return self._base(self.by_token, numbers, "token", name_of(node)), 0
             if isinstance(atom, Indices):
-                return self._base(self.by_index, numbers, "index"), 0
+                return self._base(self.by_index, numbers, "index", name_of(node)), 0
             if isinstance(atom, Aggregate) and self.domains.single(atom):
                 return self._passed(atom, lambda v: float(g(f((v,)))))
             if isinstance(atom, Aggregate | Width | Linear):
@@ -113,7 +127,9 @@ class Lowering:
         number = {v: i for i, v in enumerate(self.domains.values(node))}
         return self.feature(node, lambda v: number[v])
 
-    def _base(self, known: dict[tuple[float, ...], str], numbers: list[float], name: str) -> Form:
+    def _base(
+        self, known: dict[tuple[float, ...], str], numbers: list[float], kind: str, meaning: str
+    ) -> Form:
         for vector, coordinate in known.items():
             line = _affine(list(vector), numbers)
             if line is not None:
@@ -121,21 +137,24 @@ class Lowering:
         low = min(numbers)
         # Shifted to a minimum of 0: one neuron can erase such a coordinate.
         vector = tuple(x - low for x in numbers)
-        coordinate = f"{name} {len(known)}"
+        coordinate = f"{kind} {len(known)}"
         known[vector] = coordinate
-        self.coordinates[coordinate] = Coordinate(0, 0, 0.0, max(vector))
+        meaning = f"a number of {meaning}"
+        self.coordinates[coordinate] = Coordinate(0, 0, 0.0, max(vector), meaning)
         return {coordinate: 1.0, ONE: low}
 
     # --- attention --------------------------------------------------------------------------
 
     def scored(self, selector: Selector) -> tuple[Score, int]:
         """The scores of a selector and their stage."""
-        parts = conjuncts(selector)
+        end = selector.first if isinstance(selector, Latest) else None
+        parts = conjuncts(selector.inner if isinstance(selector, Latest) else selector)
         # Selects of the same sequences by the same predicate share their scores.
-        key = tuple((id(p.keys), id(p.queries), id(p.predicate)) for p in parts)
+        key = (end, *((id(p.keys), id(p.queries), id(p.predicate)) for p in parts))
         if key not in self._scores:
             self._keep.append(parts)
-            self._scores[key] = score(parts, self)
+            scores, stage = score(parts, self)
+            self._scores[key] = scores if end is None else latest(scores, self, end), stage
         return self._scores[key]
 
     def _fetch(
@@ -153,7 +172,7 @@ class Lowering:
             None,
         )
         if head is None:
-            head = HeadOperation(stage, scores, counts)
+            head = HeadOperation(stage, scores, counts, selector_name(selector))
             self.heads.append(head)
             for query, key in scores.pairs:
                 self.use(query, stage)
@@ -165,7 +184,9 @@ class Lowering:
         coordinate = f"fetched {len(self.coordinates)}"
         head.fetch.append((form, coordinate, default))
         self.use(form, stage)
-        self.coordinates[coordinate] = Coordinate(stage, stage, *span)
+        meaning = f"fetched from {head.name}"
+        low, high = span
+        self.coordinates[coordinate] = Coordinate(stage, stage, low, high, meaning)
         return {coordinate: 1.0}, stage
 
     def _passed(self, node: Aggregate, g: Callable[[Any], float]) -> tuple[Form, int]:
@@ -209,12 +230,17 @@ class Lowering:
                 atom.selector, False, inner, stage, float(atom.default), (low, high)
             )
             return form, [float(v) for v in values], stage
-        total: Form = {ONE: float(atom.constant)}
+        total, stage = self._total(atom)
+        return total, [float(v) for v in self.domains.listed(atom)], stage
+
+    def _total(self, node: Linear) -> tuple[Form, int]:
+        """The form of a linear combination: it needs no neurons."""
+        total: Form = {ONE: float(node.constant)}
         last = 0
-        for factor, term in atom.terms:
+        for factor, term in node.terms:
             form, stage = self.feature(term, float)
             total, last = _plus(total, form, float(factor), 0.0), max(last, stage)
-        return total, [float(v) for v in values], last
+        return total, last
 
     # --- tables -----------------------------------------------------------------------------
 
@@ -250,11 +276,33 @@ class Lowering:
                 back[i] = value
             cases.append(tuple(back))
         stage = last + 2 - last % 2
-        table = TableOperation(stage, total, levels)
+        table = TableOperation(stage, total, levels, ", ".join(name_of(a) for a in atoms))
         self.tables.append(table)
         self.use(total, stage)
         self._scalars[key] = (table, cases)
         return table, cases
+
+    def _stepped(self, atom: Steps) -> tuple[TableOperation, list[int]]:
+        """A table of a step function: its cases are the numbers on both sides of each step."""
+        if id(atom) not in self._by_steps:
+            self._keep.append(atom)
+            values = self.domains.values(atom.inner)
+            if isinstance(values, range):
+                low, high = values[0], values[-1]
+                steps = atom.points(low, high)
+                if len(steps) > LARGEST:
+                    raise InputError(
+                        f"{atom.name} ({atom.origin}) must have at most {LARGEST:,} steps; got "
+                        f"{len(steps):,}. Divide parts of the sum, as in `digits`."
+                    )
+                values = sorted({low, high, *(x for k in steps for x in (k - 1, k))})
+            form, last = self.feature(atom.inner, float)
+            stage = last + 2 - last % 2
+            table = TableOperation(stage, form, [float(v) for v in values], name_of(atom))
+            self.tables.append(table)
+            self.use(form, stage)
+            self._by_steps[id(atom)] = table, [atom.f(int(v)) for v in values]
+        return self._by_steps[id(atom)]
 
     def _is_raw(self, atom: SequenceOperator) -> bool:
         if isinstance(atom, Aggregate):
@@ -284,7 +332,9 @@ class Lowering:
         coordinate = f"table {len(self.coordinates)}"
         table.outputs[coordinate] = [x - base for x in numbers]
         moved = table.outputs[coordinate]
-        self.coordinates[coordinate] = Coordinate(table.stage, table.stage, min(moved), max(moved))
+        self.coordinates[coordinate] = Coordinate(
+            table.stage, table.stage, min(moved), max(moved), f"a number of {table.name}"
+        )
         return {coordinate: 1.0, ONE: base}, table.stage
 
     def use(self, form: Form, stage: int) -> None:

@@ -10,6 +10,7 @@ from allometry.construct.programs.expressions import (
     Aggregate,
     Combine,
     Elementwise,
+    Latest,
     Select,
     Selector,
     SequenceOperator,
@@ -64,6 +65,22 @@ def everything() -> Selector:
     return _ALL
 
 
+def latest(selector: Selector) -> Selector:
+    """The last of the positions that `selector` selects, for `aggregate`.
+
+    In a causal program this is the most recent one: the last write to a cell, the last opening
+    bracket of a depth.
+    """
+    require(isinstance(selector, Selector), "latest", "be given a selector", selector)
+    return Latest(selector)
+
+
+def earliest(selector: Selector) -> Selector:
+    """The first of the positions that `selector` selects, for `aggregate`."""
+    require(isinstance(selector, Selector), "earliest", "be given a selector", selector)
+    return Latest(selector, first=True)
+
+
 def aggregate(
     selector: Selector, values: SequenceOperator, default: Value = ...
 ) -> SequenceOperator:
@@ -87,6 +104,7 @@ def aggregate(
 def selector_width(selector: Selector) -> SequenceOperator:
     """The number of positions that each position selects."""
     require(isinstance(selector, Selector), "selector_width", "be given a selector", selector)
+    require(not isinstance(selector, Latest), "selector_width", "count all positions", "latest")
     return Width(selector)
 
 

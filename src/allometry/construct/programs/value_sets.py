@@ -1,7 +1,7 @@
 """Possible values of each expression: finite sets for which exact weights are built."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import product
 from typing import Any, final
@@ -14,11 +14,13 @@ from allometry.construct.programs.expressions import (
     Either,
     Elementwise,
     Indices,
+    Latest,
     Linear,
     Neither,
     Select,
     Selector,
     SequenceOperator,
+    Steps,
     Tokens,
     Width,
 )
@@ -42,11 +44,12 @@ class Domains:
     Args:
         alphabet: The tokens.
         n: Largest input length.
+        causal: Whether positions select only themselves and earlier ones.
     """
 
-    def __init__(self, alphabet: tuple[Any, ...], n: int) -> None:
-        self.alphabet, self.n = alphabet, n
-        self._values: dict[int, list[Any]] = {}
+    def __init__(self, alphabet: tuple[Any, ...], n: int, causal: bool = False) -> None:
+        self.alphabet, self.n, self.causal = alphabet, n, causal
+        self._values: dict[int, Sequence[Any]] = {}
         self._views: dict[int, View] = {}
         self._keep: list[Any] = []  # ids are unique only while the objects exist
 
@@ -61,6 +64,10 @@ class Domains:
         if isinstance(node, Elementwise):
             atoms, inner = self.view(node.inner)
             return atoms, lambda v: _apply(node, node.f, inner(v))
+        if isinstance(node, Steps):
+            atoms, inner = self.view(node.inner)
+            if len(atoms) == 1 and isinstance(atoms[0], Tokens | Indices):
+                return atoms, lambda v: node.f(int(_number(inner(v), node)))
         if isinstance(node, Combine):
             return self._combined(node)
         if isinstance(node, Linear):
@@ -115,20 +122,31 @@ class Domains:
 
         return tuple(atoms), value
 
-    def values(self, node: SequenceOperator) -> list[Any]:
-        """All possible values of `node`; numbers in ascending order."""
+    def values(self, node: SequenceOperator) -> Sequence[Any]:
+        """All possible values of `node`; numbers in ascending order.
+
+        Sums of integers with more than `LARGEST` values are a `range`; all others are lists.
+        """
         if id(node) not in self._values:
             self._keep.append(node)
-            values = _ordered(self._find(node))
-            if len(values) > LARGEST:
-                raise InputError(
-                    f"an expression ({node.origin}) must take at most {LARGEST:,} values; got "
-                    f"{len(values):,}. Use a shorter input or a smaller alphabet."
-                )
-            self._values[id(node)] = values
+            found = self._find(node)
+            self._values[id(node)] = found if isinstance(found, range) else _ordered(found)
+            if not isinstance(found, range):
+                self.listed(node)
         return self._values[id(node)]
 
-    def _find(self, node: SequenceOperator) -> list[Any]:
+    def listed(self, node: SequenceOperator) -> Sequence[Any]:
+        """The values of `node`, refused if they are too many to be enumerated."""
+        values = self.values(node)
+        if len(values) > LARGEST:
+            raise InputError(
+                f"an expression ({node.origin}) must take at most {LARGEST:,} values; got "
+                f"{len(values):,}. Use a shorter input or a smaller alphabet, or floor_divide a "
+                "sum before it is used."
+            )
+        return values
+
+    def _find(self, node: SequenceOperator) -> Sequence[Any]:
         match node:
             case Tokens():
                 return list(self.alphabet)
@@ -142,8 +160,23 @@ class Domains:
                 return self._means(node)
         atoms, f = self.view(node)
         if isinstance(node, Linear) and is_atom(atoms, node):
-            return self._sums(node)
-        return [f(v) for v in product(*(self.values(a) for a in atoms))]
+            return self._sums(node) if node.known is None else node.known(self.values)
+        if isinstance(node, Steps) and is_atom(atoms, node):
+            return self._steps(node)
+        return [f(v) for v in product(*(self.listed(a) for a in atoms))]
+
+    def _steps(self, node: Steps) -> Sequence[Any]:
+        values = self.values(node.inner)
+        if isinstance(values, range):
+            low, high = values[0], values[-1]
+            return [node.f(x) for x in (low, *node.points(low, high))]
+        numbers = [_number(v, node.inner) for v in values]
+        if any(x.denominator != 1 for x in numbers):
+            raise InputError(
+                f"{node.name} ({node.origin}) must be given integers; got "
+                f"{next(x for x in numbers if x.denominator != 1)}."
+            )
+        return [node.f(int(x)) for x in numbers]
 
     def single(self, node: Aggregate) -> bool:
         """Whether the aggregate has one value instead of a mean."""
@@ -151,6 +184,8 @@ class Domains:
 
     def proven_single(self, selector: Selector) -> bool:
         """Whether no position can select two: some key is distinct at every position."""
+        if isinstance(selector, Latest):
+            return True
         for part in conjuncts(selector):
             atoms, f = self.view(part.keys)
             if len(atoms) != 1 or not isinstance(atoms[0], Indices):
@@ -179,22 +214,41 @@ class Domains:
                 )
         return list(means)
 
-    def _sums(self, node: Linear) -> list[Fraction]:
-        terms = [[c * _number(v, t) for v in self.values(t)] for c, t in node.terms]
+    def _sums(self, node: Linear) -> Sequence[Any]:
+        ranges = [self.values(t) for _, t in node.terms]
+        if any(isinstance(values, range) for values in ranges):
+            return self._interval(node)
+        terms = [
+            [c * _number(v, t) for v in values]
+            for (c, t), values in zip(node.terms, ranges, strict=True)
+        ]
         scale = math.lcm(node.constant.denominator, *(x.denominator for t in terms for x in t))
         sums = {int(node.constant * scale)}
         for term in terms:
             steps = {int(x * scale) for x in term}
             if len(sums) * len(steps) > 50 * LARGEST:
-                raise InputError(
-                    f"a sum ({node.origin}) must take at most {LARGEST:,} values; got too many."
-                )
+                return self._interval(node)
             sums = {a + b for a in sums for b in steps}
         if len(sums) > LARGEST:
-            raise InputError(
-                f"a sum ({node.origin}) must take at most {LARGEST:,} values; got {len(sums):,}."
-            )
+            return self._interval(node)
         return [Fraction(s, scale) for s in sums]
+
+    def _interval(self, node: Linear) -> range:
+        """Bounds of a sum of integers with too many values for a list."""
+        low = high = node.constant
+        whole = node.constant.denominator == 1
+        for factor, term in node.terms:
+            values = self.values(term)
+            ends = [factor * _number(values[0], term), factor * _number(values[-1], term)]
+            low, high = low + min(ends), high + max(ends)
+            numbers = values[:1] if isinstance(values, range) else values
+            whole &= all((factor * _number(v, term)).denominator == 1 for v in numbers)
+        if not whole:
+            raise InputError(
+                f"a sum ({node.origin}) must take at most {LARGEST:,} values unless all are "
+                "integers; got too many."
+            )
+        return range(int(low), int(high) + 1)
 
 
 def is_atom(atoms: tuple[SequenceOperator, ...], node: SequenceOperator) -> bool:
@@ -202,7 +256,7 @@ def is_atom(atoms: tuple[SequenceOperator, ...], node: SequenceOperator) -> bool
     return len(atoms) == 1 and atoms[0] is node
 
 
-def _ordered(values: list[Any]) -> list[Any]:
+def _ordered(values: Sequence[Any]) -> list[Any]:
     unique = list(dict.fromkeys(values))
     for value in unique:
         if isinstance(value, int | float | Fraction) and not _finite(value):
@@ -262,6 +316,11 @@ def conjuncts(selector: Selector) -> list[Select]:
             return [selector]
         case Both():
             return [*conjuncts(selector.first), *conjuncts(selector.second)]
+        case Latest():
+            raise InputError(
+                f"latest ({selector.origin}) must be the whole selector of an aggregate; got it "
+                "joined with another one. Join the selectors inside latest(...)."
+            )
         case Neither():
             inner = selector.inner
             if isinstance(inner, Neither):

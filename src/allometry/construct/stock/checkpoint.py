@@ -24,6 +24,7 @@ class Symbols:
         after: Ids that it puts after every text.
         ends: Ids after which generation stops.
         labels: Names of the outputs, if they are not tokens.
+        silent: Whether decoded text leaves out the start and end tokens.
     """
 
     words: Sequence[str]
@@ -31,6 +32,7 @@ class Symbols:
     after: Sequence[int] = ()
     ends: Sequence[int] = ()
     labels: Sequence[str] | None = None
+    silent: bool = False
 
 
 @final
@@ -44,6 +46,7 @@ class Checkpoint:
         ids: Token id in the checkpoint of each of our token ids; empty without a vocabulary.
         inputs: Matrix (d, width) that maps real-valued tokens to `inputs_embeds`, or `None`.
         precision: "float32" or "float64".
+        greedy: Whether generation takes the likeliest token unless it is asked to sample.
     """
 
     config: dict[str, Any]
@@ -51,6 +54,7 @@ class Checkpoint:
     ids: list[int] = field(default_factory=list)
     inputs: Tensor | None = None
     precision: str = "float32"
+    greedy: bool = False
 
     @property
     def parameters(self) -> int:

@@ -11,7 +11,8 @@ from torch import Tensor
 from allometry._core.errors import InputError
 from allometry.construct.certificate import Construction
 from allometry.construct.dyck import DyckGenerator, DyckRecogniser
-from allometry.construct.programs.compiled import Program
+from allometry.construct.programs.compiled import START, Program
+from allometry.construct.programs.generation import Generator
 from allometry.construct.stock.checkpoint import Symbols
 from allometry.construct.turing import AutoregressiveRun, CellularRun
 from allometry.models.transformer.attention import Attention
@@ -37,6 +38,7 @@ class Described:
         gap: Smallest difference between the largest score of a head and the next one, for hard
             attention, by the proof.
         answer: What is decided by the outputs.
+        unit: Difference of outputs that separates decisions.
     """
 
     model: Transformer
@@ -44,6 +46,7 @@ class Described:
     samples: list[Tensor] = field(repr=False)
     gap: float
     answer: Answer
+    unit: float = 1.0
 
     @property
     def scale(self) -> float:
@@ -61,6 +64,8 @@ def describe(made: Any) -> Described:
     match made:
         case Program():
             return _program(made, rng)
+        case Generator():
+            return _generator(made, rng)
         case DyckRecogniser():
             return _recogniser(made, rng)
         case DyckGenerator():
@@ -90,7 +95,11 @@ def _program(made: Program, rng: np.random.Generator) -> Described:
         draws = torch.from_numpy(rng.integers(count, size=(8, length)))
         samples.append(torch.cat([torch.full((8, 1), count), draws], 1))
     extra = made.model.readout.shape[0] - made.outputs if made.model.readout is not None else 0
-    labels = ["value"] if made.numeric else [str(v) for v in made.values]
+    labels = []
+    for part in made.readouts:
+        prefix = f"{part.name}: " if len(made.readouts) > 1 else ""
+        names = ["value"] if part.numeric else [str(v) for v in part.values]
+        labels += [prefix + name for name in names]
     labels = [
         f"{label} ({i})" if labels.count(label) > 1 else label for i, label in enumerate(labels)
     ]
@@ -98,6 +107,23 @@ def _program(made: Program, rng: np.random.Generator) -> Described:
     symbols = Symbols(words, before=[count], labels=labels)
 
     return Described(made.model, symbols, samples, 1.0, made.decisions)
+
+
+def _generator(made: Generator, rng: np.random.Generator) -> Described:
+    count = len(made.alphabet)
+    words = [*(str(t).replace(" ", "_") if len(str(t)) > 1 else str(t) for t in made.alphabet)]
+    prompts = made.prompts or [
+        [made.alphabet[i] for i in rng.integers(count, size=int(rng.integers(1, made.n)))]
+        for _ in range(SAMPLES)
+    ]
+    samples = []
+    for i in rng.integers(len(prompts), size=SAMPLES).tolist():
+        word = [*prompts[i], *made(prompts[i], steps=made.n - len(prompts[i]))]
+        samples.append(made.slots(word)[0])
+    ends = [] if made.end is None else [made.alphabet.index(made.end)]
+    symbols = Symbols([*words, START], before=[count], ends=ends, silent=True)
+    unit = made.program.readouts[0].unit
+    return Described(made.model, symbols, samples, 1.0, _largest, unit)
 
 
 def _recogniser(made: DyckRecogniser, rng: np.random.Generator) -> Described:

@@ -70,9 +70,8 @@ def constructed(
         weights["classifier.weight"] = readout
         weights["classifier.bias"] = zero if bias is None else bias.detach()
     config["dtype"] = precision
-    return Checkpoint(
-        config, cast(weights, precision), list(range(len(symbols.words))), None, precision
-    )
+    ids = list(range(len(symbols.words)))
+    return Checkpoint(config, cast(weights, precision), ids, None, precision, generates)
 
 
 def trained(model: Transformer, symbols: Symbols) -> Checkpoint:

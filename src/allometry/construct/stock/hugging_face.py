@@ -21,7 +21,7 @@ from allometry.models.transformer.model import Block, Transformer
 from allometry.targets.vocabulary import Vocabulary
 
 SLACK = 0.125
-"""Largest difference of a construction's outputs: decisions have margins of 0.5."""
+"""Largest difference of a construction's outputs, in units: decisions have margins of 0.5."""
 
 MASKED = 2.0**12
 """What the score of a masked key loses at least."""
@@ -56,10 +56,10 @@ def write_folder(
             _write(trial, checkpoint, _tokenizer(described.symbols, checkpoint), None)
             result = compare(trial, checkpoint, *_compared(described), precision)
             tried[precision] = checkpoint, result
-            if _equal(result):
+            if _equal(result, described.unit):
                 break
         precision, (checkpoint, result) = list(tried.items())[-1]
-        if not _equal(result):
+        if not _equal(result, described.unit):
             raise InputError(
                 "export.made must give equal answers in float64 as a stock checkpoint; got "
                 f"{result[1]:,} wrong of {result[0]:,}. Use to='onnx' or 'safetensors'."
@@ -67,7 +67,7 @@ def write_folder(
         needs = precision
         if precision == "float32":
             half = compare(trial, checkpoint, *_compared(described), "bfloat16")
-            needs = "bfloat16" if _equal(half) else needs
+            needs = "bfloat16" if _equal(half, described.unit) else needs
     certificate = _certificate(checkpoint, result, described.samples, needs)
     _write(folder, checkpoint, _tokenizer(described.symbols, checkpoint), certificate)
     return certificate
@@ -141,8 +141,8 @@ def _write_trained(
     return certificate
 
 
-def _equal(result: tuple[int, int, float]) -> bool:
-    return result[1] == 0 and result[2] <= SLACK
+def _equal(result: tuple[int, int, float], unit: float) -> bool:
+    return result[1] == 0 and result[2] <= SLACK * unit
 
 
 def _compared(described: Described) -> tuple[Transformer, list[Tensor], Answer]:
@@ -182,6 +182,11 @@ def _write(
     files = {"config.json": json.dumps(checkpoint.config, indent=1)}
     if tokenizer is not None:
         files["tokenizer.json"], files["tokenizer_config.json"] = tokenizer
+    if checkpoint.greedy:
+        ends = checkpoint.config.get("eos_token_id")
+        # Without this file a text-generation pipeline samples.
+        settings = {"do_sample": False, "eos_token_id": ends, "_from_model_config": False}
+        files["generation_config.json"] = json.dumps(settings, indent=1)
     if certificate is not None:
         about: dict[str, Any] = {"certificate": certificate.to_dict()}
         if checkpoint.inputs is not None:

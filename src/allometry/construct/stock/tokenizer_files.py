@@ -59,7 +59,11 @@ def of_symbols(symbols: Symbols, ids: Sequence[int]) -> tuple[str, str]:
             special_tokens=[(w, table[w]) for w in dict.fromkeys([*before, *after])],
         )
     pad = "<pad>" if "<pad>" in words else (before or words)[0]
-    return tokenizer.to_str(), _settings(pad=pad, unknown=None)
+    special = {}
+    if symbols.silent:
+        special = {"bos_token": before[0]} if before else {}
+        special |= {"eos_token": symbols.words[symbols.ends[0]]} if symbols.ends else {}
+    return tokenizer.to_str(), _settings(pad=pad, unknown=None, **special)
 
 
 def _letters(symbols: Sequence[str], unknown: str | None) -> Any:
@@ -95,7 +99,7 @@ def _bytes() -> Any:
     return tokenizer
 
 
-def _settings(pad: str, unknown: str | None) -> str:
+def _settings(pad: str, unknown: str | None, **special: str) -> str:
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "pad_token": pad,
@@ -104,4 +108,4 @@ def _settings(pad: str, unknown: str | None) -> str:
     }
     if unknown is not None:
         settings["unk_token"] = unknown
-    return json.dumps(settings, indent=1)
+    return json.dumps(settings | special, indent=1)
