@@ -68,7 +68,7 @@ def test_every_form_has_a_label():
     mine = {cls for cls in Form.__subclasses__() if cls.__module__.startswith("allometry.")}
     unsaved = {cls.__name__ for cls in mine - {cls for cls, _ in tagged_json.FORMS.values()}}
     # Python functions, and the joint form of a search whose results are expressions.
-    assert unsaved == {"Formula", "FunctionForm", "Levels"}
+    assert unsaved == {"Formula", "Levels"}
 
 
 @pytest.mark.parametrize(

@@ -58,15 +58,7 @@ def fit(
     form: str | Form | Callable[..., Any] = "auto",
     *,
     x: str | None = None,
-    bootstrap: int = 1000,
-    resample: Resample = "auto",
-    seed: int = 0,
-    drop_highest: int = 0,
-    delta: float | None = None,
-    weighted: bool = False,
-    raw: bool = False,
-    efficient: bool = False,
-    starts: int = 32,
+    **options: Unpack[FitOptions],
 ) -> Law: ...
 @overload
 def fit(

@@ -1,10 +1,10 @@
-"""A user-defined formula as a form.
+"""A Python function as a form.
 
 Letters: m parameter vectors at once, p parameters, n runs, v variables.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -19,13 +19,16 @@ _VARIABLES = ("N", "D", "C", "D_unique")
 
 @final
 class Formula(Form):
-    """A Python function of N, D or C and of parameters with default values.
+    """A Python function of variables and of parameters with default values.
 
     The defaults are the first starting point. A parameter whose default is positive stays
     positive. Derivatives are central differences.
 
     Args:
         function: Maps arrays to the loss (not its log), by broadcasting.
+        variables: Names of its arguments that are variables. Default: N, D, C and D_unique.
+        link: From responses to the scale of the residuals, if X holds the variables themselves.
+            Default: X holds their logs, and residuals are of logs.
 
     Example:
         >>> import numpy as np
@@ -40,15 +43,22 @@ class Formula(Form):
 
     centred = False
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        variables: Sequence[str] = _VARIABLES,
+        link: Callable[[ndarray], ndarray] | None = None,
+    ) -> None:
+        self.function, self.link = function, link
         self.name = getattr(function, "__name__", "formula")
         signature = inspect.signature(function).parameters
-        self.variables = tuple(name for name in signature if name in _VARIABLES)
-        self.letters = tuple(name for name in signature if name not in _VARIABLES)
-        self.equation = f"L = {self.name}({', '.join(signature)})"
-        require(bool(self.variables), "formula", "take N, D or C", list(signature))
-        require(bool(self.letters), "formula", "take a parameter beside N, D and C", "none")
+        self.variables = tuple(name for name in signature if name in variables)
+        self.letters = tuple(name for name in signature if name not in variables)
+        called = f"{self.name}({', '.join(signature)})"
+        self.equation = f"L = {called}" if link is None else called
+        usual = "N, D or C" if link is None else "a variable of the law"
+        require(bool(self.variables), "formula", f"take {usual}", list(signature))
+        require(bool(self.letters), "formula", "take a parameter beside its variables", "none")
         defaults = [signature[name].default for name in self.letters]
         for name, value in zip(self.letters, defaults, strict=True):
             if value is inspect.Parameter.empty or not np.isfinite(float(value)):
@@ -57,32 +67,32 @@ class Formula(Form):
                     f"Write {name}=1.0 in the function."
                 )
         self.defaults = np.array(defaults, dtype=float)
-        self.positive = self.defaults > 0
+        self.signs = (self.defaults > 0).astype(int)
 
     def _natural(self, theta: Float[ndarray, "m p"]) -> Float[ndarray, "m p"]:
-        return np.where(self.positive, np.exp(np.where(self.positive, theta, 0.0)), theta)
+        return np.where(self.signs, np.exp(np.where(self.signs, theta, 0.0)), theta)
 
     def value(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
-        """Log loss alone; not finite where the formula is not positive."""
-        at = dict(zip(self.variables, np.exp(X), strict=True))
+        """The value on the scale of the residuals; not finite where its log is not."""
+        at = dict(zip(self.variables, np.exp(X) if self.link is None else X, strict=True))
         columns = self._natural(theta).T[:, :, None]
         with np.errstate(all="ignore"):
-            loss = self.function(**at, **dict(zip(self.letters, columns, strict=True)))
+            y = self.function(**at, **dict(zip(self.letters, columns, strict=True)))
             try:
-                whole = np.broadcast_to(np.asarray(loss, float), (len(theta), X.shape[-1]))
+                y = np.broadcast_to(np.asarray(y, float), (len(theta), X.shape[-1]))
             except (TypeError, ValueError):
                 raise InputError(
-                    f"formula must return a loss for each run, by broadcasting; got "
-                    f"{type(loss).__name__} of shape {np.shape(loss)} from {self.name}."
+                    f"formula must return a value for each run, by broadcasting; got "
+                    f"{type(y).__name__} of shape {np.shape(y)} from {self.name}."
                 ) from None
-            return np.log(whole)
+            return np.log(y) if self.link is None else self.link(y)
 
     def evaluate(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
-        """Log loss and its derivative by central differences with step 1e-6."""
+        """The value and its derivative by central differences with step 1e-6."""
         return differences(self, theta, X)
 
     def starts(
@@ -93,19 +103,17 @@ class Formula(Form):
         rng: np.random.Generator,
     ) -> Float[ndarray, "m p"]:
         """The defaults, and random points around them."""
-        mean, sd = self.prior(X, y)
-        return mean + sd * np.where(
-            np.arange(count)[:, None] == 0, 0, rng.normal(size=(count, self.p))
-        )
+        mean, _ = self.prior(X, y)
+        away = rng.normal(size=(count, self.p))
+        away[0] = 0.0
+        return mean + away
 
     def prior(
         self, X: Float[ndarray, "v n"], y: Float[ndarray, " n"]
     ) -> tuple[Float[ndarray, " p"], Float[ndarray, " p"]]:
         """The defaults, with a standard deviation of 1 (of the log, if positive)."""
-        mean = np.where(
-            self.positive, np.log(np.where(self.positive, self.defaults, 1)), self.defaults
-        )
-        return mean, np.ones(self.p)
+        logs = np.log(np.where(self.signs, self.defaults, 1.0))
+        return np.where(self.signs, logs, self.defaults), np.ones(self.p)
 
     def public(self, theta: Float[ndarray, "m p"], centre: Float[ndarray, " v"]) -> Draws:
         """The parameters by their names in the function."""

@@ -12,6 +12,7 @@ import numpy as np
 from allometry._core.errors import InputError, require, require_seed
 from allometry._core.estimate import Estimate
 from allometry.laws.forms import Form
+from allometry.laws.formulas import Formula
 from allometry.laws.multivariate.backtests import (
     MOST_ROWS,
     Errors,
@@ -22,7 +23,6 @@ from allometry.laws.multivariate.backtests import (
 from allometry.laws.multivariate.candidates import compose
 from allometry.laws.multivariate.expression_forms import ExpressionForm
 from allometry.laws.multivariate.expressions import parse
-from allometry.laws.multivariate.functions import FunctionForm
 from allometry.laws.multivariate.groups import Fitted, fit_groups
 from allometry.laws.multivariate.law import Predictor, VariableLaw
 from allometry.laws.multivariate.library import LIBRARY, in_columns, ranged
@@ -176,7 +176,7 @@ def _made(
             f"form {form.name!r}."
         )
     if callable(form):
-        return FunctionForm(form, table.names, table.link)
+        return Formula(form, table.names, table.link)
     made = in_columns(form, table, ranges, mapping, rng)
     if made is not None:
         return made
