@@ -1,5 +1,5 @@
-"""How types and shapes are checked under test: an int may stand for a float, as in any call."""
+"""Tests of allometry; types and shapes are checked in every call: see `tests.beartype_checks`."""
 
-from beartype import BeartypeConf, beartype
+from tests.beartype_checks import typechecker
 
-typechecker = beartype(conf=BeartypeConf(is_pep484_tower=True))
+__all__ = ["typechecker"]
