@@ -15,7 +15,9 @@ import jaxtyping
 from beartype import BeartypeConf, beartype
 from jaxtyping._storage import pop_shape_memo, push_shape_memo
 
-typechecker = beartype(conf=BeartypeConf(is_pep484_tower=True))
+typechecker = beartype(
+    conf=BeartypeConf(is_pep484_tower=True, violation_type=jaxtyping.TypeCheckError)
+)
 
 _jaxtyped = jaxtyping.jaxtyped
 _nested = {}
