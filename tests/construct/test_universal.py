@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import allometry as al
-from allometry.construct import compact, cost, universal
+from allometry.construct import compact, cost, universal, universal_construction
 from allometry.targets import functions as F
 
 
@@ -330,3 +330,21 @@ def test_compact_refusals():
     with pytest.raises(al.InputError, match=r"eps must be reachable with 131,072 codes.* 1/256"):
         compact(F.mean, d=1, n=2, eps=1e-6)
     assert compact(F.mean, d=1, n=2, eps=0.06).delta == 1 / 8
+
+
+def test_a_certificate_of_many_blocks_takes_fewer_points(monkeypatch):
+    made = universal(F.mean, 1, 2, 1 / 4)
+    whole = made.certificate
+    attention = [block.attention for block in made.model.blocks if block.attention is not None]
+    assert attention
+    assert not any(part.hard for part in attention)
+    monkeypatch.setattr(universal_construction, "MOST_WORK", 2 * made.model.depth * 256)
+    few = universal(F.mean, 1, 2, 1 / 4).certificate
+    assert (whole.d_p.n, few.d_p.n) == (4096, 256)
+    assert abs(few.d_p.value - whole.d_p.value) < 5 * few.d_p.se
+    assert "errors are those at 256 points, since the network has many blocks" in few.notes
+    assert few.hardmax_difference == whole.hardmax_difference
+    monkeypatch.setattr(universal_construction, "MOST_WORK", 2 * made.model.depth * 8)
+    least = universal(F.mean, 1, 2, 1 / 4).certificate
+    assert least.cells == 8
+    assert "the grid was checked on 8 of 10 sequences" in least.notes

@@ -18,6 +18,7 @@ from allometry._core.estimate import Estimate
 from allometry._core.files import atomic_write
 from allometry.construct.sequence_functions import GridTable
 from allometry.measure.contextual import Contextual
+from allometry.models.transformer.attention import NARROW
 from allometry.models.transformer.model import Transformer
 
 
@@ -177,6 +178,8 @@ class Construction(ABC):
         batch = tensor if tensor.ndim == 3 else tensor[None]
         # Wide hidden layers dominate the memory: at most 2^23 of their numbers at a time.
         step = max(1, 2**23 // (max(self.model.hidden, 64) * batch.shape[2]))
+        if self.model.hidden <= NARROW:  # thousands of thin blocks are fastest from the cache
+            step = min(step, max(1, 2**15 // batch.shape[2]))
         with torch.no_grad():
             y = torch.cat([self.model(part) for part in batch.split(step)])
         y = y if tensor.ndim == 3 else y[0]
