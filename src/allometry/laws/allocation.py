@@ -1,8 +1,9 @@
 """Compute-optimal allocation of a budget to size and data, with backtested intervals.
 
 `auto` averages forms to predict losses anywhere. The allocation depends on slopes near the
-compute-optimal frontier, so it has a law of its own: a fit in which runs near the frontier weigh
-most, of forms that have an exponent and a level for size and for data each.
+compute-optimal frontier, so it has a law of its own, of forms that have an exponent and a level
+for size and for data each. If they describe all runs to within noise, all runs weigh the same;
+as far as the residuals have structure, runs near the frontier weigh most.
 
 Letters: m draws, f forms, g grid points.
 """
@@ -21,14 +22,15 @@ from allometry.laws.backtests import training_masks
 from allometry.laws.bootstrap import bootstrap_draws
 from allometry.laws.component import Component, fit_component, fit_subsets, subsample
 from allometry.laws.coupled_forms import Coupled
-from allometry.laws.forms import Form
+from allometry.laws.forms import chinchilla
 from allometry.laws.intervals import (
     ExtrapolationError,
     extrapolation_posterior,
     mixture_half_width,
 )
 from allometry.laws.inverse import lowest_size, lowest_sizes
-from allometry.laws.objective import EFFICIENT
+from allometry.laws.lack_of_fit import whole_grid_weights
+from allometry.laws.objective import EFFICIENT, FORECAST, Objective
 from allometry.laws.selection import SPARE
 
 if TYPE_CHECKING:
@@ -48,6 +50,9 @@ GROWTH = (0.5, 0.1)
 by each approach of Hoffmann et al., by Besiroglu et al. and for Llama 3. Runs determine it better
 only if they span decades of compute."""
 
+LEAST = 0.02
+"""A fit with less than this share of the allocation is left out."""
+
 
 @final
 @dataclass(frozen=True)
@@ -58,15 +63,20 @@ class Allocation:
         law: The law whose minimum at a compute is the optimal allocation.
         backtested: Whether intervals include the extrapolation error of backtests. For a form
             that was asked for by name the interval is that of its draws.
+        criteria: What the fit of each member minimises; by default the law's criterion.
     """
 
     law: "Law"
     backtested: bool
+    criteria: tuple[Objective, ...] = ()
 
     @cached_property
     def extrapolation_error(self) -> ExtrapolationError | None:
         """Error of the optimal log size per e-fold of compute beyond the runs."""
-        return _extrapolation_error(self.law) if self.backtested else None
+        if not self.backtested:
+            return None
+        criteria = self.criteria or (self.law.criterion,) * len(self.law.members)
+        return _extrapolation_error(self.law, criteria)
 
     @property
     def max_log_compute(self) -> float:
@@ -162,10 +172,12 @@ def matching_data(size: Estimate, log_data: Callable[[float], float]) -> Estimat
 
 
 def allocation_of(law: "Law") -> Allocation:
-    """The allocation of a law: by the law itself for a named form, else by a fit of its own.
+    """The allocation of a law: by the law itself for a named form, else by fits of its own.
 
     An average of forms, weighted for predicting any larger run, had twice the error on the optimal
-    sizes of held-out budgets (`bench/split.py`).
+    sizes of held-out budgets (`bench/split.py`). Fits near the frontier err least there, but waste
+    the other runs if a form describes them all (`bench/known_law.py`). So both kinds of fit are
+    averaged, with the evidence for structure in the residuals as the weight of the former.
 
     References:
         `hoffmann2022` section 3 (the exponents behind `GROWTH`).
@@ -173,40 +185,62 @@ def allocation_of(law: "Law") -> Allocation:
     if not law.criterion.recency or "C" not in law.table.logs:
         return Allocation(law, backtested=False)
     suitable = [m for m in law.members if m.form.name in FORMS]
-    if law.criterion.frontier and len(suitable) == len(law.members):
-        return Allocation(law, backtested=True)
-    forms: list[Form] = [m.form for m in suitable] or [Coupled()]
-    weight = np.array([m.weight for m in suitable] or [1.0])
-    weight = weight / weight.sum()
-    if law.criterion.frontier and suitable:
-        members = [replace(m, weight=float(w)) for m, w in zip(suitable, weight, strict=True)]
-    else:
-        members = _fit_near_frontier(law, forms, weight)
-    criterion = replace(law.criterion, frontier=law.criterion.frontier or EFFICIENT)
-    own = replace(law, members=tuple(members), criterion=criterion)
-    return Allocation(own, backtested=True)
+    if law.criterion.frontier:
+        if len(suitable) == len(law.members):
+            return Allocation(law, backtested=True)
+        if suitable:
+            total = sum(m.weight for m in suitable)
+            members = tuple(replace(m, weight=m.weight / total) for m in suitable)
+            return Allocation(replace(law, members=members), backtested=True)
+    near = replace(law.criterion, frontier=EFFICIENT)
+    whole = replace(FORECAST, recency=0.0, measured=law.criterion.measured)
+    fits = [] if law.criterion.frontier else _whole_grid(law, whole)
+    rest = 1.0 - sum(weight for _, weight in fits)
+    wanted = [(member, weight, whole) for member, weight in fits]
+    if rest >= LEAST:
+        forms = [(m.form, m.weight) for m in suitable] or [(Coupled(), 1.0)]
+        total = sum(weight for _, weight in forms)
+        rng = np.random.default_rng(0)
+        for form, weight in forms:
+            member = fit_component(form, law.table, near, starts=law.starts.tried, rng=rng)
+            wanted.append((member, rest * weight / total, near))
+    wanted = [(m, w, criterion) for m, w, criterion in wanted if w >= LEAST]
+    wanted.sort(key=lambda row: -row[1])
+    total = sum(w for _, w, _ in wanted)
+    members = tuple(replace(_drawn(law, m, by), weight=w / total) for m, w, by in wanted)
+    own = replace(law, members=members, criterion=near)
+    return Allocation(own, backtested=True, criteria=tuple(by for *_, by in wanted))
 
 
-def _fit_near_frontier(
-    law: "Law", forms: list[Form], weight: Float[ndarray, " f"]
-) -> list[Component]:
-    """The forms fitted to the runs near the frontier, with as many draws as the law has."""
-    criterion = replace(law.criterion, frontier=EFFICIENT)
+def _whole_grid(law: "Law", criterion: Objective) -> list[tuple[Component, float]]:
+    """Fits to all runs with equal weights, each with the evidence for it."""
     rng = np.random.default_rng(0)
+    fits = [
+        fit_component(form, law.table, criterion, starts=law.starts.tried, rng=rng)
+        for form in (chinchilla(), Coupled())
+    ]
+    weights = whole_grid_weights(fits, law.table)
+    return [(fit, float(weight)) for fit, weight in zip(fits, weights, strict=True)]
+
+
+def _drawn(law: "Law", member: Component, criterion: Objective) -> Component:
+    """The fit with as many draws as the law has, of the same resampled runs for every form."""
     draws = len(law.members[0].draws)
-    members = []
-    for form, w in zip(forms, weight, strict=True):
-        member = fit_component(form, law.table, criterion, starts=law.starts.tried, rng=rng)
-        if draws:
-            sample, name = bootstrap_draws(
-                member, law.table, criterion, draws=draws, resample="auto", rng=rng
-            )
-            member = replace(member, draws=sample, resampling=name)
-        members.append(replace(member, weight=float(w)))
-    return members
+    if not draws:
+        return member
+    sample, name = bootstrap_draws(
+        member,
+        law.table,
+        criterion,
+        draws=draws,
+        resample="auto",
+        rng=np.random.default_rng(1),
+        resampling=np.random.default_rng(0),
+    )
+    return replace(member, draws=sample, resampling=name)
 
 
-def _extrapolation_error(law: "Law") -> ExtrapolationError:
+def _extrapolation_error(law: "Law", criteria: tuple[Objective, ...]) -> ExtrapolationError:
     """Error of the optimal size: fits of the smaller runs against all, at the largest compute.
 
     The optimal size of the fit to all runs counts as the truth. The variance of a smaller fit is
@@ -220,7 +254,8 @@ def _extrapolation_error(law: "Law") -> ExtrapolationError:
         return extrapolation_posterior([], [], [], ERROR_PRIOR, TAU)
     top = float(table.logs["C"].max())
     parts = [
-        fit_subsets(m.form, table, masks, law.criterion, starts=6, rng=rng) for m in law.members
+        fit_subsets(m.form, table, masks, criterion, starts=6, rng=rng)
+        for m, criterion in zip(law.members, criteria, strict=True)
     ]
     far = np.array([top - float(table.logs["C"][mask].max()) for mask in masks])
     truth = float(lowest_size(law, np.array([top]))[0])

@@ -44,6 +44,7 @@ def bootstrap_draws(
     resample: Resample,
     rng: np.random.Generator,
     seed: int = 0,
+    resampling: np.random.Generator | None = None,
 ) -> tuple[Float[ndarray, "m p"], str]:
     """Refitted parameters of resampled runs, and the name of the resampling.
 
@@ -58,7 +59,11 @@ def bootstrap_draws(
 
     With a prior, each refit uses its own draw of the prior mean. A direction that the runs do not
     identify then has the uncertainty of the prior.
+
+    Forms whose draws are averaged can be given generators `resampling` of one seed: the runs or
+    residuals drawn are then the same for each. By default they come from `rng` as well.
     """
+    resampling = rng if resampling is None else resampling
     form, theta, prior = component.form, component.theta, component.prior
     X, y, cluster = component.at(table.logs), table.y, table.cluster
     weights = objective.weights(table)
@@ -80,12 +85,13 @@ def bootstrap_draws(
     target, w = y, weights
     if resample == "residual":
         scale = table.se if objective.measured else None
-        target = _with_residuals(component, table, draws, rng, weights, scale)
+        target = _with_residuals(component, table, draws, resampling, weights, scale)
     else:
         if resample == "pairs":
             counts = pair_counts(len(y), draws, seed)
         else:
-            counts = rng.multinomial(groups, np.full(groups, 1 / groups), size=draws)[:, cluster]
+            drawn = resampling.multinomial(groups, np.full(groups, 1 / groups), size=draws)
+            counts = drawn[:, cluster]
         w = counts.astype(float) * (1.0 if weights is None else weights)
     found = minimise(
         objective.problem(form, X, target, w, prior),

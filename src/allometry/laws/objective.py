@@ -80,7 +80,7 @@ class Objective:
             power = self.recency * (1.0 if "C" in table.logs else 2.0) * n / (n + self.sparse)
             w = np.exp(power * (t - t.max()))
         if self.frontier and table.varies("N") and table.varies("D"):
-            near = np.exp(-_above_frontier(table) / self.frontier)
+            near = np.exp(-above_frontier(table) / self.frontier)
             w = near if w is None else w * near
         if self.measured and table.se is not None:
             own = 1 / table.se**2
@@ -88,14 +88,18 @@ class Objective:
         return w
 
 
-def _above_frontier(table: RunsTable) -> Float[ndarray, " n"]:
+def above_frontier(table: RunsTable) -> Float[ndarray, " n"]:
     """How far the log loss of each run lies above the lowest of the runs of no more compute."""
-    by_compute = np.argsort(table.order(), kind="stable")
-    y = table.y[by_compute]
-    out = np.empty(table.n)
-    out[by_compute] = y - np.minimum.accumulate(y)
-    return out
+    t = table.order()
+    by_compute = np.argsort(t, kind="stable")
+    lowest = np.minimum.accumulate(table.y[by_compute])
+    # Runs of one budget count as equal: their compute differs by rounding of size and data.
+    last = np.searchsorted(t[by_compute], t + SAME_BUDGET, side="right") - 1
+    return table.y - lowest[last]
 
+
+SAME_BUDGET = 0.01
+"""Largest difference in log compute of runs of one budget."""
 
 SIGMA = (0.003, 0.03)
 """Range of the log error per run that the prior is weighted against."""
