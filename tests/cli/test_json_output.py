@@ -134,6 +134,13 @@ def test_a_schema_can_fail():
 
 
 @pytest.mark.parametrize(
+    ("name", "keys"), [("fit", {"averaged", "forms"}), ("next", {"needed", "cost"})]
+)
+def test_schemas_list_the_keys_of_averages_and_costs(name, keys):
+    assert keys <= set(schemas.schema(name)["anyOf"][0]["properties"])
+
+
+@pytest.mark.parametrize(
     ("code", "words"),
     [
         ("no_such_file", ("plan", "none.csv", "--compute", "1e20")),

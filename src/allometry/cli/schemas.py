@@ -25,6 +25,18 @@ _LAW = {
     **_WARNED,
     "why": "string",
     "members": {"*": "number"},
+    "averaged": "boolean",
+    "forms": [
+        {
+            "form": "string",
+            "name": "string",
+            "variables": ["string"],
+            "weight": "number",
+            "equation": "string",
+            "params": {"*": ESTIMATE},
+        }
+    ],
+    "calibration": "object",
     "*": "any",
 }
 _VARIABLE_LAW = {
@@ -63,6 +75,9 @@ _DESIGN = {
     "after": _NUMBER,
     "spent": "number",
     "why": "string",
+    "needed": _NUMBER,
+    "budget?": "number",
+    "cost?": _NUMBER,
     "*": "any",
 }
 _PLAN = {
