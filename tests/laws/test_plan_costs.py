@@ -144,3 +144,21 @@ def test_replicas_if_noise_is_asked_about():
     assert {round(float(np.log(run.compute)), 6) for run in design.runs} <= seen
     assert len({run.N for run in design.runs}) > 1
     assert design.spent <= 1e20
+
+
+def test_a_fixed_size_or_fixed_data_come_back_as_given(averaged):
+    """The exponential of a log gave 999999999999.999 tokens for 1e12."""
+    assert averaged.plan(6e21, D=1e12).D.value == 1e12
+    assert averaged.plan(6e21, N=1e9).N.value == 1e9
+    assert averaged.plan(6e21).compute == 6e21
+
+
+def test_an_average_prints_the_parameters_of_every_form(averaged):
+    assert averaged.members[0].weight < 0.9
+    text, page = str(averaged), averaged._repr_html_()
+    assert text.startswith("average of ")
+    for member in averaged.members:
+        assert member.form.equation in text
+        assert f"{member.form.letters[0]} of {member.form.name}" in page
+    lines = [line for line in text.splitlines() if line.strip().startswith("alpha = ")]
+    assert len(lines) == sum("alpha" in m.form.letters for m in averaged.members)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from allometry._core.estimate import Estimate
+from allometry._core.notebook import interval
 from allometry.laws.component import Component
 from allometry.laws.selection import display_name
 
@@ -16,6 +17,35 @@ CARRIES = 0.9
 def carried(members: Sequence[Component]) -> bool:
     """Whether one form carries the law, so that its parameters are those of the law."""
     return members[0].weight >= CARRIES
+
+
+def heading(members: Sequence[Component]) -> str:
+    """The name and equation of the form that carries the law, or the forms of the average."""
+    if carried(members):
+        return f"{members[0].form.name}: {members[0].form.equation}"
+    names = [f"{display_name(m.form)} ({m.weight:.0%})" for m in members]
+    return f"average of {', '.join(names)}"
+
+
+def parameter_lines(members: Sequence[Component], n: int) -> list[str]:
+    """The heading, and the parameters of the form that carries the law or of every form."""
+    lines = [f"{heading(members)}  (n = {n})"]
+    whole = carried(members)
+    for m in members[:1] if whole else members:
+        if not whole:
+            lines.append(f"  {display_name(m.form)}: {m.form.equation}")
+        lines += [f"  {'' if whole else '  '}{k} = {e}" for k, e in estimates(m, n).items()]
+    return lines
+
+
+def parameter_rows(members: Sequence[Component], n: int) -> list[tuple[str, str, str]]:
+    """The same as rows of a table: the parameter, its value and its interval."""
+    whole = carried(members)
+    return [
+        (name if whole else f"{name} of {display_name(m.form)}", *interval(value))
+        for m in (members[:1] if whole else members)
+        for name, value in estimates(m, n).items()
+    ]
 
 
 def described(members: Sequence[Component], n: int) -> list[dict[str, Any]]:

@@ -16,9 +16,15 @@ from numpy import ndarray
 
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
-from allometry._core.notebook import chart, html_table, interval
+from allometry._core.notebook import chart, html_table
 from allometry.laws.allocation import Allocation, allocation_of
-from allometry.laws.averages import carried, described
+from allometry.laws.averages import (
+    carried,
+    described,
+    heading,
+    parameter_lines,
+    parameter_rows,
+)
 from allometry.laws.backtests import Backtest, Fold, distance
 from allometry.laws.calibration import UNCALIBRATED, Calibration, e_folds_beyond, pulled_back
 from allometry.laws.component import Component
@@ -295,16 +301,12 @@ class Law:
         }
 
     def __str__(self) -> str:
-        share = "" if carried(self.members) else f", {self.members[0].weight:.0%} of an average"
-        lines = [f"{self.form}{share}: {self.shape.equation}  (n = {self.n})"]
-        lines += [f"  {name} = {value}" for name, value in self.params.items()]
-        lines.append(f"  {self.why}")
-        lines += [f"  warning: {sentence}" for sentence in self.warnings]
-        return "\n".join(lines)
+        lines = [*parameter_lines(self.members, self.n), f"  {self.why}"]
+        return "\n".join(lines + [f"  warning: {sentence}" for sentence in self.warnings])
 
     def _repr_html_(self) -> str:
-        rows = [(name, *interval(value)) for name, value in self.params.items()]
-        title = f"{self.form}: {self.shape.equation}, fitted to {self.n} runs"
+        title = f"{heading(self.members)}, fitted to {self.n} runs"
+        rows = parameter_rows(self.members, self.n)
         notes = [self.why, self.backtest.words(), *self.warnings]
         return html_table(title, ("parameter", "value", "95 % interval"), rows, notes)
 

@@ -4,7 +4,7 @@ Letters: m draws, g grid points.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -137,14 +137,17 @@ def plan(
     warnings = [*law.warnings, *_far_budget(law, compute)]
     c = math.log(compute)
     if {"N", "D"} <= set(law.variables):
-        return _allocate(law, c, N, D, unique, inference_tokens, warnings)
+        made = _allocate(law, c, N, D, unique, inference_tokens, warnings)
+        return replace(
+            made, compute=compute
+        )  # the exponential of a log differs in the last digits
     if N is not None or D is not None or unique is not None or inference_tokens:
         raise InputError(
             "plan must have a law in both N and D for a fixed N or D, unique data or inference "
             f"tokens; got a law in {' and '.join(law.variables)}. Fit the form 'chinchilla'."
         )
     if law.path is not None:
-        return _along_path(law, c, warnings)
+        return replace(_along_path(law, c, warnings), compute=compute)
     if law.variables == ("C",):
         warnings.append(
             "The law is in compute alone: it predicts the loss but not how to allocate the budget "
@@ -213,7 +216,8 @@ def _allocate(
         n_at = law.allocation.size_estimate(best + shifts, c)
         d_at = matching_data(n_at, lambda size: float(np.interp(size, n, d)))
     else:
-        n_at, d_at = (Estimate(float(np.exp(v[0])), exact=True, method=method) for v in (n, d))
+        found = N or float(np.exp(n[0])), D or float(np.exp(d[0]))
+        n_at, d_at = (Estimate(value, exact=True, method=method) for value in found)
         require(math.isfinite(d_at.value), "plan.compute", "buy some training beside inference", c)
     at = {"N": [n_at.value], "D": [_effective_data(law, d_at.value, unique)]}
     if unique and "D_unique" in law.variables:
