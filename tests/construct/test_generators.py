@@ -1,5 +1,6 @@
 """Programs that generate: each against plain Python that knows nothing of the language."""
 
+import itertools
 import json
 import random
 
@@ -21,6 +22,8 @@ from allometry.construct.programs import (
     indices,
     interpret,
     latest,
+    library,
+    machines,
     number,
     product,
     remainder,
@@ -115,6 +118,43 @@ def test_generated_text_is_right(name):
         assert "".join(new) == oracle(prompt), prompt
     assert made.compare(chosen[:4])[1] == 0
     assert "".join(made.interpret(chosen[0])) == oracle(chosen[0])
+
+
+def test_subleq_runs_programs_of_others():
+    made = machines.subleq(12, 16, 6)
+    # The program that adds two numbers, as in the description of SUBLEQ: 5 + 10 in cell 10.
+    memory = [9, 11, 3, 11, 10, 6, 11, 11, -1, 5, 10, 0]
+    assert made(machines.memory_prompt(memory)) == ["11=-5", "@3", "10=15", "@6", "11=0"]
+    for prompt, new in zip(made.prompts[:60], made.many(made.prompts[:60]), strict=True):
+        cells = [int(word.split("=")[1]) for word in prompt[:-1]]
+        assert new == machines.simulate(cells, 12, 16, 6)
+    assert made.compare(made.prompts[:5])[1] == 0
+
+
+PEERS = {
+    "shifted": (library.shifted(2), lambda w: [None, None, *w][: len(w)]),
+    "detects": (
+        library.detects("ab"),
+        lambda w: [None, *("".join(w[i - 1 : i + 1]) == "ab" for i in range(1, len(w)))],
+    ),
+    "count": (library.count_of("a"), lambda w: [w.count("a")] * len(w)),
+    "rare": (
+        library.count_rare(2),
+        lambda w: [sum(w.count(t) <= 2 for t in w)] * len(w),
+    ),
+    "parity": (library.parity("a"), lambda w: [w.count("a") % 2] * len(w)),
+    "majority": (library.majority("a"), lambda w: [w.count("a") * 2 > len(w)] * len(w)),
+}
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_programs_of_peers_on_every_input(name):
+    expr, oracle = PEERS[name]
+    made = program(expr, alphabet="ab", n=6)
+    for length in range(1, 7):
+        words = ["".join(w) for w in itertools.product("ab", repeat=length)]
+        for word, answer in zip(words, made.many(words), strict=True):
+            assert answer == oracle(list(word)), word
 
 
 def test_pipeline_generates_the_same_text_in_batches(tmp_path):

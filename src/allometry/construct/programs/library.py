@@ -1,6 +1,7 @@
 """Common programs; each is a function that returns an expression."""
 
 from collections.abc import Callable, Hashable, Sequence
+from fractions import Fraction
 from typing import Any
 
 from allometry._core.errors import InputError, require
@@ -83,6 +84,42 @@ def shuffle_dyck(pairs: Sequence[Sequence[Hashable]] = ("()",)) -> SequenceOpera
     return ~bad
 
 
+def shifted(k: int) -> SequenceOperator:
+    """The token k positions before; None at the first k positions."""
+    return aggregate(select(indices, indices - k), tokens)
+
+
+def detects(pattern: Sequence[Hashable]) -> SequenceOperator:
+    """Whether `pattern` ends at each position; None where it could not have begun."""
+    require(len(pattern) > 0, "detects.pattern", "have at least one token", pattern)
+    size = len(pattern)
+    found: SequenceOperator = tokens == pattern[-1]
+    for k in range(1, size):
+        found = found & (shifted(k) == pattern[-1 - k])
+    return combine(lambda f, i: None if i < size - 1 else f, found, indices)
+
+
+def count_of(token: Hashable) -> SequenceOperator:
+    """How often `token` occurs, at every position."""
+    return selector_width(select(tokens, token))
+
+
+def count_rare(most: int) -> SequenceOperator:
+    """The number of positions whose token occurs at most `most` times, at every position."""
+    return selector_width(select(histogram() <= most, True))
+
+
+def parity(token: Hashable = "1") -> SequenceOperator:
+    """Whether `token` occurs an odd number of times, as 0 or 1, at every position."""
+    return elementwise(lambda c: int(c) % 2, count_of(token))
+
+
+def majority(token: Hashable = "1") -> SequenceOperator:
+    """Whether more than half of the tokens are `token`, at every position."""
+    share = aggregate(everything(), numerical(elementwise(lambda t: t == token, tokens)))
+    return elementwise(lambda x: x > Fraction(1, 2), share)
+
+
 def caesar(alphabet: Sequence[Hashable], shift: int) -> SequenceOperator:
     """Every token shifted by `shift` in the alphabet."""
     place = {t: i for i, t in enumerate(alphabet)}
@@ -143,6 +180,8 @@ NAMED: dict[str, Callable[[], SequenceOperator]] = {
     "shuffle_dyck_2": lambda: shuffle_dyck(["()", "{}"]),
     "pair_balance": lambda: pair_balance("(", ")"),
     "addition": addition,
+    "parity": parity,
+    "majority": majority,
 }
 """Programs without arguments, for the command line."""
 
