@@ -408,7 +408,9 @@ def generated(pipe, prompts, truth):
     """Wrong answers, and generated tokens a second."""
     start, wrong, count = time.process_time(), 0, 0
     for prompt in prompts:
-        text = pipe(prompt, return_full_text=False, max_new_tokens=9)[0]["generated_text"]
+        text = pipe(prompt, return_full_text=False, max_new_tokens=9, do_sample=False)[0][
+            "generated_text"
+        ]
         wrong += text.strip() != truth(prompt)
         count += len(truth(prompt)) + 1
     return wrong, count / (time.process_time() - start)

@@ -79,6 +79,6 @@ def test_safetensors_say_what_they_are(tmp_path):
 def test_what_can_not_be_exported_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"export\.to must be one of safetensors, onnx, hf"):
         export(LAYERED, tmp_path / "model.gguf")
-    trained = al.models.Transformer(vocabulary=4, width=8, depth=1, heads=2, context=4)
-    with pytest.raises(InputError, match=r"export\.made must be a construction for ONNX"):
-        export(trained, tmp_path / "model.onnx")
+    both = al.models.Transformer(4, 8, 1, 2, 4, kind="encoder-decoder")
+    with pytest.raises(InputError, match=r"export\.made must be a decoder or an encoder for ONNX"):
+        export(both, tmp_path / "model.onnx")

@@ -8,7 +8,7 @@ import typer
 from allometry._core.errors import InputError, require
 from allometry.cli.console import out, say, write_json
 
-FORMATS = ("hf", "gguf", "safetensors", "onnx")
+FORMATS = ("hf", "gguf", "onnx", "safetensors", "transformer-lens")
 
 
 def export(
@@ -20,7 +20,7 @@ def export(
     ],
     to: Annotated[
         str,
-        typer.Option(help="Format: hf, gguf or safetensors; onnx for constructions only."),
+        typer.Option(help="Format: hf, gguf, onnx, safetensors or transformer-lens."),
     ] = "hf",
     out_folder: Annotated[
         Path, typer.Option("--out", help="Folder for the exported files; created if needed.")

@@ -26,7 +26,8 @@ def export(
 
     The safetensors file has the state dict of `models.Transformer`, with the configuration under
     "config" in its metadata. The ONNX graph maps `tokens` to `outputs` for any batch size and
-    length, in float64, so verdicts are the same. The folder for `transformers` is a stock
+    length, in the precision of the weights: float64 for constructions, so verdicts are the
+    same. The folder for `transformers` is a stock
     architecture (GPT-2, GPT-NeoX, Llama, Qwen3, BERT or MPNet): `AutoModelForCausalLM` or
     `AutoModelForTokenClassification` loads it without custom code. The answers of the loaded
     checkpoint are compared with the original's; `allometry.json` in the folder records the result.
@@ -54,11 +55,11 @@ def export(
         return path
     if to == "safetensors":
         return _weights(model, path)
-    plain = model.final_norm is None and model.positions in (None, "learned")
-    fix = "Export trained models to hf or safetensors."
-    blocks = [block for block in model.blocks if isinstance(block, Block)]
-    fine = plain and model.encoder is None and not any(map(modern, blocks))
-    require(fine, "export.made", "be a construction for ONNX", repr(model)[:40], fix)
+    fix = "Export it to safetensors."
+    fine = model.encoder is None and model.input is None
+    require(fine, "export.made", "be a decoder or an encoder for ONNX", model.kind, fix)
+    skips = all(block.skip for block in model.blocks if isinstance(block, Block))
+    require(skips, "export.made", "have skip connections for ONNX", "none", fix)
     with atomic_write(path, "wb") as file:
         file.write(graph(model).SerializeToString())
     return path

@@ -9,6 +9,7 @@ from allometry.construct.export import export
 from allometry.construct.stock.equality import ExportCertificate
 from allometry.construct.stock.gguf_file import write_gguf
 from allometry.construct.stock.hugging_face import write_folder
+from allometry.construct.stock.transformer_lens import write_lens
 from allometry.targets.vocabulary import Vocabulary
 
 
@@ -20,7 +21,7 @@ def write(
     Args:
         made: A construction or a trained decoder.
         folder: The folder for its files.
-        to: "hf", "gguf", "onnx" or "safetensors".
+        to: "hf", "gguf", "onnx", "safetensors" or "transformer-lens".
         vocabulary: Of a trained decoder.
     """
     require(to in WRITERS, "--to", f"be one of {', '.join(WRITERS)}", to)
@@ -39,5 +40,6 @@ WRITERS: dict[str, Any] = {
     "gguf": write_gguf,
     "onnx": _file("model.onnx", "onnx"),
     "safetensors": _file("model.safetensors", "safetensors"),
+    "transformer-lens": write_lens,
 }
 """Writers by format."""
