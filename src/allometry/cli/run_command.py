@@ -35,8 +35,11 @@ Largest = Annotated[
     typer.Option(parser=option_types.size, help="Parameters of the largest model, such as 350K."),
 ]
 Rungs = Annotated[
-    int,
-    typer.Option(max=option_types.LARGEST_COUNT, help="Number of sizes from smallest to largest."),
+    int | None,
+    typer.Option(
+        max=option_types.LARGEST_COUNT,
+        help="Number of sizes from smallest to largest. Default: 8; 4 budgets with --all.",
+    ),
 ]
 Seeds = Annotated[
     int | None,
@@ -128,6 +131,14 @@ Deterministic = Annotated[
 Tensorboard = Annotated[
     bool, typer.Option("--tensorboard", help="Write events to FOLDER/tensorboard as well.")
 ]
+AllFamiliesFlag = Annotated[
+    bool,
+    typer.Option(
+        "--all",
+        help="Compare every family that can learn the target (or those of --family) at equal "
+        "compute, on one page. --flops is the compute of all runs, --rungs the number of budgets.",
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only print the runs and their estimated cost.")
 ]
@@ -139,12 +150,13 @@ def run(
     folder: Folder = None,
     smallest: Smallest = 1e3,
     largest: Largest = 3.4e5,
-    rungs: Rungs = 8,
+    rungs: Rungs = None,
     seeds: Seeds = None,
     tokens: Tokens = None,
     vocabulary: Vocabulary = "characters",
     context: Context = 64,
     family: Family = None,
+    all_families: AllFamiliesFlag = False,
     shared: Shared = False,
     rates: Rates = None,
     activation: decoder.Activation = None,
@@ -176,6 +188,7 @@ def run(
 
     The same command again resumes the study in its folder, or extends it.
     """
+    from allometry.cli import all_families_run
     from allometry.cli.study_run import StudyRun
     from allometry.study import jobs, recipes
     from allometry.study.execute.executor_names import executor_by_name
@@ -200,11 +213,23 @@ def run(
         own.execute(StudyRun(study, folder, runner, dry_run, json, tensorboard))
         return
     job = require_job(job)
+    if all_families:
+        defaults = {
+            "--smallest": smallest == 1e3, "--largest": largest == 3.4e5,
+            "--tokens": not tokens, "--shared": not shared, "--rates": not rates,
+            "--budget": budget is None, "--tensorboard": not tensorboard,
+        }  # fmt: skip
+        all_families_run.refuse([flag for flag, unused in defaults.items() if not unused])
+        all_families_run.run(
+            job, family or (), folder, runner, rungs=rungs, seeds=seeds, flops=flops,
+            vocabulary=vocabulary, context=context, dry_run=dry_run, json=json,
+        )  # fmt: skip
+        return
     study = jobs.study(
         job,
         smallest=smallest,
         largest=largest,
-        rungs=rungs,
+        rungs=8 if rungs is None else rungs,
         seeds=seeds,
         tokens=tokens,
         vocabulary=vocabulary,

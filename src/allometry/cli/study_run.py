@@ -81,7 +81,7 @@ class StudyRun:
         """
         with lock_folder(self.folder, dry_run=self.dry_run):
             if self.dry_run:
-                self._print_grid()
+                self.print_grid()
                 return
             if rates:
                 self._choose_rate(rates)
@@ -90,6 +90,13 @@ class StudyRun:
             self.study.tasks(self.folder)  # refuses an invalid study before its folder exists
             make_folder(self.folder)
             self._report(self._train())
+
+    def train(self) -> "Runs":
+        """Run the study with progress, without a report."""
+        with lock_folder(self.folder, dry_run=False):
+            self.study.tasks(self.folder)
+            make_folder(self.folder)
+            return self._train()
 
     def _choose_rate(self, rates: Sequence[float]) -> None:
         from allometry.report import formatting as fmt
@@ -198,7 +205,7 @@ class StudyRun:
             say(f"{counted(failed, 'run')} failed or diverged; see the report for the reasons.")
             raise typer.Exit(1)
 
-    def _print_grid(self) -> None:
+    def print_grid(self) -> None:
         """Print the runs with their estimated cost."""
         from allometry.study.schedule import measured_costs
         from allometry.study.schedule.study_budget import START, span

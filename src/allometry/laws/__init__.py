@@ -27,6 +27,7 @@ from allometry.laws.batch import fit_many
 from allometry.laws.comparison.comparison_verdict import RecipeComparison, compare_recipes
 from allometry.laws.design import Design
 from allometry.laws.downstream import TaskCurve, task_curve
+from allometry.laws.family_choice import FamilyChoice, FamilyForecast, choose_family
 from allometry.laws.fitting import extrapolate, fit
 from allometry.laws.forecast import forecast
 from allometry.laws.form_names import FORMS
@@ -52,6 +53,8 @@ __all__ = [
     "LIBRARY",
     "Allometry",
     "Design",
+    "FamilyChoice",
+    "FamilyForecast",
     "Form",
     "Law",
     "LossCurve",
@@ -68,6 +71,7 @@ __all__ = [
     "allometry",
     "branching",
     "budget",
+    "choose_family",
     "choose_runs",
     "common_exponent",
     "compare",

@@ -26,14 +26,23 @@ def write_sheet(path: Path, values: Float[ndarray, "n ..."], levels: int | None 
         values: Images (n, channels, height, width), or points of two numbers each.
         levels: Number of integer values of a pixel. Default: the range of the values.
     """
-    plane = values.ndim == 2 and values.shape[1] == 2
-    images = values.ndim == 4 and values.shape[1] in (1, 3)
+    picture = sheet(values, levels)
     fix = "Write samples of other kinds to a .npy file."
-    require(plane or images, "output", "be a .npy file for these samples", path.name, fix)
-    picture = _plane(values) if plane else _grid(values, levels)
+    require(picture is not None, "output", "be a .npy file for these samples", path.name, fix)
+    assert picture is not None
     with atomic_write(path, "wb") as file:
         file.write(png(picture))
     return path
+
+
+def sheet(
+    values: Float[ndarray, "n ..."], levels: int | None = None
+) -> UInt8[ndarray, "H W 3"] | None:
+    """Samples as pixels; `None` if they are neither images nor points in the plane."""
+    if values.ndim == 2 and values.shape[1] == 2:
+        return _plane(values)
+    images = values.ndim == 4 and values.shape[1] in (1, 3)
+    return _grid(values, levels) if images else None
 
 
 def _grid(values: ndarray, levels: int | None) -> UInt8[ndarray, "H W 3"]:

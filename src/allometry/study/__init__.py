@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from allometry.runs.folder import Runs
     from allometry.runs.journal import Journal
     from allometry.study import jobs, recipes
+    from allometry.study.all_families import FamilyGroup, family_groups
+    from allometry.study.equal_compute import at_compute
     from allometry.study.execute.driver import Event
     from allometry.study.execute.executors import Executor, local
     from allometry.study.execute.ray_cluster import RayResources, ray
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Event",
     "Executor",
+    "FamilyGroup",
     "GeneratedText",
     "Generation",
     "Journal",
@@ -44,8 +47,10 @@ __all__ = [
     "Study",
     "TensorBoardLogger",
     "TrainingRequest",
+    "at_compute",
     "command_study",
     "demo_study",
+    "family_groups",
     "function_recipe",
     "function_study",
     "jobs",
@@ -61,6 +66,8 @@ __all__ = [
 _MODULES = {
     "runs.folder": ("Runs",),
     "runs.journal": ("Journal",),
+    "study.all_families": ("FamilyGroup", "family_groups"),
+    "study.equal_compute": ("at_compute",),
     "study.execute.driver": ("Event",),
     "study.execute.executors": ("Executor", "local"),
     "study.execute.ray_cluster": ("RayResources", "ray"),

@@ -92,12 +92,7 @@ def study(
     _require_text(variant, job, "transformer" not in (families or usual))
     chosen = [_text_recipe(name, context, variant or {}) for name in families or usual]
     chosen = [recipes.cooled(r) if shared and r is not recipes.ngram else r for r in chosen]
-    if texts:
-        target = Sources(*texts, vocabulary=vocabulary)
-    elif job == "embedded":
-        target = Text.embedded(vocabulary=vocabulary)
-    else:
-        target = Text(job, vocabulary=vocabulary)
+    target = _text(job, texts, vocabulary)
     steps = ladder(smallest, largest, rungs)
     return Study(target, chosen, ladder=steps, seeds=seeds, tokens=tokens or None)
 
@@ -107,6 +102,32 @@ def _require_text(variant: Mapping[str, Any] | None, job: str, other: bool) -> N
     name = next(iter(variant or {}), "")
     fix = "Leave it out, or give a text and --family transformer."
     require(not (variant and other), name, "be for the transformer of a text", job, fix)
+
+
+def target(job: str, *, vocabulary: str = "characters") -> Any:
+    """The text, points or images of a job that several families can learn.
+
+    Args:
+        job: A text file, a folder of texts, `embedded`, or a density.
+        vocabulary: Of a text.
+    """
+    texts = _text_files(job)
+    density = None if texts else vectors(job)
+    if density is not None:
+        return density
+    named = job in JOBS and job != "embedded"
+    fix = "Try moons, digits or a text file."
+    require(not named, "job", "be a text or a density with --all", job, fix)
+    return _text(job, texts, vocabulary)
+
+
+def _text(job: str, texts: list[Path], vocabulary: str) -> Text | Sources:
+    if texts:
+        return Sources(*texts, vocabulary=vocabulary)
+    if job == "embedded":
+        return Text.embedded(vocabulary=vocabulary)
+    _check_spelling(job)
+    return Text(job, vocabulary=vocabulary)
 
 
 def _text_recipe(name: str, context: int, variant: Mapping[str, Any]) -> Recipe:

@@ -166,7 +166,8 @@ class GanRun(CountedRun):
         started = time.monotonic()
         data = training_rows(self.target, self.seed)
         game = self.game(data)
-        snapshots, curve = TrainingSnapshots(self.target), _curve()
+        snapshots = TrainingSnapshots(self.target)
+        curve: dict[str, list[float]] = {}
         curve_steps = set(log_spaced(self.steps, 12))
         share_steps = {round(self.steps * i / LOOKS) for i in range(1, LOOKS + 1)}
         for step in range(1, self.steps + 1):
@@ -212,13 +213,12 @@ class GanRun(CountedRun):
             "loss": sliced_wasserstein(real, samples, projections=50).value,
             "cost_generator": float(game.cost_G),
             "cost_discriminator": float(game.cost_D),
-            "modes": math.nan,
-            "high_quality": math.nan,
         }
+        # Targets without known modes have no such columns.
         scores = mode_metrics(samples, self.target)
         row |= {k: scores[k].value for k in ("modes", "high_quality") if k in scores}
         for name, value in row.items():
-            curve[name].append(float(value))
+            curve.setdefault(name, []).append(float(value))
 
     def _save(
         self, context: RunContext, game: GANTraining, snapshots: "TrainingSnapshots"
@@ -267,12 +267,6 @@ class TrainingSnapshots:
         if self.shares:
             arrays |= {"look": np.array(self.share_steps), "shares": np.stack(self.shares)}
         return arrays
-
-
-def _curve() -> dict[str, list[float]]:
-    names = ("step", "tokens", "flops", "loss", "cost_generator", "cost_discriminator",
-             "modes", "high_quality")  # fmt: skip
-    return {name: [] for name in names}
 
 
 @functools.cache
