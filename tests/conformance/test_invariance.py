@@ -473,6 +473,7 @@ TABLE = {
         "fit": row(fit_scale, LOGS, fit_order, fit_duplication),
         "extrapolate": row(fit_scale, LOGS, fit_order, fit_duplication),
         "fit_many": no(MANY),
+        "choose_family": no(MANY),
         "transfer": no(MANY),
         **dict.fromkeys(
             ("forecast", "watch", "Watcher", "optuna_pruner"),
@@ -502,6 +503,7 @@ TABLE = {
                 "LossCurve",
                 "Design",
                 "FORMS",
+                "FamilyChoice",
                 "Form",
                 "LIBRARY",
                 "Law",

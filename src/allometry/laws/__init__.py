@@ -27,7 +27,7 @@ from allometry.laws.batch import fit_many
 from allometry.laws.comparison.comparison_verdict import RecipeComparison, compare_recipes
 from allometry.laws.design import Design
 from allometry.laws.downstream import TaskCurve, task_curve
-from allometry.laws.family_choice import FamilyChoice, FamilyForecast, choose_family
+from allometry.laws.family_choice import FamilyChoice, choose_family
 from allometry.laws.fitting import extrapolate, fit
 from allometry.laws.forecast import forecast
 from allometry.laws.form_names import FORMS
@@ -54,7 +54,6 @@ __all__ = [
     "Allometry",
     "Design",
     "FamilyChoice",
-    "FamilyForecast",
     "Form",
     "Law",
     "LossCurve",

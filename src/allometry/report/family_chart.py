@@ -9,7 +9,8 @@ import numpy as np
 from numpy import ndarray
 
 from allometry._core.estimate import Estimate
-from allometry.laws import FamilyChoice, FamilyForecast
+from allometry.laws import FamilyChoice
+from allometry.laws.family_choice import FamilyForecast
 from allometry.report import cells, page_template, sample_grid, theme
 from allometry.report import formatting as fmt
 from allometry.report.cells import Cell, Head, Table

@@ -82,6 +82,13 @@ def family_groups(
         seeds: Runs of each family at each budget.
         flops: Training FLOPs of all runs together. Default: see `COMPUTE`.
         context: Tokens in a window of text.
+
+    Example:
+        >>> import allometry as al
+        >>> moons = al.targets.Points(al.targets.points.TwoMoons())
+        >>> groups, notes = al.study.family_groups(moons, families=["nice", "gan"])
+        >>> [(group.name, group.families) for group in groups]
+        [('likelihood', ('nice',)), ('samples', ('gan',))]
     """
     kind = kind_of(target)
     require(3 <= rungs <= 12, "rungs", "be 3 to 12: a law needs three budgets", rungs)
