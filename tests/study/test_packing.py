@@ -267,7 +267,7 @@ def test_a_probe_computes_in_the_precision_of_the_runs(monkeypatch, precision):
     with default_dtype(torch.float32):
         made = study().specs()[0]().training()
     made = dataclasses.replace(made, objective=noted)
-    on = timing_worker._on(made, precision)
+    on = timing_worker._on(made, DeviceSettings("cpu", precision))
     timing_worker._update(made, 0, on)
     timing_worker._pack([made], on).step(0)
     assert on.precision == "bfloat16"

@@ -112,9 +112,7 @@ ExecutorName = Annotated[
         "`torchrun:shard` (FSDP2)."
     ),
 ]
-Device = Annotated[
-    str, typer.Option(help="Device of runs that are not packed: auto, cpu, cuda, cuda:1 or mps.")
-]
+Device = Annotated[str, typer.Option(help="Device of the runs: auto, cpu, cuda, cuda:1 or mps.")]
 Precision = Annotated[
     str,
     typer.Option(

@@ -176,6 +176,7 @@ class StudyRun:
                 workers=executor.workers,
                 threads=executor.threads,
                 precision=executor.on.packed,
+                device=executor.on.resolved().device,
                 deterministic=executor.on.deterministic,
                 report=status.update,
             )

@@ -5,7 +5,7 @@ from typing import Any, Protocol, final, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from allometry._core.errors import require
 
@@ -64,9 +64,19 @@ class Reader:
             self.context is None or self.context >= 1, "context", "be at least 1", self.context
         )
         self._call: Any = logits_fn
+        # Tokens are drawn on CPU; a model on another device reads them there.
+        self._device = _device_of(logits_fn)
         self._rows = [p[-self.context :] if self.context else p for p in prompts]
         cached = hasattr(logits_fn, "new_cache") and (context is None or context == own)
         self._cache: Any = self._call.new_cache() if cached else None
+
+    def _read(self, tokens: Tensor, **more: Tensor) -> Tensor:
+        """The model's logits; `more` are further tensors."""
+        cache = {} if self._cache is None else {"cache": self._cache}
+        if self._device is None:
+            return self._call(tokens, **cache, **more)
+        moved = {name: tensor.to(self._device) for name, tensor in more.items()}
+        return self._call(tokens.to(self._device), **cache, **moved)
 
     def start(self) -> Float[Tensor, "b V"]:
         """The logits after the prompts."""
@@ -80,13 +90,13 @@ class Reader:
         tokens = torch.zeros(len(self._rows), longest, dtype=torch.int64)
         tokens[~padding] = torch.cat(self._rows)
         if bool(padding.any()):
-            return self._call(tokens, cache=self._cache, padding=padding)[:, -1]
-        return self._call(tokens, cache=self._cache)[:, -1]
+            return self._host(self._read(tokens, padding=padding)[:, -1])
+        return self._host(self._read(tokens)[:, -1])
 
     def step(self, tokens: Int[Tensor, " b"]) -> Float[Tensor, "b V"]:
         """The logits after one more token in each sequence."""
         if self._cache is not None:
-            return self._call(tokens[:, None], cache=self._cache)[:, -1]
+            return self._host(self._read(tokens[:, None])[:, -1])
         self._rows = [torch.cat([r, t]) for r, t in zip(self._rows, tokens[:, None], strict=True)]
         if self.context is not None:
             self._rows = [row[-self.context :] for row in self._rows]
@@ -95,9 +105,13 @@ class Reader:
     def select(self, rows: Int[Tensor, " b"]) -> None:
         """Keep, repeat or reorder the sequences, as a beam does."""
         if self._cache is not None:
-            self._cache.select(rows)
+            self._cache.select(rows if self._device is None else rows.to(self._device))
         else:
             self._rows = [self._rows[i] for i in rows.tolist()]
+
+    def _host(self, logits: Tensor) -> Tensor:
+        """Logits where tokens are drawn."""
+        return logits if self._device is None else logits.cpu()
 
     def _read_all(self) -> Tensor:
         """The logits from all tokens; sequences of equal length form a batch."""
@@ -106,8 +120,8 @@ class Reader:
             groups.setdefault(len(row), []).append(i)
         out: list[Tensor] = [torch.empty(0)] * len(self._rows)
         for rows in groups.values():
-            logits = self._call(torch.stack([self._rows[i] for i in rows]))
-            logits = logits[:, -1] if logits.ndim == 3 else logits
+            logits = self._read(torch.stack([self._rows[i] for i in rows]))
+            logits = self._host(logits[:, -1] if logits.ndim == 3 else logits)
             require(
                 logits.ndim == 2 and len(logits) == len(rows),
                 "logits_fn",
@@ -117,6 +131,14 @@ class Reader:
             for i, row in zip(rows, logits, strict=True):
                 out[i] = row
         return torch.stack(out)
+
+
+def _device_of(model: object) -> torch.device | None:
+    """The device of a module that is not on CPU; `None` for everything else."""
+    if not isinstance(model, nn.Module):
+        return None
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    return None if device.type == "cpu" else device
 
 
 def as_prompts(prompt: Prompt) -> tuple[list[Tensor], bool]:

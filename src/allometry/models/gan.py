@@ -66,7 +66,7 @@ class Generator(nn.Module):
         """`n` points, with the running statistics of the norms if they keep any."""
         was, _ = self.training, self.eval()
         weight = next(self.parameters())
-        z = torch.randn(n, self.latent, generator=rng, dtype=weight.dtype)
+        z = torch.randn(n, self.latent, generator=rng, dtype=weight.dtype).to(weight.device)
         points = self(z.to(weight.device))
         self.train(was)
         return points

@@ -121,8 +121,8 @@ class PixelCNN(nn.Module):
 
         Activations of earlier pixels are cached, so a pixel does not cost a pass over an image.
         """
-        images = torch.zeros(n, height, width, dtype=torch.int64)
         weight = self.table.weight
+        images = torch.zeros(n, height, width, dtype=torch.int64, device=weight.device)
         layers = [layer for layer in self.later if isinstance(layer, PastConvolution)]
         margins = [FIRST // 2, *(layer.kernel // 2 for layer in layers)]
         kept = [weight.new_zeros(n, weight.shape[1], height + m, width + 2 * m) for m in margins]
@@ -135,7 +135,8 @@ class PixelCNN(nn.Module):
                     seen[:, :, i + margin, j + margin] = F.gelu(x)
                     x = x + layer.at(seen, i, j)
                 p = self.readout(F.gelu(x)).double().softmax(-1)
-                images[:, i, j] = torch.multinomial(p, 1, generator=rng)[:, 0]
+                drawn = torch.multinomial(p.to(rng.device), 1, generator=rng)
+                images[:, i, j] = drawn[:, 0].to(p.device)
                 kept[0][:, :, i + margins[0], j + margins[0]] = weight[images[:, i, j]]
         return images
 

@@ -172,6 +172,7 @@ class Study:
         workers: int | None = None,
         threads: int | None = None,
         precision: str = "float32",
+        device: str = "cpu",
         deterministic: bool = False,
         report: Callable[[str], None] | None = None,
     ) -> Schedule:
@@ -185,6 +186,7 @@ class Study:
             workers: As for `local`.
             threads: As for `local`.
             precision: Of the trainings; see `train.BatchedTrainer`.
+            device: Of the trainings, such as `executor.on.resolved().device`.
             deterministic: Do not vectorise; profiling gives the expected seconds only.
             report: Receives messages about long operations.
         """
@@ -195,6 +197,7 @@ class Study:
             workers=executor.workers,
             threads=executor.threads,
             precision=precision,
+            device=device,
             report=report,
             every=with_folder_keys(self.specs(), Path(folder)) if deterministic else None,
         )

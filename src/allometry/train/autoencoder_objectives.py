@@ -7,7 +7,7 @@ over seeds.
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -178,7 +178,7 @@ def quantised_bound(
     model: GenerativeVQVAE,
     x: Shaped[Tensor, "n *event"],
     noise: Float[Tensor, "n *event"],
-    rng: torch.Generator,
+    rng: "torch.Generator | Int[Tensor, ' K']",
     commitment: float = 0.25,
     blur: float = 0.0,
 ) -> Loss:
@@ -192,7 +192,7 @@ def quantised_bound(
         model: The autoencoder with its prior.
         x: Examples.
         noise: Standard normal noise in the shape of x.
-        rng: Generator of the reset of unused codes.
+        rng: Generator of the reset of unused codes, or row numbers; see `Codebook.update`.
         commitment: $\beta$.
         blur: Standard deviation of the noise on the encoder input, in units of x.
 

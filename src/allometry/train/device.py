@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import random
 import time
@@ -11,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from allometry._core.errors import require
 
@@ -53,7 +54,8 @@ class DeviceSettings:
         Each training chooses its own precision (see `best_precision`), except deterministic ones,
         which use float32.
         """
-        device = _existing(best_device(index) if self.device == "auto" else self.device)
+        several = self.device == "auto" or (self.device == "cuda" and torch.cuda.is_available())
+        device = _existing(best_device(index) if several else self.device)
         # Timings vary from day to day, so deterministic trainings do not use them.
         fixed = self.deterministic and self.precision == "auto"
         return DeviceSettings(
@@ -121,6 +123,12 @@ def best_precision(step: Callable[[], Tensor], on: DeviceSettings, agreed: Agree
         if agreed(taken / plain) <= GAIN:
             return precision
     return "float32"
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device of a model; the CPU for one without parameters and buffers."""
+    tensors = itertools.chain(model.parameters(), model.buffers())
+    return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
 def _seconds(step: Callable[[], Tensor], on: DeviceSettings, repeats: int = 3) -> float:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, final, runtime_checkable
 
+import torch
 from jaxtyping import Int
 from torch import Tensor, nn, optim
 
@@ -14,6 +15,7 @@ from allometry._core.errors import DivergedError, require
 from allometry._core.estimate import Estimate
 from allometry.train import checkpoint
 from allometry.train.device import DeviceSettings
+from allometry.train.device_batches import LossReadings
 from allometry.train.distributed import Group, whole
 from allometry.train.evaluate import Split, evaluate
 from allometry.train.lr_schedule import log_spaced, warmup_decay
@@ -175,7 +177,7 @@ def descend(
         curve_points: Number of measurements, evenly spaced in the logarithm of the step.
         save_to: Checkpoint file; resumes from it if it exists.
         save_every: Seconds between checkpoints.
-        watch: Called with the progress after every step.
+        watch: Called with the progress of every step; on a GPU after the steps of a block.
         stop: Called after every step; if true, write a checkpoint and raise `Stopped`.
         group: Processes that train together, each with its part of the batch in `objective`; the
             first one writes checkpoints and calls `watch`.
@@ -194,6 +196,7 @@ def descend(
         curve, first, spent = Curve(**state["curve"]), state["step"], state["seconds"]
     start = saved = time.monotonic()
     first_one, scaler = group is None or group.rank == 0, on.scaler()
+    readings = LossReadings(torch.device(on.device))
     if state is not None and "scaler" in state:
         scaler.load_state_dict(state["scaler"])
     model.train()
@@ -207,11 +210,10 @@ def descend(
         optimiser.zero_grad(set_to_none=True)
         scaler.scale(loss).backward()
         scaler.unscale_(optimiser)
-        norm = whole(nn.utils.clip_grad_norm_(model.parameters(), clip))
-        nats = loss.item() if group is None else group.mean(loss.item())
-        # In float16 an overflowing gradient is not a divergence: the scaler skips the step.
-        if not (math.isfinite(nats) and (math.isfinite(norm) or scaler.is_enabled())):
-            raise diverged(nats, norm.item(), step, steps)
+        readings.add(step, loss, whole(nn.utils.clip_grad_norm_(model.parameters(), clip)))
+        # A GPU is read only now and then: asking for a value makes Python wait for it.
+        reading = readings.due or step + 1 in marks
+        read = _checked(readings, steps, group, scaler.is_enabled()) if reading else []
         scaler.step(optimiser)
         scaler.update()
         if step + 1 in marks:
@@ -222,13 +224,15 @@ def descend(
             if not math.isfinite(last.value):
                 raise unmeasurable(last.value, step + 1, steps)
         if watch is not None and first_one:
-            watch(Progress(step + 1, steps, nats))
+            for progress in read:
+                watch(progress)
         now = time.monotonic()
         stopping = stop is not None and stop() and step + 1 < steps
         saving = save_to is not None and step + 1 < steps and now - saved > save_every
         if group is not None:
             stopping, saving = group.agree(stopping, saving)
         if save_to is not None and (stopping or saving):
+            _checked(readings, steps, group, scaler.is_enabled())
             # The runtime so far is saved too, so that a resumed run reports its total.
             state = {"step": step + 1, "seconds": spent + now - start, "curve": asdict(curve)}
             state |= {"precision": on.precision}
@@ -238,6 +242,20 @@ def descend(
         if stopping:
             raise Stopped
     return Trained(curve, last, spent + time.monotonic() - start, on.precision)
+
+
+def _checked(
+    readings: LossReadings, steps: int, group: Group | None, scaled: bool
+) -> list[Progress]:
+    """Read the losses since the last reading; refuse those that are not finite."""
+    seen = []
+    for step, nats, norm in readings.read():
+        nats = nats if group is None else group.mean(nats)
+        # In float16 an overflowing gradient is not a divergence: the scaler skips the step.
+        if not (math.isfinite(nats) and (math.isfinite(norm) or scaled)):
+            raise diverged(nats, norm, step, steps)
+        seen.append(Progress(step + 1, steps, nats))
+    return seen
 
 
 def minimise(

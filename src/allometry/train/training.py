@@ -13,6 +13,7 @@ from torch import Tensor, nn, optim
 from allometry._core.estimate import Estimate
 from allometry.train.checkpoint import newest
 from allometry.train.device import Agreed, DeviceSettings, best_precision
+from allometry.train.device_batches import DeviceBatches
 from allometry.train.distributed import Group, HelperFinished, whole
 from allometry.train.loop import HERE, Progress, Trained, descend
 from allometry.train.lr_schedule import warmup_decay
@@ -36,7 +37,7 @@ class Training:
         clip: Largest norm of the gradient.
         curve_points: Number of measurements, evenly spaced in the logarithm of the step.
         snapshot: Called before each measurement; the results are in `Trained.snapshots`.
-        moves: Whether `objective` and `measure` support other devices than the CPU.
+        moves: Whether `objective`, `measure` and `snapshot` support other devices than the CPU.
     """
 
     model: nn.Module
@@ -51,7 +52,7 @@ class Training:
     clip: float = 1.0
     curve_points: int = 12
     snapshot: Callable[[nn.Module], Any] | None = None
-    moves: bool = False
+    moves: bool = True
 
     def evaluate(self, model: nn.Module) -> tuple[Estimate, list[Any]]:
         """The measured loss of `model`, and its snapshot if there is one."""
@@ -76,7 +77,7 @@ class Training:
         """Run it alone in the plain loop; the arguments are those of `descend`.
 
         With a `group` of processes the loss must be a mean over rows of the batch. Without `moves`
-        the training stays on the CPU for every `on`; with it, the model returns to the CPU.
+        the training stays on the CPU for every `on`; with it, the model ends on the device.
 
         Raises:
             HelperFinished: It is finished, and this process is not the first of its group.
@@ -95,9 +96,13 @@ class Training:
             snapshots.extend(new)
             return loss
 
+        def own(step: int) -> tuple[Tensor, ...]:
+            return self.batch(step) if group is None else group.share(self.batch(step))
+
+        batches = DeviceBatches(own, device, self.steps)
+
         def objective(step: int) -> Tensor:
-            batch = self.batch(step) if group is None else group.share(self.batch(step))
-            return loss(*(part.to(device) for part in batch))
+            return loss(*batches(step))
 
         if on.precision == "auto":
             agreed = float if group is None else group.mean
@@ -124,7 +129,6 @@ class Training:
             self.model.load_state_dict({k: whole(v) for k, v in model.state_dict().items()})
         if group is not None and group.rank > 0:
             raise HelperFinished
-        self.model.to("cpu")
         return dataclasses.replace(trained, snapshots=snapshots)
 
     @staticmethod

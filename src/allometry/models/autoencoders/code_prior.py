@@ -104,7 +104,7 @@ class GenerativeVQVAE(nn.Module):
     def interpolate(self, x: Data, steps: int = 9) -> Float[Tensor, "v *event"]:
         """Examples between the first two, linear in the encoder output before quantisation."""
         z = self.vqvae.encoder(self.seen(x[:2]))
-        t = torch.linspace(0, 1, steps, dtype=z.dtype).view(-1, 1, 1, 1)
+        t = torch.linspace(0, 1, steps, dtype=z.dtype, device=z.device).view(-1, 1, 1, 1)
         return self.decode(self.vqvae.quantise((1 - t) * z[:1] + t * z[1:])[1])
 
     @torch.no_grad()
@@ -115,10 +115,11 @@ class GenerativeVQVAE(nn.Module):
         require(n >= 1, "sample.n", "be at least 1", n)
         require(temperature > 0, "sample.temperature", "be positive", temperature)
         rng = torch.Generator().manual_seed(0) if rng is None else rng
-        tokens = torch.full((n, 1), self.K)
+        tokens = torch.full((n, 1), self.K, device=self.vqvae.codebook.vectors.device)
         for _ in range(math.prod(self.grid)):
             p = (self.prior(tokens)[:, -1] / temperature).softmax(-1)
-            tokens = torch.cat([tokens, torch.multinomial(p, 1, generator=rng)], 1)
+            drawn = torch.multinomial(p.to(rng.device), 1, generator=rng)
+            tokens = torch.cat([tokens, drawn.to(p.device)], 1)
         return tokens[:, 1:].view(n, *self.grid)
 
     @torch.no_grad()

@@ -70,7 +70,7 @@ def _kl_parts(model: VAE, x: Tensor, rng: torch.Generator | None) -> tuple[Estim
     require(len(x) >= 2, "mutual_information.x", "contain at least 2 examples", len(x))
     rng = torch.Generator().manual_seed(0) if rng is None else rng
     mean, log_var = (t.double() for t in model.posterior(x))
-    noise = torch.randn(mean.shape, generator=rng, dtype=torch.float64)
+    noise = torch.randn(mean.shape, generator=rng, dtype=torch.float64).to(mean.device)
     z = mean + (0.5 * log_var).exp() * noise
     pairs = torch.stack(
         [

@@ -80,7 +80,7 @@ class Gaussian(Likelihood):
 
     def sample(self, numbers: Float[Tensor, "n *out"], rng: torch.Generator) -> Data:
         """Means plus Gaussian noise."""
-        noise = torch.randn(numbers.shape, generator=rng, dtype=numbers.dtype)
+        noise = torch.randn(numbers.shape, generator=rng, dtype=numbers.dtype).to(numbers.device)
         return numbers + self.log_sigma.exp() * noise
 
 
@@ -104,7 +104,9 @@ class Bernoulli(Likelihood):
 
     def sample(self, numbers: Float[Tensor, "n *out"], rng: torch.Generator) -> Data:
         """0s and 1s."""
-        return torch.bernoulli(numbers.sigmoid(), generator=rng)
+        # Drawn where the generator is, so that a seed gives the same numbers on every device.
+        drawn = torch.bernoulli(numbers.sigmoid().to(rng.device), generator=rng)
+        return drawn.to(numbers.device)
 
 
 @final
@@ -138,7 +140,7 @@ class Categorical(Likelihood):
     def sample(self, numbers: Float[Tensor, "n *out"], rng: torch.Generator) -> Data:
         """Integers."""
         flat = numbers.softmax(-1).flatten(0, -2)
-        drawn = torch.multinomial(flat, 1, generator=rng)
+        drawn = torch.multinomial(flat.to(rng.device), 1, generator=rng).to(flat.device)
         return drawn.view(numbers.shape[:-1])
 
 
@@ -196,5 +198,6 @@ class DiscretisedLogistic(Likelihood):
     def sample(self, numbers: Float[Tensor, "n *out"], rng: torch.Generator) -> Data:
         """Integers."""
         u = torch.rand(numbers.shape, generator=rng, dtype=numbers.dtype).clamp(1e-6, 1 - 1e-6)
+        u = u.to(numbers.device)
         drawn = self._centre(numbers) + self.log_scale.exp() * torch.logit(u)
         return drawn.round().clamp(0, self.levels - 1)

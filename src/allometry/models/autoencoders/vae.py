@@ -104,7 +104,8 @@ class VAE(nn.Module):
                 reproducible.
         """
         if noise is None:
-            noise = self.draw_noise(x.shape, torch.Generator().manual_seed(0)).to(self._dtype)
+            noise = self.draw_noise(x.shape, torch.Generator().manual_seed(0))
+            noise = noise.to(x.device, self._dtype)
         fit, kl = self.elbo_terms(x, noise)
         return fit - kl
 
@@ -139,21 +140,22 @@ class VAE(nn.Module):
         require(n >= 1, "sample.n", "be at least 1", n)
         rng = torch.Generator().manual_seed(0) if rng is None else rng
         z = torch.randn(n, self.code, generator=rng, dtype=self._dtype)
-        return self.likelihood.sample(self.decoder(z), rng)
+        device = next(self.decoder.parameters()).device
+        return self.likelihood.sample(self.decoder(z.to(device)), rng)
 
     @torch.no_grad()
     def traverse(self, x: Data, unit: int, values: Sequence[float]) -> Float[Tensor, "v *event"]:
         """Latent traversal: the first example decoded as one latent unit varies."""
         mean, _ = self.posterior(x[:1])
         codes = mean.repeat(len(values), 1)
-        codes[:, unit] = torch.tensor(list(values), dtype=codes.dtype)
+        codes[:, unit] = torch.tensor(list(values), dtype=codes.dtype).to(codes.device)
         return self.likelihood.mean(self.decoder(codes))
 
     @torch.no_grad()
     def interpolate(self, x: Data, steps: int = 9) -> Float[Tensor, "v *event"]:
         """Examples between the first two, linear in the latent space."""
         mean, _ = self.posterior(x[:2])
-        t = torch.linspace(0, 1, steps, dtype=mean.dtype)[:, None]
+        t = torch.linspace(0, 1, steps, dtype=mean.dtype, device=mean.device)[:, None]
         return self.likelihood.mean(self.decoder((1 - t) * mean[:1] + t * mean[1:]))
 
 

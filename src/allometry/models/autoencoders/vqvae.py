@@ -68,10 +68,20 @@ class Codebook(nn.Module):
 
     @torch.no_grad()
     def update(
-        self, x: Float[Tensor, "m d"], code: Int[Tensor, " m"], rng: torch.Generator
+        self,
+        x: Float[Tensor, "m d"],
+        code: Int[Tensor, " m"],
+        rng: "torch.Generator | Int[Tensor, ' K']",
     ) -> None:
-        """Update after a batch: moving averages, and reset of unused vectors."""
-        count = torch.bincount(code, minlength=self.K).to(x.dtype)
+        """Update after a batch: moving averages, and reset of unused vectors.
+
+        Args:
+            x: Encoder outputs.
+            code: The index of the vector of each.
+            rng: Generator of the rows to which unused vectors are reset; or K row numbers, of
+                which the first are used, so that a GPU need not wait for their number.
+        """
+        count = torch.zeros_like(self.used).index_add(0, code, torch.ones_like(x[:, 0]))
         decay = 0.99 if self.decay is None else self.decay
         self.used.mul_(decay).add_((1 - decay) * count)
         if self.decay is not None:
@@ -79,7 +89,13 @@ class Codebook(nn.Module):
             self.sums.mul_(decay).add_((1 - decay) * total)
             self.vectors.copy_(self.sums / self.used.clamp(min=1e-5)[:, None])
         dead = self.used < self.revive * self.used.sum() / self.K
-        if self.revive and bool(dead.any()):
+        if self.revive and isinstance(rng, Tensor):
+            even = self.used.sum() / self.K
+            new = x[rng[(dead.cumsum(0) - 1).clamp(min=0)]]
+            self.vectors.copy_(torch.where(dead[:, None], new, self.vectors))
+            self.sums.copy_(torch.where(dead[:, None], new * even, self.sums))
+            self.used.copy_(torch.where(dead, even, self.used))
+        elif self.revive and isinstance(rng, torch.Generator) and bool(dead.any()):
             rows = torch.randint(len(x), (int(dead.sum()),), generator=rng)
             self.vectors.data[dead] = x[rows]
             even = self.used.sum() / self.K

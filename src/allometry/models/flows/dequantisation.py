@@ -54,7 +54,7 @@ class Dequantised(nn.Module):
         """
         dtype = next(self.flow.parameters()).dtype
         if u is None:
-            u = self.draw_noise(x.shape, torch.Generator().manual_seed(0)).to(dtype)
+            u = self.draw_noise(x.shape, torch.Generator().manual_seed(0)).to(x.device, dtype)
         constant = self.dim * math.log(self.levels)
         if self.noise is None:
             return self.flow.log_prob((x + u) / self.levels) - constant
@@ -81,7 +81,7 @@ class Dequantised(nn.Module):
     @torch.no_grad()
     def initialise(self, x: Levels) -> None:
         """Initialise the flow from a first batch."""
-        u = torch.rand(x.shape, generator=torch.Generator().manual_seed(0))
+        u = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x.device)
         self.flow.initialise((x + u.to(next(self.flow.parameters()).dtype)) / self.levels)
 
     @torch.no_grad()

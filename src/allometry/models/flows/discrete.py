@@ -162,5 +162,5 @@ class DiscreteFlow(nn.Module):
         require(n >= 1, "sample.n", "be at least 1", n)
         rng = torch.Generator().manual_seed(0) if rng is None else rng
         p = self.logits.softmax(-1)
-        z = torch.multinomial(p, n, replacement=True, generator=rng).T
-        return self.inverse(z.reshape(n, *self.shape))
+        z = torch.multinomial(p.to(rng.device), n, replacement=True, generator=rng).T
+        return self.inverse(z.reshape(n, *self.shape).to(p.device))

@@ -48,7 +48,7 @@ def nearest(
     """Index of the nearest code and the squared distance to it.
 
     Where rounding of the fast product makes the nearest code ambiguous, explicit differences
-    decide.
+    decide. On a GPU the product decides: counting the ambiguous rows would make Python wait.
     """
     # |x - c|^2 = |x|^2 - 2 (x.c - |c|^2 / 2): one product instead of all differences. Its rounding
     # error grows with the distance from the origin, so the codes are centred.
@@ -59,7 +59,7 @@ def nearest(
     for part in x.split(batch):
         own = part - middle
         score = own @ centred.T - half
-        if len(codes) == 1:
+        if len(codes) == 1 or x.device.type != "cpu":
             index = score.argmax(1)
         else:
             (best, second), (index, _) = (v.T for v in score.topk(2, dim=1))

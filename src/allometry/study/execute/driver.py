@@ -63,7 +63,7 @@ class Workers(ABC):
 
     Args:
         threads: Of each worker, unless a bundle has its own number.
-        on: Device and precision of runs that are not vectorised.
+        on: Device and precision of the runs.
     """
 
     def __init__(self, threads: int, on: DeviceSettings | None = None) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import cast, final
 
+import torch
+
 from allometry._core.errors import require
 from allometry._core.process import available_cores
 from allometry.study.execute.driver import Event, drive
@@ -31,7 +33,7 @@ class Executor(ABC):
         """Threads of each worker."""
 
     on: DeviceSettings
-    """Device and precision of the runs; vectorised runs stay on CPU."""
+    """Device and precision of the runs."""
 
     @property
     def packs(self) -> bool:
@@ -56,7 +58,7 @@ class LocalExecutor(Executor):
         self.on = on or DeviceSettings()
         self.on.resolved()  # refuses a device that does not exist
         cores = available_cores()
-        self._workers = cores if workers is None else workers
+        self._workers = usual_workers(self.on, cores) if workers is None else workers
         require(self._workers >= 1, "local.workers", "be at least 1", workers)
         require(self._workers <= MOST, "local.workers", f"be at most {MOST}", workers)
         # Deterministic results must not depend on the number of cores per worker.
@@ -94,12 +96,20 @@ def local(
     resumed run ends with the same digits as an uninterrupted one.
 
     Args:
-        workers: Processes. Default: one per core.
+        workers: Processes. Default: one per core, or one per GPU.
         threads: Threads of each. Default: an equal share of the cores; 1 for deterministic runs.
-        on: Device and precision. Default: the best available device, in float32. Vectorised runs
-            stay on CPU.
+        on: Device and precision. Default: the best available device, in float32.
     """
     return LocalExecutor(workers, threads, on)
+
+
+def usual_workers(on: DeviceSettings, cores: int) -> int:
+    """Number of workers on this machine: one per core, or one per GPU that they use."""
+    device = on.resolved().device
+    if device == "cpu":
+        return cores
+    spread = device.startswith("cuda") and ":" not in on.device
+    return torch.cuda.device_count() if spread else 1
 
 
 def longest_first(tasks: Iterable[Task | Bundle]) -> deque[Bundle]:

@@ -73,7 +73,7 @@ class WorkerProcesses(Workers):
     Args:
         folder: The study's.
         threads: Of each worker, unless a bundle has its own number.
-        on: Device and precision of runs that are not vectorised.
+        on: Device and precision of the runs.
         command: Starts a worker.
     """
 

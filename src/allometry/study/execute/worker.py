@@ -139,11 +139,13 @@ class Worker:
         trainings = {key: request.training() for key, request in asked.items()}
         phases = {key: r.stable_phase for key, r in asked.items() if r.stable_phase is not None}
         how = order["how"]
+        on = next(iter(contexts.values())).on
         trainer = BatchedTrainer(
             trainings,
             stable_phases=phases,
             size=how["size"],
-            precision=DeviceSettings(**order["on"]).packed,
+            precision=on.packed,
+            device=on.device,
             **{name: how.get(name, False) for name in ("compiled", "traced")},
         )
         for result in trainer(

@@ -5,12 +5,12 @@ Letters: d numbers in an example, k in its code.
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
@@ -31,8 +31,9 @@ from allometry.study.request import Outcome, RunContext
 from allometry.targets import Images
 from allometry.train import checkpoint, objectives
 from allometry.train.budget import count_cost, count_parameters
-from allometry.train.loop import descend
+from allometry.train.device import device_of
 from allometry.train.optimiser import adamw
+from allometry.train.training import Training
 
 CODE, NOISE, SPARSITY, CONTRACTION = 8, 0.1, 0.01, 0.01
 """Size of the code (at most half of an example's), standard deviation of the denoising family's
@@ -99,18 +100,17 @@ class AutoencoderRun(CountedRun):
         require_unchanged(self.target, self.fingerprint)
         rng = torch.Generator().manual_seed(self.seed)
         model = build_autoencoder(self.family, self.target.shape, self.width, rng)
-        trained = descend(
-            model,
-            adamw(model, lr=self.lr, width=self.width, base_width=BASE_WIDTH),
-            self._objective(model),
-            lambda: self._error(model, "validation"),
+        training = Training(
+            model=model,
+            optimiser=adamw(model, lr=self.lr, width=self.width, base_width=BASE_WIDTH),
+            objective=self._objective,
+            batch=self._batch,
+            measure=lambda model: self._error(model, "validation"),
             steps=self.steps,
             seen=self.batch,
             clip=10.0 * math.sqrt(self.target.dim),
-            save_to=context.checkpoint,
-            watch=context.watch,
-            stop=context.stop,
         )
+        trained = context.train(training)
         test = self._error(model, "test")
         metadata = {"family": self.family, "target": self.target.name, "unit": UNIT}
         checkpoint.save_weights(context.weights, model, metadata)
@@ -120,25 +120,30 @@ class AutoencoderRun(CountedRun):
     def _shaped(self, x: Tensor) -> Tensor:
         return rows(self.target, x).unflatten(1, self.target.shape)
 
-    def _objective(self, model: ae.Autoencoder) -> Callable[[int], Tensor]:
-        def loss(step: int) -> Tensor:
-            x = self._shaped(self.target.batch(step, size=self.batch, seed=self.seed))
-            if self.family == "sparse_autoencoder":
-                return objectives.sparse(model, x, SPARSITY)
-            if self.family == "contractive_autoencoder":
-                return objectives.contractive(model, x, CONTRACTION)
-            if self.family == "denoising_autoencoder":
-                rng = torch.Generator().manual_seed(1_000_003 * self.seed + step)
-                return objectives.denoising(model, x, NOISE * torch.randn(x.shape, generator=rng))
-            return objectives.reconstruction(model, x)
+    def _batch(self, step: int) -> tuple[Tensor, ...]:
+        """Examples, and the noise of the denoising family."""
+        x = self._shaped(self.target.batch(step, size=self.batch, seed=self.seed))
+        if self.family != "denoising_autoencoder":
+            return (x,)
+        rng = torch.Generator().manual_seed(1_000_003 * self.seed + step)
+        return x, NOISE * torch.randn(x.shape, generator=rng)
 
-        return loss
+    def _objective(self, model: nn.Module, x: Tensor, *noise: Tensor) -> Tensor:
+        """The family's training loss."""
+        assert isinstance(model, ae.Autoencoder)
+        if self.family == "sparse_autoencoder":
+            return objectives.sparse(model, x, SPARSITY)
+        if self.family == "contractive_autoencoder":
+            return objectives.contractive(model, x, CONTRACTION)
+        if self.family == "denoising_autoencoder":
+            return objectives.denoising(model, x, *noise)
+        return objectives.reconstruction(model, x)
 
     @torch.no_grad()
-    def _error(self, model: ae.Autoencoder, split: str) -> Estimate:
+    def _error(self, model: nn.Module, split: str) -> Estimate:
         """Reconstruction error of clean held-out examples, whatever the training added."""
-        x = self._shaped(self.target.split(split))
-        squares = (model(x) - x).square().flatten(1).mean(1).double()
+        x = self._shaped(self.target.split(split)).to(device_of(model))
+        squares = (model(x) - x).square().flatten(1).mean(1).cpu().double()
         return independent(squares)
 
 

@@ -1,5 +1,6 @@
 """The training loss of each family of densities."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -34,8 +35,8 @@ def step_batch(
         rng = torch.Generator().manual_seed(1_000_003 * seed + step)
         noise = model.draw_noise(x.shape, rng)  # pyright: ignore
         if isinstance(model, ae.GenerativeVQVAE):
-            blur = torch.tensor(BLUR * (target.levels - 1))
-            return x, noise, rng.get_state(), blur
+            rows = len(x) * math.prod(model.grid)
+            return x, noise, torch.randint(rows, (model.K,), generator=rng)
         if isinstance(model, ae.VAE) and family == "info_vae":
             return x, noise, model.draw_noise(x.shape, rng)
         return x, noise
@@ -46,10 +47,9 @@ def step_batch(
 def objective(family: str, model: nn.Module, x: Tensor, *noise: Tensor) -> Tensor:
     """The loss of a step on the tensors of `step_batch`."""
     if isinstance(model, ae.GenerativeVQVAE):
-        first, state, blur = noise
-        rng = torch.Generator()
-        rng.set_state(state)
-        return quantised_bound(model, x, first, rng, blur=float(blur))
+        # The encoder's scale is the largest value.
+        first, rows = noise
+        return quantised_bound(model, x, first, rows, blur=BLUR * model.scale)
     if isinstance(model, ae.VAE) and family == "beta_vae":
         return negative_elbo(model, x, *noise, beta=BETA)
     if isinstance(model, ae.VAE) and family == "info_vae":

@@ -28,6 +28,7 @@ from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.targets import Images, NumericTable, Points
 from allometry.train import checkpoint
 from allometry.train.budget import count_cost, count_parameters
+from allometry.train.device import device_of
 from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
 from allometry.train.training import Training
@@ -257,8 +258,9 @@ def loss_on(model: nn.Module, target: Vectors, split: str, batch: int = 1000) ->
 
     The dequantisation noise has a fixed seed, so that a model always has the same loss.
     """
-    rows = target.split(split)
-    losses = torch.cat([-model.log_prob(part) for part in rows.split(batch)]).double()  # pyright: ignore
+    rows, device = target.split(split), device_of(model)
+    parts = [-model.log_prob(part.to(device)) for part in rows.split(batch)]  # pyright: ignore
+    losses = torch.cat(parts).cpu().double()
     if isinstance(target, NumericTable):
         losses = losses + target.log_scale
     if isinstance(target, Images):

@@ -24,9 +24,11 @@ from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import Brackets
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_next_token, count_parameters
-from allometry.train.loop import Progress, descend
+from allometry.train.device import device_of
+from allometry.train.loop import Progress
 from allometry.train.objectives import next_token
 from allometry.train.optimiser import adamw
+from allometry.train.training import Training
 
 BASE_WIDTH = 32
 LONGER = 4
@@ -61,7 +63,9 @@ def score(model: Logits, target: Brackets, *, seed: int, length: int) -> dict[st
     tokens, probabilities, heights, tops = target.exact(
         -1 - seed, size=MEASURED, seed=seed, length=length
     )
-    logits = torch.cat([model(part) for part in tokens[:, :-1].split(32)]).double()
+    device = device_of(model) if isinstance(model, nn.Module) else torch.device("cpu")
+    parts = [model(part.to(device)) for part in tokens[:, :-1].split(32)]
+    logits = torch.cat(parts).cpu().double()
     losses = -(probabilities * logits.log_softmax(-1)).sum(-1).mean(1)
     right = logits[..., 1:-1:2].argmax(-1) == tops
     after_closing = tokens[:, :-1] % 2 == 1  # the open bracket is farther back
@@ -154,24 +158,24 @@ class TwinRun(CountedRun):
         """Train, evaluate at the training length and beyond it, save the weights."""
         model, target = self.model(torch.Generator().manual_seed(self.seed)), self.target
 
-        def measure(seed: int, length: int) -> dict[str, Estimate]:
+        def measure(model: nn.Module, seed: int, length: int) -> dict[str, Estimate]:
             model.eval()
             scores = score(model, target, seed=seed, length=length)
             model.train()
             return scores
 
-        trained = descend(
-            model,
-            adamw(model, lr=self.lr, width=self.width, base_width=BASE_WIDTH),
-            lambda step: next_token(model, target.batch(step, size=self.batch, seed=self.seed)),
-            lambda: measure(1, target.length)["loss"],
+        training = Training(
+            model=model,
+            optimiser=adamw(model, lr=self.lr, width=self.width, base_width=BASE_WIDTH),
+            objective=next_token,
+            batch=lambda step: (target.batch(step, size=self.batch, seed=self.seed),),
+            measure=lambda model: measure(model, 1, target.length)["loss"],
             steps=self.steps,
             seen=self.batch * target.length,
-            save_to=context.checkpoint,
-            watch=context.watch,
-            stop=context.stop,
         )
-        short, long = measure(2, target.length), measure(3, LONGER * target.length)
+        trained = context.train(training)
+        lengths = {2: target.length, 3: LONGER * target.length}
+        short, long = (measure(model, seed, length) for seed, length in lengths.items())
         checkpoint.save_weights(context.weights, model, {"family": self.family})
         D = self.budget().D
         return outcome(self, trained, short["loss"], D_unique=D, **_accuracies(short, long))

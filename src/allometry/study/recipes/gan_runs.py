@@ -118,8 +118,8 @@ class GanRun(CountedRun):
                              pack=self.pack)  # fmt: skip
         return generator, discriminator
 
-    def game(self, data: Tensor) -> GANTraining:
-        """Both networks at the start of training."""
+    def game(self, data: Tensor, device: str = "cpu") -> GANTraining:
+        """Both networks at the start of training, on a device."""
         rng = torch.Generator().manual_seed(self.seed)
         generator, discriminator = self.shapes
         settings = GANSettings(
@@ -136,7 +136,12 @@ class GanRun(CountedRun):
         # The costs depend on tensors alone and no layer keeps statistics: all can be traced.
         traced = self.steps * (settings.turns + settings.unroll) >= TRACED
         return GANTraining(
-            StackedModels([G]), StackedModels([D]), data, settings, [self.seed], traced=traced
+            StackedModels([G.to(device)]),
+            StackedModels([D.to(device)]),
+            data,
+            settings,
+            [self.seed],
+            traced=traced,
         )
 
     @property
@@ -165,7 +170,7 @@ class GanRun(CountedRun):
         """Train, evaluate the generator along the way and at the end, save both networks."""
         started = time.monotonic()
         data = training_rows(self.target, self.seed)
-        game = self.game(data)
+        game = self.game(data, context.on.device)
         snapshots = TrainingSnapshots(self.target)
         curve: dict[str, list[float]] = {}
         curve_steps = set(log_spaced(self.steps, 12))
@@ -175,14 +180,14 @@ class GanRun(CountedRun):
             if step % 20 == 0 or step in curve_steps:
                 self._check(game, step, context)
             if step in curve_steps:
-                samples = game.samples(GAN_SAMPLES)[0]
+                samples = game.samples(GAN_SAMPLES)[0].cpu()
                 snapshots.add_samples(step, samples)
                 self._add_point(curve, step, game, samples)
             if step in share_steps:
-                snapshots.add_shares(step, game.samples(SHOWN)[0])
-        samples = game.samples(GAN_SAMPLES, seed=1)[0]
+                snapshots.add_shares(step, game.samples(SHOWN)[0].cpu())
+        samples = game.samples(GAN_SAMPLES, seed=1)[0].cpu()
         loss = gan_loss(samples, self.target, "validation")
-        test = gan_loss(game.samples(GAN_SAMPLES, seed=2)[0], self.target, "test")
+        test = gan_loss(game.samples(GAN_SAMPLES, seed=2)[0].cpu(), self.target, "test")
         self._save(context, game, snapshots)
         seconds, D_unique = time.monotonic() - started, len(data)
         columns = journal_columns(self.budget(), loss, test, D_unique=D_unique, seconds=seconds)

@@ -27,6 +27,7 @@ from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.targets import Images
 from allometry.train import checkpoint
 from allometry.train.budget import count_cost
+from allometry.train.device import device_of
 from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
 from allometry.train.training import Training
@@ -105,7 +106,7 @@ class PixelRun(CountedRun, TrainingRequest):
         def snapshot(model: nn.Module) -> ndarray:
             assert isinstance(model, PixelCNN)
             images = images_of(model, target.shape, SHOWN // 10, self.seed)
-            return images.numpy().astype(np.float32)
+            return images.cpu().numpy().astype(np.float32)
 
         return Training(
             model=model,
@@ -159,8 +160,8 @@ def nats(model: nn.Module, lines: Int[Tensor, "b h w"]) -> Tensor:
 @torch.no_grad()
 def loss_on(model: PixelCNN, target: Images, split: str, batch: int = 500) -> Estimate:
     """Mean bits per dimension on a split."""
-    rows = in_line(target.split(split)).split(batch)
-    bits = torch.cat([-model.log_prob(part) for part in rows]).double()
+    rows, device = in_line(target.split(split)).split(batch), device_of(model)
+    bits = torch.cat([-model.log_prob(part.to(device)) for part in rows]).cpu().double()
     return independent(bits / (target.dim * math.log(2)))
 
 

@@ -10,7 +10,8 @@ from typing import final
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
@@ -26,17 +27,19 @@ from allometry.study.request import Outcome, RunContext
 from allometry.targets import Sources
 from allometry.train import checkpoint
 from allometry.train.budget import count_next_token
+from allometry.train.device import device_of
 from allometry.train.evaluate import evaluate
-from allometry.train.loop import descend
 from allometry.train.objectives import next_token
 from allometry.train.pretraining import (
-    cloze,
+    Cloze,
+    Pairs,
     cloze_losses,
     hide,
     next_sentence,
     next_sentence_losses,
     pair,
 )
+from allometry.train.training import Training
 
 TASKS = PRETRAINING_TASKS
 
@@ -104,18 +107,17 @@ class UpstreamRun(TokenRun):
         require_unchanged(self.target, self.fingerprint)
         before = self.probe(self.model(), "validation")[0]
         model = self.model()
-        trained = descend(
-            model,
-            self.optimiser(model),
-            lambda step: self.objective(model, step),
-            lambda: self.probe(model, "validation")[0],
+        training = Training(
+            model=model,
+            optimiser=self.optimiser(model),
+            objective=self.objective,
+            batch=self.step_batch,
+            measure=lambda model: self.probe(model, "validation")[0],
             steps=self.steps,
             seen=self.batch * self.context,
             curve_points=4,
-            save_to=context.checkpoint,
-            watch=context.watch,
-            stop=context.stop,
         )
+        trained = context.train(training)
         test, accuracy = self.probe(model, "test")
         task_loss = self.task_loss(model)
         metadata = {"family": self.task, "target": self.target.name}
@@ -123,16 +125,29 @@ class UpstreamRun(TokenRun):
         measures = {"right": accuracy, "untrained": before, "upstream_loss": task_loss}
         return outcome(self, trained, test, D_unique=self.target.D_unique, measures=measures)
 
-    def objective(self, model: Transformer, step: int) -> Float[Tensor, ""]:
-        """The task's loss on the batch of a step."""
+    def step_batch(self, step: int) -> tuple[Tensor, ...]:
+        """The tensors of a step: the inputs of `objective`."""
         windows = self.target.batch(step, size=self.batch, context=self.context, seed=self.seed)
         if self.task == "next symbol":
-            return next_token(model, windows)
+            return (windows,)
         rng = torch.Generator().manual_seed(1_000_003 * (self.seed + 1) + step)
         V = self.target.vocabulary.size
         if self.task == "cloze":
-            return cloze(model, hide(windows[:, 1:], V, rng))
-        return next_sentence(model, pair(windows[:, 1:], V + 1, rng))
+            seen, truth, chosen = hide(windows[:, 1:], V, rng)
+            # Positions instead of a mask: a GPU would have to count a mask before it goes on.
+            positions = chosen.flatten().nonzero()[:, 0]
+            return seen, positions, truth.flatten()[positions]
+        return tuple(pair(windows[:, 1:], V + 1, rng))
+
+    def objective(self, model: nn.Module, *given: Tensor) -> Float[Tensor, ""]:
+        """The task's loss on the tensors of a step."""
+        if self.task == "next symbol":
+            return next_token(model, *given)
+        if self.task == "cloze":
+            seen, positions, truth = given
+            logits = model(seen).flatten(0, 1)[positions]
+            return functional.cross_entropy(logits, truth, reduction="none").mean()
+        return next_sentence(model, Pairs(*given))
 
     @torch.no_grad()
     def task_loss(self, model: Transformer) -> Estimate:
@@ -140,13 +155,17 @@ class UpstreamRun(TokenRun):
         if self.task == "next symbol":
             return evaluate(model, self.target, "validation", context=self.context)
         windows, _ = self.target.labelled("validation", self.context)
-        rng = torch.Generator().manual_seed(0)
+        rng, device = torch.Generator().manual_seed(0), device_of(model)
         V = self.target.vocabulary.size
         if self.task == "cloze":
-            return block_mean(cloze_losses(model, hide(windows, V, rng)).double().numpy())
-        return block_mean(next_sentence_losses(model, pair(windows, V + 1, rng)).double().numpy())
+            hidden = Cloze(*(part.to(device) for part in hide(windows, V, rng)))
+            losses = cloze_losses(model, hidden)
+        else:
+            pairs = Pairs(*(part.to(device) for part in pair(windows, V + 1, rng)))
+            losses = next_sentence_losses(model, pairs)
+        return block_mean(losses.cpu().double().numpy())
 
-    def probe(self, model: Transformer, split: str) -> tuple[Estimate, Estimate]:
+    def probe(self, model: nn.Module, split: str) -> tuple[Estimate, Estimate]:
         """Nats and accuracy of a linear probe for the source, on a split."""
         windows, sources = self.target.labelled("train", self.context)
         some = torch.linspace(0, len(windows) - 1, min(PROBED, len(windows))).long()
@@ -157,11 +176,15 @@ class UpstreamRun(TokenRun):
 
 
 @torch.no_grad()
-def pooled(model: Transformer, windows: Int[Tensor, "b n"]) -> Float[Tensor, "b d"]:
-    """The mean over a window of the last block's states, after the final norm."""
+def pooled(model: nn.Module, windows: Int[Tensor, "b n"]) -> Float[Tensor, "b d"]:
+    """The mean over a window of the last block's states, after the final norm; on CPU."""
+    assert isinstance(model, Transformer)
     assert model.final_norm is not None
-    parts = [model.final_norm(model.states(part)[-1]).mean(1) for part in windows.split(128)]
-    return torch.cat(parts)
+    device = device_of(model)
+    parts = [
+        model.final_norm(model.states(part.to(device))[-1]).mean(1) for part in windows.split(128)
+    ]
+    return torch.cat(parts).cpu()
 
 
 def task_model(

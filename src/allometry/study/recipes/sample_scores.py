@@ -21,6 +21,7 @@ from allometry.models import autoencoders as ae
 from allometry.study.request import RunContext
 from allometry.targets import Images, NumericTable
 from allometry.targets.points import Modal, Points
+from allometry.train.device import device_of
 
 SCORED, LEAST = 1000, 20
 """Most samples of a density that are scored, and fewest held-out rows that are enough for it."""
@@ -53,7 +54,7 @@ def figure_samples(model: nn.Module, seed: int) -> ndarray:
     """Samples for figures, from the same noise at every call."""
     n = SHOWN if len(model.shape) == 1 else SHOWN // 10  # pyright: ignore
     rng = torch.Generator().manual_seed(seed)
-    return model.sample(n, rng=rng).numpy().astype(np.float32)  # pyright: ignore
+    return model.sample(n, rng=rng).cpu().numpy().astype(np.float32)  # pyright: ignore
 
 
 def save_figures(
@@ -77,7 +78,7 @@ def two_sample(real: Tensor, sample: Callable[[int], Tensor]) -> dict[str, Estim
     real = real[:SCORED]
     if len(real) < LEAST:
         return {}
-    a, b = (torch.as_tensor(x).flatten(1).double() for x in (real, sample(len(real))))
+    a, b = (torch.as_tensor(x).cpu().flatten(1).double() for x in (real, sample(len(real))))
     return {"energy_distance": energy_distance(a, b)} | prdc(a, b)
 
 
@@ -104,9 +105,9 @@ def divergence(model: nn.Module, target: Points) -> Estimate:
     Both densities are evaluated on the same points, which cancels most of the sampling error. The
     model's loss minus the entropy would keep it.
     """
-    rows = target.split("test")
-    own = torch.cat([model.log_prob(part) for part in rows.split(1000)])  # pyright: ignore
-    return independent(target.density.log_prob(rows.double()) - own.double())
+    rows, device = target.split("test"), device_of(model)
+    own = torch.cat([model.log_prob(part.to(device)) for part in rows.split(1000)])  # pyright: ignore
+    return independent(target.density.log_prob(rows.double()) - own.cpu().double())
 
 
 # Latent codes
@@ -123,13 +124,14 @@ def latent_figures(model: nn.Module, target: Images) -> dict[str, ndarray]:
     """
     if not isinstance(model, ae.VAE | ae.GenerativeVQVAE):
         return {}
-    x = target.split("validation")[:EXAMPLES]
+    held_out = target.split("validation").to(device_of(model))
+    x = held_out[:EXAMPLES]
     pairs = [x[i : i + 2] for i in range(0, min(8, len(x) - 1), 2)]
     figures: dict[str, Tensor] = {}
     if isinstance(model, ae.VAE):
         mean, _ = model.posterior(x)
         reconstructions = model.likelihood.mean(model.decoder(mean))
-        variance = model.posterior(target.split("validation"))[0].var(0)
+        variance = model.posterior(held_out)[0].var(0)
         units = variance.argsort(descending=True)[:UNITS].tolist()
         values = np.linspace(-REACH, REACH, STEPS).tolist()
         figures["traversal"] = torch.stack([model.traverse(x, u, values) for u in units])
@@ -138,13 +140,13 @@ def latent_figures(model: nn.Module, target: Images) -> dict[str, ndarray]:
     if pairs:
         figures["interpolation"] = torch.stack([model.interpolate(p, STEPS) for p in pairs])
     figures["reconstruction"] = torch.stack([x.to(reconstructions.dtype), reconstructions])
-    return {name: t.numpy().astype(np.float32) for name, t in figures.items()}
+    return {name: t.cpu().numpy().astype(np.float32) for name, t in figures.items()}
 
 
 @torch.no_grad()
 def code_metrics(model: nn.Module, target: Images, seed: int) -> dict[str, Estimate]:
     """How much of the latent code is in use on held-out examples; nothing without a code."""
-    x = target.split("validation")
+    x = target.split("validation").to(device_of(model))
     if isinstance(model, ae.VAE):
         rng = torch.Generator().manual_seed(seed)
         return {

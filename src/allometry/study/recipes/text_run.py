@@ -137,7 +137,6 @@ def text_training(
         measure=lambda model: evaluate(model, run.target, "validation", context=run.context),
         steps=run.steps,
         seen=run.batch * run.context,
-        moves=True,
     )
 
 

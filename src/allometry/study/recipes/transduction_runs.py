@@ -27,6 +27,7 @@ from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.targets import Transduction
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_cost
+from allometry.train.device import device_of
 from allometry.train.loop import Trained
 from allometry.train.optimiser import adamw
 from allometry.train.training import Training
@@ -151,13 +152,14 @@ def answered(
 @torch.no_grad()
 def score(model: nn.Module, target: Transduction, step: int) -> tuple[Estimate, Estimate]:
     """Nats per symbol of new answers, and the share of answers that are entirely right."""
-    source, answer = target.batch(step, size=MEASURED, seed=0)
+    device = device_of(model)
+    source, answer = (part.to(device) for part in target.batch(step, size=MEASURED, seed=0))
     losses, counts, logits = answered(model, source, answer, target.end)
-    sums, lengths = losses.sum(1).double(), counts.sum(1).double()
+    sums, lengths = losses.sum(1).cpu().double(), counts.sum(1).cpu().double()
     value = float(sums.sum() / lengths.sum())
     # A ratio of means; its standard error by the delta method.
     se = float((sums - value * lengths).std() / lengths.mean() / math.sqrt(len(sums)))
-    right = ((logits.argmax(-1) == answer[:, 1:]) | ~counts).all(1).double()
+    right = ((logits.argmax(-1) == answer[:, 1:]) | ~counts).all(1).cpu().double()
     share = float(right.mean())
     spread = math.sqrt(max(share * (1 - share), 1 / len(right)) / len(right))
     return Estimate(value, se=se, n=len(sums)), Estimate(share, se=spread, n=len(right))

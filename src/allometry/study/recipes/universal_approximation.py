@@ -25,9 +25,11 @@ from allometry.study.request import Outcome, Request, RunContext
 from allometry.targets import SequenceFunction
 from allometry.train import checkpoint
 from allometry.train.budget import Budget, count_cost
-from allometry.train.loop import Progress, descend
+from allometry.train.device import device_of
+from allometry.train.loop import Progress
 from allometry.train.objectives import squared_error
 from allometry.train.optimiser import adamw
+from allometry.train.training import Training
 
 BASE_WIDTH = 16
 """The width at which the peak learning rate equals the requested one."""
@@ -37,9 +39,12 @@ BUILDERS = {"thin": construct.universal, "compact": construct.compact}
 
 def distance(model: Callable[[Tensor], Tensor], target: SequenceFunction, seed: int) -> Estimate:
     """The distance $d_2$ between a model and the function, on held-out points."""
-    return d_p(
-        lambda x: model(x.float()).double(), target.f, shape=(target.d, target.n), seed=seed
-    )
+    device = device_of(model) if isinstance(model, nn.Module) else torch.device("cpu")
+
+    def values(x: Tensor) -> Tensor:
+        return model(x.float().to(device)).cpu().double()
+
+    return d_p(values, target.f, shape=(target.d, target.n), seed=seed)
 
 
 @final
@@ -165,19 +170,16 @@ class LearnerRun(CountedRun):
         """Train, evaluate on new points, save the weights."""
         model, target = self.model(torch.Generator().manual_seed(self.seed)), self.target
         lr = self.lr / math.sqrt(self.depth)
-        trained = descend(
-            model,
-            adamw(model, lr=lr, width=self.width, base_width=BASE_WIDTH),
-            lambda step: squared_error(
-                model, *target.batch(step, size=self.batch, seed=self.seed)
-            ),
-            lambda: distance(model, target, seed=1),
+        training = Training(
+            model=model,
+            optimiser=adamw(model, lr=lr, width=self.width, base_width=BASE_WIDTH),
+            objective=squared_error,
+            batch=lambda step: target.batch(step, size=self.batch, seed=self.seed),
+            measure=lambda model: distance(model, target, seed=1),
             steps=self.steps,
             seen=self.batch,
-            save_to=context.checkpoint,
-            watch=context.watch,
-            stop=context.stop,
         )
+        trained = context.train(training)
         test = distance(model, target, seed=2)
         checkpoint.save_weights(context.weights, model, {"family": self.family_name})
         budget = self.budget()

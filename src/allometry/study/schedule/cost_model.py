@@ -9,8 +9,14 @@ from allometry.study.request import Request
 from allometry.study.schedule.timing import JobTime, StepTime
 from allometry.study.tasks import Task
 
-LARGEST_PACK = 8
-"""Largest number of vectorised models."""
+LARGEST_PACK, LARGEST_ON_GPU = 8, 64
+"""Largest number of vectorised models on CPU, and on a GPU if its memory suffices."""
+
+
+def largest_pack(device: str) -> int:
+    """Largest number of vectorised models on a device."""
+    return LARGEST_PACK if device == "cpu" else LARGEST_ON_GPU
+
 
 PROBED = 4
 """Profiled shapes of a family; the others are interpolated."""
@@ -26,6 +32,7 @@ def estimate(
     rest: Sequence[Task],
     requests: dict[str, Request],
     profile: Profile,
+    largest: int = LARGEST_PACK,
 ) -> tuple[dict[str, StepTime], dict[str, float]]:
     """The step times of every shape of training, and the seconds of every other run by its key.
 
@@ -39,6 +46,7 @@ def estimate(
         rest: Jobs without gradient training.
         requests: Of all runs, by key.
         profile: Profiles the first runs of each shape.
+        largest: Number of runs of a shape that are profiled together.
     """
     cost = {name: _per_datum(requests[members[0].key]) for name, members in shapes.items()}
     families: dict[str, list[str]] = {}
@@ -51,7 +59,7 @@ def estimate(
         picked[family] = [names[i] for i in some]
     jobs = _by_family(rest, requests)
     chosen = _chosen(jobs)
-    asked = [[t.spec for t in shapes[n][:LARGEST_PACK]] for some in picked.values() for n in some]
+    asked = [[t.spec for t in shapes[n][:largest]] for some in picked.values() for n in some]
     asked += [[task.spec] for some in chosen.values() for task in some]
     answers = iter(profile(asked) if asked else ())
     times: dict[str, StepTime] = {}

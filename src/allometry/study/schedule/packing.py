@@ -15,7 +15,7 @@ from allometry._core.files import atomic_write, path_inside
 from allometry._core.spec import Spec
 from allometry.runs.schedule_file import read_schedule
 from allometry.study.request import Request, TrainingRequest
-from allometry.study.schedule.cost_model import LARGEST_PACK, estimate
+from allometry.study.schedule.cost_model import LARGEST_PACK, estimate, largest_pack
 from allometry.study.schedule.fixed_bundles import bundle_name, deterministic_bundles, shape_key
 from allometry.study.schedule.measured_costs import load
 from allometry.study.schedule.timing import (
@@ -96,6 +96,7 @@ def schedule(
     workers: int,
     threads: int,
     precision: str = "float32",
+    device: str = "cpu",
     report: Callable[[str], None] | None = None,
     every: Sequence[Spec] | None = None,
 ) -> Schedule:
@@ -107,18 +108,20 @@ def schedule(
         workers: Processes at once.
         threads: Of each.
         precision: Of the trainings.
+        device: Of the trainings.
         report: Receives messages about long operations.
         every: All runs of a deterministic study; see `deterministic_bundles`.
     """
     if every is not None:
-        options = {"workers": workers, "threads": threads, "precision": precision}
-        timed = choose(tasks, **options, vectorise=False)
+        on = {"precision": precision, "device": device}
+        timed = choose(tasks, workers=workers, threads=threads, **on, vectorise=False)
         fixed = deterministic_bundles(every, [task for bundle in timed for task in bundle.tasks])
         return Schedule(tuple(fixed), workers, span(fixed, workers))
     known = {key for about in read_schedule(folder).values() for key in about["keys"]}
     fresh = [task for task in tasks if task.key not in known]
     old = bundles([task for task in tasks if task.key in known], folder)
-    chosen = choose(fresh, workers=workers, threads=threads, precision=precision, report=report)
+    on = {"precision": precision, "device": device}
+    chosen = choose(fresh, workers=workers, threads=threads, **on, report=report)
     both = (*old, *chosen)
     return Schedule(both, workers, span(both, workers))
 
@@ -137,6 +140,7 @@ def choose(
     workers: int,
     threads: int,
     precision: str = "float32",
+    device: str = "cpu",
     report: Callable[[str], None] | None = None,
     vectorise: bool = True,
 ) -> list[Bundle]:
@@ -151,6 +155,7 @@ def choose(
         workers: Processes at once.
         threads: Of each.
         precision: Of the trainings.
+        device: Of the trainings.
         report: Receives messages about long operations.
         vectorise: Whether runs may be vectorised, traced, compiled or given more threads.
     """
@@ -159,12 +164,14 @@ def choose(
     for task in tasks:
         if isinstance(requests[task.key], TrainingRequest):
             shapes.setdefault(shape_key(task.spec, requests[task.key]), []).append(task)
-    timing, until = TimingOptions(workers, threads, precision), time.monotonic() + LIMIT
+    timing = TimingOptions(workers, threads, precision, device)
+    until = time.monotonic() + LIMIT
     rest = [task for task in tasks if not isinstance(requests[task.key], TrainingRequest)]
     few = dataclasses.replace(timing, workers=min(workers, len(tasks)))
-    times, seconds = estimate(shapes, rest, requests, lambda specs: profile(specs, few))
+    largest = largest_pack(device)
+    times, seconds = estimate(shapes, rest, requests, lambda specs: profile(specs, few), largest)
     options = [
-        _options(members, requests, times[name])
+        _options(members, requests, times[name], largest)
         for name, members in shapes.items()
         if name in times
     ]
@@ -228,7 +235,9 @@ def _spread(chosen: list[Bundle], timing: TimingOptions, until: float) -> list[B
     if not chosen or more <= timing.threads or left <= 0:
         return chosen
     specs = [[bundle.tasks[0].spec] for bundle in chosen]
-    options = [TimingOptions(len(chosen), n, timing.precision) for n in (timing.threads, more)]
+    options = [
+        dataclasses.replace(timing, workers=len(chosen), threads=n) for n in (timing.threads, more)
+    ]
     few, many = (profile(specs, option, left) for option in options)
     bundles = []
     for bundle, slow, fast in zip(chosen, few, many, strict=True):
@@ -277,16 +286,17 @@ def _fastest(options: list[list[list[Bundle]]], workers: int) -> list[list[Bundl
 
 
 def _options(
-    tasks: list[Task], requests: dict[str, Request], step_time: StepTime
+    tasks: list[Task], requests: dict[str, Request], step_time: StepTime, largest: int
 ) -> list[list[Bundle]]:
     """Every way to bundle runs of one shape; the first is one by one."""
+    if largest > LARGEST_PACK:
+        # On a GPU, packs beyond the largest profiled one may not fit its memory.
+        largest = max(step_time.packed, default=1)
     units: dict[str, list[Task]] = {}
     for task in sorted(tasks, key=lambda task: -_training(requests, task).steps):
         units.setdefault(_training(requests, task).stable_phase or task.key, []).append(task)
     packs = all(_training(requests, task).packs for task in tasks)
-    sizes = (
-        [1, *range(2, min(LARGEST_PACK, len(units)) + 1)] if packs and step_time.packed else [1]
-    )
+    sizes = [1, *range(2, min(largest, len(units)) + 1)] if packs and step_time.packed else [1]
     ways = []
     for size in sizes:
         rows = list(units.values())

@@ -42,11 +42,13 @@ class TimingOptions:
         workers: Processes at once.
         threads: Of each.
         precision: Of the trainings; see `train.BatchedTrainer`.
+        device: Of the trainings.
     """
 
     workers: int
     threads: int
     precision: str = "float32"
+    device: str = "cpu"
 
 
 @final
@@ -219,6 +221,7 @@ class _Profiler:
             "families": [str(specs[0]().columns["family"]) for specs in left],
             "compiled": self.compiled,
             "precision": self.options.precision,
+            "device": self.options.device,
         }
         assert self.process.stdin is not None
         assert self.process.stdout is not None

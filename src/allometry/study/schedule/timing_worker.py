@@ -16,7 +16,8 @@ from allometry.study.request import RunContext, TrainingRequest, default_dtype
 from allometry.study.schedule.job_timing import job_seconds, temporary_folder
 from allometry.study.schedule.timing import READY
 from allometry.train.device import DeviceSettings
-from allometry.train.loop import Curve, Trained
+from allometry.train.device_batches import is_host
+from allometry.train.loop import HERE, Curve, Trained
 from allometry.train.packed.adamw import quickest
 from allometry.train.packed.batched_trainer import BatchedTrainer
 from allometry.train.packed.stack import StackedModels
@@ -30,7 +31,7 @@ TRACED = 1000
 
 
 def step_time(
-    specs: Sequence[Spec], *, cheapest: float, finishing: bool, precision: str = "float32"
+    specs: Sequence[Spec], *, cheapest: float, finishing: bool, asked: DeviceSettings = HERE
 ) -> dict[str, Any]:
     """Step times of the first of `specs` alone, and vectorised with the others.
 
@@ -39,25 +40,28 @@ def step_time(
         cheapest: Seconds of a step of the smallest shape: nearly all of it is overhead, which
             vectorisation saves. Shapes with steps four times as long are not vectorised.
         finishing: Whether to time the finish too.
-        precision: Of the trainings.
+        asked: Device and precision of the trainings.
     """
     requests = [spec() for spec in specs]
     trainings: list[Training] = [request.training() for request in requests]
     first = trainings[0]
-    on = _on(first, precision)
+    on = _on(first, asked)
     step = _seconds(lambda at: _update(first, at, on))
     packed = {}
     if requests[0].packs and step <= 4 * (cheapest or step):
         # A model that torch can't vectorise is not.
         with contextlib.suppress(RuntimeError, NotImplementedError):
-            for rows in sorted({2, 4, len(trainings)} - {1}):
+            # On a GPU, memory ends the list: a pack that does not fit raises.
+            more = () if is_host(on.device) else (8, 16, 32)
+            for rows in sorted({2, 4, *more, len(trainings)} - {1}):
                 if rows <= len(trainings):
-                    packed[rows] = _seconds(_pack(trainings[:rows], on).step)
+                    packed[rows] = _seconds(_step_of(_pack(trainings[:rows], on)))
     traced = 1.0
     if packed and first.steps >= TRACED and min(t / m for m, t in packed.items()) < step:
         # Only if vectorisation alone is faster: tracing takes a second.
         last = max(packed)
-        traced = min(1.0, _seconds(_pack(trainings[:last], on, traced=True).step) / packed[last])
+        pack = _pack(trainings[:last], on, traced=True)
+        traced = min(1.0, _seconds(_step_of(pack)) / packed[last])
     started = time.perf_counter()
     loss, snapshots = first.evaluate(first.model)
     measure = time.perf_counter() - started
@@ -69,13 +73,13 @@ def step_time(
             "traced": traced}  # fmt: skip
 
 
-def compiled_time(specs: Sequence[Spec], *, precision: str = "float32") -> dict[str, Any]:
+def compiled_time(specs: Sequence[Spec], *, asked: DeviceSettings = HERE) -> dict[str, Any]:
     """Step times of all `specs` vectorised, eager and compiled, and the time to load the code."""
     import torch
 
     trainings: list[Training] = [spec().training() for spec in specs]
-    on = _on(trainings[0], precision)
-    eager = _seconds(_pack(trainings, on).step)
+    on = _on(trainings[0], asked)
+    eager = _seconds(_step_of(_pack(trainings, on)))
     _pack(trainings, on, compiled=True).step(0)
     # Once more, from disk as a worker does.
     torch.compiler.reset()
@@ -83,15 +87,24 @@ def compiled_time(specs: Sequence[Spec], *, precision: str = "float32") -> dict[
     started = time.perf_counter()
     pack.step(0)
     once = time.perf_counter() - started
-    return {"eager": eager, "compiled": _seconds(pack.step), "once": once}
+    return {"eager": eager, "compiled": _seconds(_step_of(pack)), "once": once}
 
 
-def _on(training: Training, precision: str) -> DeviceSettings:
-    """CPU, in the precision of the training."""
-    if precision == "auto":
-        batch = [part.unsqueeze(0) for part in training.batch(0)]
-        precision = quickest(StackedModels([training.model]), training.objective, batch)
-    return DeviceSettings("cpu", precision)
+def _on(training: Training, asked: DeviceSettings) -> DeviceSettings:
+    """Device and precision of a training, whose model moves there."""
+    device = asked.device if training.moves else "cpu"
+    on = DeviceSettings(device, asked.precision)
+    training.model.to(device)
+    if on.precision == "auto":
+        batch = [part.unsqueeze(0).to(device) for part in training.batch(0)]
+        chosen = quickest(StackedModels([training.model]), training.objective, batch, on)
+        on = DeviceSettings(device, chosen)
+    return on
+
+
+def _step_of(pack: Any) -> Callable[[int], Any]:
+    """A step that ends when its result is there, also on a GPU."""
+    return lambda at: pack.step(at)[0].tolist()
 
 
 def _pack(
@@ -103,7 +116,8 @@ def _pack(
 ) -> Any:
     # The trainer copies the models: the trainings stay unchanged.
     named = {str(i): training for i, training in enumerate(trainings)}
-    ways = {"compiled": compiled, "traced": traced, "precision": on.precision}
+    ways = {"compiled": compiled, "traced": traced}
+    ways |= {"precision": on.precision, "device": on.device}
     return BatchedTrainer(named, size=len(trainings), **ways).stacks[0]
 
 
@@ -118,8 +132,9 @@ def _finish(request: TrainingRequest, training: Training, trained: Trained) -> f
 def _update(training: Training, at: int, on: DeviceSettings) -> None:
     for group in training.optimiser.param_groups:
         group["lr"] = group["peak_lr"] * training.factor(at)
+    batch = [part.to(on.device) for part in training.batch(at)]
     with on.autocast():
-        loss = training.objective(training.model, *training.batch(at))
+        loss = training.objective(training.model, *batch)
     training.optimiser.zero_grad(set_to_none=True)
     loss.backward()
     nn.utils.clip_grad_norm_(training.model.parameters(), training.clip)
@@ -160,7 +175,7 @@ def main() -> None:
         with contextlib.suppress(Exception):
             Spec.from_dict(specs[0], trusted=True)()
     write(READY)
-    precision, family, cheapest = asked["precision"], None, 0.0
+    on, family, cheapest = DeviceSettings(asked["device"], asked["precision"]), None, 0.0
     middle = _middle(asked["families"])
     for i, (specs, name) in enumerate(zip(asked["shapes"], asked["families"], strict=True)):
         if name != family:
@@ -170,10 +185,9 @@ def main() -> None:
             request = made[0]()
             with default_dtype(request.dtype):
                 if asked["compiled"]:
-                    found = compiled_time(made, precision=precision)
+                    found = compiled_time(made, asked=on)
                 elif isinstance(request, TrainingRequest):
-                    known = {"cheapest": cheapest, "precision": precision}
-                    found = step_time(made, finishing=i in middle, **known)
+                    found = step_time(made, cheapest=cheapest, finishing=i in middle, asked=on)
                     cheapest = cheapest or found["step"]
                 else:
                     found = {"seconds": job_seconds(request)}

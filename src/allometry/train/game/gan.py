@@ -14,6 +14,7 @@ from torch import Tensor, nn, optim
 
 from allometry._core.errors import DivergedError, require
 from allometry.train.budget import Flops
+from allometry.train.device_batches import to_device
 from allometry.train.gan_costs import NON_SATURATING, Costs, gradient_penalty
 from allometry.train.packed.stack import StackedModels, StackedStep, together
 from allometry.train.packed.trace import traced_function
@@ -101,7 +102,7 @@ class GANBatches:
     """
 
     def __init__(self, data: Tensor, latent: int, batch: int, seeds: Sequence[int]) -> None:
-        self.data, self.latent, self.batch = data, latent, batch
+        self.data, self.latent, self.batch, self.device = data, latent, batch, data.device
         self.streams = [torch.Generator().manual_seed(seed) for seed in seeds]
         self.rows: list[Tensor] = []
         self.noise: list[Tensor] = []
@@ -112,7 +113,7 @@ class GANBatches:
         if not self.rows:
             n, shape = self.data.shape[-2], (CHUNK, self.batch)
             drawn = [torch.randint(n, shape, generator=g) for g in self.streams]
-            self.rows = list(torch.stack(drawn, 1).flip(0))
+            self.rows = list(to_device(torch.stack(drawn, 1).flip(0), self.device))
         rows = self.rows.pop()
         if self.data.ndim == 2:
             return self.data[rows]
@@ -123,7 +124,7 @@ class GANBatches:
         if not self.noise:
             shape, kind = (CHUNK, self.batch, self.latent), self.data.dtype
             drawn = [torch.randn(shape, generator=g, dtype=kind) for g in self.streams]
-            self.noise = list(torch.stack(drawn, 1).flip(0))
+            self.noise = list(to_device(torch.stack(drawn, 1).flip(0), self.device))
         return self.noise.pop()
 
     def shares(self) -> Float[Tensor, "M b 1"]:
@@ -131,7 +132,7 @@ class GANBatches:
         if not self.mixtures:
             shape, kind = (CHUNK, self.batch, 1), self.data.dtype
             drawn = [torch.rand(shape, generator=g, dtype=kind) for g in self.streams]
-            self.mixtures = list(torch.stack(drawn, 1).flip(0))
+            self.mixtures = list(to_device(torch.stack(drawn, 1).flip(0), self.device))
         return self.mixtures.pop()
 
 
@@ -142,7 +143,7 @@ class GANTraining:
     Args:
         generators: M stacked generators.
         discriminators: M stacked discriminators.
-        data: Training data, (n, d), or (M, n, d) for separate data of each pair.
+        data: Training data, (n, d), or (M, n, d) for each pair; copied to the generators' device.
         rules: Settings.
         seeds: Seed of data and noise of each pair.
         traced: Trace the steps of both players once and run them as lists of kernels; `"fused"`
@@ -170,9 +171,9 @@ class GANTraining:
         require(len(seeds) == M, "seeds", f"be {M}", len(seeds))
         self.G, self.D, self.rules = generators, discriminators, rules
         latent = int(getattr(generators.skeleton, "latent"))  # noqa: B009 - a module's attribute
-        self.draws = GANBatches(data, latent, rules.batch, seeds)
+        self.draws = GANBatches(data.to(generators.flat.device), latent, rules.batch, seeds)
         self.taken = 0
-        self.cost_G = self.cost_D = torch.full((M,), torch.nan)
+        self.cost_G = self.cost_D = generators.flat.new_full((M,), torch.nan).detach()
         self._discriminator, self._generator = self._discriminator_step, self._generator_step
         if traced:
             self._trace(fuse=traced == "fused")
@@ -256,9 +257,9 @@ class GANTraining:
         fix = "Use Generator(running=False)."
         require(not buffers, "traced players", "keep no running statistics", buffers, fix)
         G, D = self.G.flat.detach(), self.D.flat.detach()
-        x = torch.zeros(len(G), self.rules.batch, self.draws.data.shape[-1]).to(G)
-        z = torch.zeros(len(G), self.rules.batch, self.draws.latent).to(G)
-        one = torch.ones(()).to(G)
+        x = G.new_zeros(len(G), self.rules.batch, self.draws.data.shape[-1])
+        z = G.new_zeros(len(G), self.rules.batch, self.draws.latent)
+        one = G.new_ones(())
         shares = (x[..., :1],) if self.rules.penalty else ()
         more = (x, one, torch.zeros_like(D), torch.zeros_like(D), one, *shares)
         examples = (D, G, x, z, *shares)
@@ -296,7 +297,7 @@ class GANTraining:
     def _unroll_arguments(self) -> tuple[Tensor, ...]:
         """For unrolled steps: data, the discriminators' rate, moments, step count, and shares."""
         flat = self.D.flat.detach()
-        rate = torch.tensor(self.step_D.param_groups[0]["lr"]).to(flat)
+        rate = flat.new_full((), self.step_D.param_groups[0]["lr"])
         return self.draws.real(), rate, *moments_of(self.step_D, flat), *self._shares()
 
     def _unrolled(
@@ -322,7 +323,7 @@ class GANTraining:
         size, kind = self.draws.latent, self.G.flat.dtype
         z = torch.stack([torch.randn(n, size, generator=g, dtype=kind) for g in streams])
         skeleton.eval()
-        points = self.G(z)
+        points = self.G(z.to(self.draws.device))
         skeleton.train()
         return points
 
@@ -334,7 +335,7 @@ def moments_of(stepper: StackedStep, like: Tensor) -> Moments:
     """The two moments and the step count of Adam."""
     states = [stepper.inner.state[row] for row in stepper.rows]
     if not states[0]:
-        return torch.zeros_like(like), torch.zeros_like(like), torch.zeros(()).to(like)
+        return torch.zeros_like(like), torch.zeros_like(like), like.new_zeros(())
     first = torch.cat([s["exp_avg"].reshape(-1, like.shape[1]) for s in states])
     second = torch.cat([s["exp_avg_sq"].reshape(-1, like.shape[1]) for s in states])
     return first, second, states[0]["step"].to(like)

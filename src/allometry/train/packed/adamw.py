@@ -3,6 +3,7 @@
 Shapes: M models of a stack, P parameters of each.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -12,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from allometry.train.device import DeviceSettings, best_precision
+from allometry.train.device_batches import is_host
 from allometry.train.muon import update
 from allometry.train.packed.stack import Flat, StackedModels
 from allometry.train.packed.trace import Losses, TracedStep, compiler
@@ -28,23 +30,24 @@ class TracedLists:
     Args:
         fuse: Compile the traces; without a compiler, use `vmap`.
         trace: Trace stacks of several models even without compiling.
-        precision: As for `DeviceSettings`, without gradient scaling; `"auto"` is decided at the
-            first call.
+        on: Device and precision, without gradient scaling; the precision `"auto"` is decided at
+            the first call.
     """
 
-    def __init__(self, *, fuse: bool, trace: bool, precision: str = "float32") -> None:
+    def __init__(self, *, fuse: bool, trace: bool, on: DeviceSettings) -> None:
         self.fuse, self.trace = fuse and compiler() is not None, trace
-        self.precision = precision
+        self.on = on
         self.known: dict[Any, TracedStep | None] = {}
 
     def __call__(
         self, models: StackedModels, function: Callable[..., Tensor], batch: Sequence[Tensor]
     ) -> tuple[Losses, Flat]:
         """Losses and gradients of all models at their current parameters."""
-        if self.precision == "auto":
-            self.precision = quickest(models, function, batch)
-        if self.precision != "float32":
-            function = _reduced(function, self.precision)
+        if self.on.precision == "auto":
+            chosen = quickest(models, function, batch, self.on)
+            self.on = dataclasses.replace(self.on, precision=chosen)
+        if self.on.precision != "float32":
+            function = _reduced(function, self.on)
         traced = self._traced(models, function, batch)
         if traced is not None:
             return traced(*batch)
@@ -70,18 +73,21 @@ class TracedLists:
         return step
 
 
-def _reduced(function: Callable[..., Tensor], precision: str) -> Callable[..., Tensor]:
+def _reduced(function: Callable[..., Tensor], on: DeviceSettings) -> Callable[..., Tensor]:
     """The same function in reduced precision."""
 
     def reduced(model: nn.Module, *batch: Tensor) -> Tensor:
-        with DeviceSettings("cpu", precision).autocast():
+        with on.autocast():
             return function(model, *batch)
 
     return reduced
 
 
 def quickest(
-    models: StackedModels, function: Callable[..., Tensor], batch: Sequence[Tensor]
+    models: StackedModels,
+    function: Callable[..., Tensor],
+    batch: Sequence[Tensor],
+    on: DeviceSettings,
 ) -> str:
     """The fastest precision for the first model; see `best_precision`.
 
@@ -89,9 +95,11 @@ def quickest(
         models: The stack; a copy of its first model is timed.
         function: Loss of a plain module and the arguments of one model.
         batch: The arguments; their first axis is the model.
+        on: Device of both. Float16 is not used: it would need gradient scaling.
     """
     model, own = models.member(0), [part[0] for part in batch]
-    return best_precision(lambda: function(model, *own), DeviceSettings("cpu"))
+    found = best_precision(lambda: function(model, *own), on)
+    return "float32" if found == "float16" else found
 
 
 @final
@@ -125,12 +133,14 @@ class Adam:
         for i, shape in self.matrices:
             rates[:, i : i + shape.numel()] = 0.0
         self.inverse_rates = 1 / rates  # infinite for frozen parameters, whose step is then zero
+        self.clips: Tensor | None = None
+        """The largest norms on the device, if it is not the CPU."""
 
     @torch.no_grad()
     def step(
         self,
         gradient: Flat,
-        norms: Sequence[float],
+        norms: Float[Tensor, " M"],
         clips: Sequence[float],
         factors: Sequence[float],
         step: int,
@@ -144,12 +154,10 @@ class Adam:
             factors: Factor on the peak rate of each model.
             step: Number of updates before this one.
         """
-        scales = [min(1.0, clip / (norm + 1e-6)) for clip, norm in zip(clips, norms, strict=True)]
         b1, b2 = self.betas
         root = math.sqrt(1 - b2 ** (step + 1))
         lengths = [factor * root / (1 - b1 ** (step + 1)) for factor in factors]
-        if min(scales) < 1:
-            gradient = gradient * gradient.new_tensor(scales)[:, None]
+        gradient = self._clipped(gradient, norms, clips)
         before = [self.first[:, i : i + s.numel()].clone() for i, s in self.matrices]
         self.first.lerp_(gradient, 1 - b1)
         self.second.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
@@ -166,8 +174,21 @@ class Adam:
             momentum = momentum.unflatten(1, shape)
             change = update(gradient[:, columns].unflatten(1, shape), momentum, self.momentum)
             self.first[:, columns] = momentum.flatten(1)
-            lengths_of = rates * rates.new_tensor(factors)
+            # One factor needs no copy to a GPU.
+            lengths_of = rates * (factors[0] if alike else rates.new_tensor(factors))
             self.models.flat[:, columns].addcmul_(change.flatten(1), lengths_of[:, None], value=-1)
+
+    def _clipped(self, gradient: Flat, norms: Float[Tensor, " M"], clips: Sequence[float]) -> Flat:
+        """The gradients, shortened to the largest norms."""
+        if is_host(gradient.device):
+            scales = [min(1.0, c / (n + 1e-6)) for c, n in zip(clips, norms.tolist(), strict=True)]
+            return gradient * gradient.new_tensor(scales)[:, None] if min(scales) < 1 else gradient
+        if self.clips is None:
+            # MPS has no float64, in which the CPU computes these few numbers.
+            wide = torch.float32 if gradient.device.type == "mps" else torch.float64
+            self.clips = torch.tensor(clips, dtype=wide).to(gradient.device)
+        scales = (self.clips / (norms.to(self.clips.dtype) + 1e-6)).clamp(max=1.0)
+        return gradient * scales.to(gradient.dtype)[:, None]
 
 
 def _matrices(training: Training) -> list[tuple[int, torch.Size]]:

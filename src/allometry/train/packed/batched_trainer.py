@@ -7,6 +7,7 @@ it would alone, up to the order of floating-point sums.
 Shapes: M models of a stack, P parameters of each.
 """
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,16 +16,24 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from allometry._core.errors import DivergedError, StorageError, require
 from allometry._core.estimate import Estimate
 from allometry.train import checkpoint
+from allometry.train.device import DeviceSettings
+from allometry.train.device_batches import READ_EVERY, is_host, read_all
 from allometry.train.loop import Curve, Progress, Stopped, Trained, diverged, unmeasurable
-from allometry.train.lr_schedule import branch_step, log_spaced
-from allometry.train.packed.adamw import Adam, TracedLists
-from allometry.train.packed.stack import StackedModels
+from allometry.train.lr_schedule import branch_step
+from allometry.train.packed.adamw import TracedLists
+from allometry.train.packed.training_stack import (
+    ModelState,
+    TrainingStack,
+    UnreadLosses,
+    copy_of,
+    initial_state,
+    marks,
+)
 from allometry.train.training import Training
 
 LONG = 1000
@@ -43,17 +52,6 @@ class TrainingResult:
     model: nn.Module
     trained: Trained | None
     error: DivergedError | None = None
-
-
-@final
-@dataclass
-class _ModelState:
-    """One model with the names of its runs and Adam's two moments."""
-
-    names: list[str]
-    model: nn.Module
-    first: Float[Tensor, " P"]
-    second: Float[Tensor, " P"]
 
 
 @final
@@ -81,6 +79,7 @@ class BatchedTrainer:
             which takes about a second. Default: stacks of several models in long trainings.
         precision: `"float32"`, `"bfloat16"`, or `"auto"` for the faster one, measured on the first
             training. Weights and measurements are unaffected.
+        device: Of the models; they are moved there. Trainings that can't move stay on CPU.
     """
 
     def __init__(
@@ -92,6 +91,7 @@ class BatchedTrainer:
         compiled: bool = False,
         traced: bool | None = None,
         precision: str = "float32",
+        device: str = "cpu",
     ) -> None:
         require(
             len(trainings) >= 1, "BatchedTrainer.trainings", "have at least one", len(trainings)
@@ -103,14 +103,20 @@ class BatchedTrainer:
         # The longest training is present until the end, so a resumed trainer decides the same.
         longest = max(training.steps for training in trainings.values())
         trace = longest >= LONG if traced is None else traced
-        self.lists = TracedLists(fuse=compiled, trace=trace, precision=precision)
+        moves = all(training.moves for training in trainings.values())
+        self.device = torch.device(device if moves else "cpu")
+        for training in trainings.values():
+            training.model.to(self.device)
+        on = DeviceSettings(str(self.device), precision)
+        self.lists = TracedLists(fuse=compiled, trace=trace, on=on)
+        self.unread: list[UnreadLosses] = []
         self.logs = {name: _Log() for name in trainings}
         self.step = 0
         groups: dict[str, list[str]] = {}
         # The longest training comes first: its schedule is that of the shared stable phase.
         for name in sorted(trainings, key=lambda name: -trainings[name].steps):
             groups.setdefault((stable_phases or {}).get(name, name), []).append(name)
-        self._regroup([_initial_state(n, trainings[n[0]]) for n in groups.values()])
+        self._regroup([initial_state(n, trainings[n[0]]) for n in groups.values()])
 
     def __call__(
         self,
@@ -149,6 +155,7 @@ class BatchedTrainer:
             if not self.stacks:
                 return
             if stop is not None and stop():
+                yield from self._read(watch)
                 if save_to is not None:
                     self.save(save_to)
                 raise Stopped
@@ -161,6 +168,7 @@ class BatchedTrainer:
                 names = judge(self.step, {n: self.logs[n].curve for n in self._active()})
                 yield from self._end_early(names)
             if save_to is not None and time.monotonic() - saved > save_every:
+                yield from self._read(watch)
                 self.save(save_to)
                 saved = time.monotonic()
 
@@ -170,7 +178,7 @@ class BatchedTrainer:
     def _result(self, name: str) -> TrainingResult:
         log = self.logs[name]
         trained = Trained(
-            log.curve, log.last, log.seconds, self.lists.precision, snapshots=log.snapshots
+            log.curve, log.last, log.seconds, self.lists.on.precision, snapshots=log.snapshots
         )
         return TrainingResult(name, self._model(name), trained)
 
@@ -180,11 +188,11 @@ class BatchedTrainer:
         )
         return stack.models.member(index)
 
-    def _regroup(self, states: list[_ModelState]) -> None:
+    def _regroup(self, states: list[ModelState]) -> None:
         chunks = [states[i : i + self.size] for i in range(0, len(states), self.size)]
-        self.stacks = [_Stack(chunk, self.trainings, self.lists) for chunk in chunks]
+        self.stacks = [TrainingStack(chunk, self.trainings, self.lists) for chunk in chunks]
 
-    def _states(self) -> list[_ModelState]:
+    def _states(self) -> list[ModelState]:
         return [state for stack in self.stacks for state in stack.states()]
 
     def _remove(self, names: Sequence[str]) -> None:
@@ -203,31 +211,55 @@ class BatchedTrainer:
             for name in cooling:
                 if len(state.names) > 1:
                     state.names.remove(name)
-                    branches.append(_ModelState([name], state.model, state.first, state.second))
+                    branches.append(ModelState([name], state.model, state.first, state.second))
         if branches:
             self._regroup(states + branches)
 
     def _advance(self, watch: Callable[[str, Progress], None] | None) -> Iterator[TrainingResult]:
-        lost: list[TrainingResult] = []
+        """One step of all runs; yields those whose loss or gradient is not finite."""
         for stack in self.stacks:
             started = time.monotonic()
             losses, norms = stack.step(self.step)
-            share = (time.monotonic() - started) / sum(map(len, stack.names))
-            for index, (names, loss, norm) in enumerate(
-                zip(stack.names, losses, norms, strict=True)
-            ):
-                for name in names:
-                    self.logs[name].seconds += share
+            self.unread.append(UnreadLosses(self.step, stack, losses, norms))
+            self._spend(stack, started)
+        self.step += 1
+        steps = len(self.unread) // max(1, len(self.stacks))
+        if is_host(self.device) or steps >= READ_EVERY or self._due():
+            yield from self._read(watch)
+
+    def _spend(self, stack: "TrainingStack", started: float) -> None:
+        share = (time.monotonic() - started) / sum(map(len, stack.names))
+        for name in (name for names in stack.names for name in names):
+            self.logs[name].seconds += share
+
+    def _due(self) -> list[str]:
+        """The runs that are measured after this step."""
+        return [name for name in self._active() if self.step in marks(self.trainings[name])]
+
+    def _read(self, watch: Callable[[str, Progress], None] | None) -> Iterator[TrainingResult]:
+        """Read the losses since the last reading; yields runs in which one is not finite."""
+        unread, self.unread = self.unread, []
+        if not unread:
+            return
+        started = time.monotonic()
+        values = read_all([part for each in unread for part in (each.losses, each.norms)])
+        lost: dict[str, TrainingResult] = {}
+        for each, losses, norms in zip(unread, values[::2], values[1::2], strict=True):
+            rows = zip(each.stack.names, losses, norms, strict=True)
+            for index, (names, loss, norm) in enumerate(rows):
+                for name in (name for name in names if name not in lost):
                     steps = self.trainings[name].steps
                     if not (math.isfinite(loss) and math.isfinite(norm)):
-                        error = diverged(loss, norm, self.step, steps)
-                        lost.append(TrainingResult(name, stack.models.member(index), None, error))
+                        error = diverged(loss, norm, each.step, steps)
+                        model = each.stack.models.member(index)
+                        lost[name] = TrainingResult(name, model, None, error)
                     elif watch is not None:
-                        watch(name, Progress(self.step + 1, steps, loss))
-        self.step += 1
-        yield from lost
+                        watch(name, Progress(each.step + 1, steps, loss))
+        for stack in self.stacks[:1]:
+            self._spend(stack, started)
+        yield from lost.values()
         if lost:
-            self._remove([result.name for result in lost])
+            self._remove(list(lost))
 
     def _measure(self) -> bool:
         """Measure the runs that are due; whether there were any."""
@@ -236,7 +268,7 @@ class BatchedTrainer:
             for index, names in enumerate(stack.names):
                 for name in names:
                     training, log = self.trainings[name], self.logs[name]
-                    if self.step not in log_spaced(training.steps, training.curve_points):
+                    if self.step not in marks(training):
                         continue
                     started = time.monotonic()
                     log.last, snapshots = training.evaluate(stack.models.member(index))
@@ -278,7 +310,7 @@ class BatchedTrainer:
             last = None if math.isnan(log.last.value) else asdict(log.last)
             logs[name] = {"curve": asdict(log.curve), "last": last, "seconds": log.seconds}
         progress = {"step": self.step, "rows": [state.names for state in states], "logs": logs}
-        progress |= {"precision": self.lists.precision}
+        progress |= {"precision": self.lists.on.precision}
         checkpoint.write(path, tensors, progress)
 
     def _resume(self, path: Path) -> None:
@@ -296,12 +328,13 @@ class BatchedTrainer:
         for i, names in enumerate(progress["rows"]):
             names = [name for name in names if name in self.trainings]
             if names:
-                model = _copy_of(self.trainings[names[0]].model, tensors, f"{i}.model.")
-                moments = tensors[f"{i}.first"], tensors[f"{i}.second"]
-                states.append(_ModelState(names, model, *moments))
+                model = copy_of(self.trainings[names[0]].model, tensors, f"{i}.model.")
+                moments = (tensors[f"{i}.{k}"].to(self.device) for k in ("first", "second"))
+                states.append(ModelState(names, model, *moments))
         self.step = progress["step"]
         # A training never changes its precision.
-        self.lists.precision = progress.get("precision", self.lists.precision)
+        precision = progress.get("precision", self.lists.on.precision)
+        self.lists.on = dataclasses.replace(self.lists.on, precision=precision)
         for name in self.trainings:
             log = progress["logs"][name]
             last = Estimate(math.nan) if log["last"] is None else Estimate(**log["last"])
@@ -312,55 +345,3 @@ class BatchedTrainer:
             if training.steps == self.step:
                 # Snapshots are not saved: take the last one again.
                 log.last, log.snapshots = training.evaluate(self._model(name))
-
-
-def _initial_state(names: list[str], training: Training) -> _ModelState:
-    size = sum(p.numel() for p in training.model.parameters())
-    dtype = next(training.model.parameters()).dtype
-    return _ModelState(names, training.model, *(torch.zeros(size, dtype=dtype) for _ in range(2)))
-
-
-def _copy_of(model: nn.Module, tensors: dict[str, Tensor], prefix: str) -> nn.Module:
-    own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-    copied = StackedModels([model]).member(0)
-    copied.load_state_dict(own)
-    return copied
-
-
-@final
-class _Stack:
-    """Models with one vectorised update."""
-
-    def __init__(
-        self, states: list[_ModelState], trainings: dict[str, Training], lists: TracedLists
-    ) -> None:
-        self.names = [state.names for state in states]
-        self.models = StackedModels([state.model for state in states])
-        # The first run of each model has the schedule of all its runs.
-        self.trainings = [trainings[names[0]] for names in self.names]
-        self.adam = Adam(
-            self.models,
-            self.trainings,
-            torch.stack([state.first for state in states]),
-            torch.stack([state.second for state in states]),
-        )
-        self.lists = lists
-
-    def states(self) -> list[_ModelState]:
-        """Copies of the models and their optimiser states."""
-        first, second = self.adam.first, self.adam.second
-        return [
-            _ModelState(list(names), self.models.member(i), first[i].clone(), second[i].clone())
-            for i, names in enumerate(self.names)
-        ]
-
-    def step(self, step: int) -> tuple[list[float], list[float]]:
-        """One update of every model: losses and gradient norms before it."""
-        batches = [training.batch(step) for training in self.trainings]
-        batch = [torch.stack(parts) for parts in zip(*batches, strict=True)]
-        losses, gradient = self.lists(self.models, self.trainings[0].objective, batch)
-        norms = gradient.norm(dim=1).tolist()
-        clips = [training.clip for training in self.trainings]
-        factors = [training.factor(step) for training in self.trainings]
-        self.adam.step(gradient, norms, clips, factors, step)
-        return losses.tolist(), norms

@@ -20,6 +20,7 @@ from allometry._core import native
 from allometry._core.errors import require
 from allometry._core.user_cache import compiler_cache
 from allometry.models import packed_mlp
+from allometry.train.device_batches import is_host
 from allometry.train.packed.stack import Flat, StackedModels, together
 
 aten: Any = torch.ops.aten
@@ -78,8 +79,9 @@ class TracedStep:
             (gradient,) = torch.autograd.grad(losses.sum(), leaf)
             return losses.detach(), gradient
 
-        # Only compiled lists use our own kernels.
-        with packed_mlp.fused_mlp() if fuse else contextlib.nullcontext():
+        # Only compiled lists on CPU use our own kernels.
+        own_kernels = fuse and is_host(models.flat.device)
+        with packed_mlp.fused_mlp() if own_kernels else contextlib.nullcontext():
             graph = make_fx(step)(models.flat.detach(), *models.buffers.values(), *arguments)
         self.changes = any(_changes(node) for node in graph.graph.nodes)
         """Whether a step writes into its arguments, as norms with running statistics do."""
@@ -173,8 +175,11 @@ def _inductor_compile(graph: fx.GraphModule, arguments: Sequence[Tensor]) -> Cal
     own = copy.deepcopy(graph)
     for node in own.graph.nodes:
         node.meta.clear()  # Inductor infers shapes itself
-    # A step is a hundred kernels of a few microseconds: call them from C++, not from Python.
-    function = _inductor.compile(own, list(arguments), options={"cpp_wrapper": True})
+    # A step is a hundred kernels of a few microseconds: call them from C++, not from Python. On
+    # CUDA the whole list is one graph, which the driver starts at once.
+    on_cuda = any(argument.device.type == "cuda" for argument in arguments)
+    options = {"triton.cudagraphs": True} if on_cuda else {"cpp_wrapper": True}
+    function = _inductor.compile(own, list(arguments), options=options)
     return cast("Callable[..., Any]", function)
 
 
