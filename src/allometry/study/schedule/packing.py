@@ -113,15 +113,27 @@ def schedule(
         every: All runs of a deterministic study; see `deterministic_bundles`.
     """
     if every is not None:
-        on = {"precision": precision, "device": device}
-        timed = choose(tasks, workers=workers, threads=threads, **on, vectorise=False)
+        timed = choose(
+            tasks,
+            workers=workers,
+            threads=threads,
+            precision=precision,
+            device=device,
+            vectorise=False,
+        )
         fixed = deterministic_bundles(every, [task for bundle in timed for task in bundle.tasks])
         return Schedule(tuple(fixed), workers, span(fixed, workers))
     known = {key for about in read_schedule(folder).values() for key in about["keys"]}
     fresh = [task for task in tasks if task.key not in known]
     old = bundles([task for task in tasks if task.key in known], folder)
-    on = {"precision": precision, "device": device}
-    chosen = choose(fresh, workers=workers, threads=threads, **on, report=report)
+    chosen = choose(
+        fresh,
+        workers=workers,
+        threads=threads,
+        precision=precision,
+        device=device,
+        report=report,
+    )
     both = (*old, *chosen)
     return Schedule(both, workers, span(both, workers))
 

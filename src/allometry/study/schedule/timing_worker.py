@@ -116,9 +116,15 @@ def _pack(
 ) -> Any:
     # The trainer copies the models: the trainings stay unchanged.
     named = {str(i): training for i, training in enumerate(trainings)}
-    ways = {"compiled": compiled, "traced": traced}
-    ways |= {"precision": on.precision, "device": on.device}
-    return BatchedTrainer(named, size=len(trainings), **ways).stacks[0]
+    trainer = BatchedTrainer(
+        named,
+        size=len(trainings),
+        compiled=compiled,
+        traced=traced,
+        precision=on.precision,
+        device=on.device,
+    )
+    return trainer.stacks[0]
 
 
 def _finish(request: TrainingRequest, training: Training, trained: Trained) -> float:
