@@ -52,11 +52,13 @@ ODD = [
         "(a{999}){999}",
     ),
 ]
-OUTPUTS = {"--report", "--save", "--page", "--picture", "--output", "--compare", "--folder"}
+OUTPUTS = {"--report", "--save", "--page", "--picture", "--output", "--compare", "--folder"} | {
+    "--out"
+}
 """Options that name a file to write, which a user may put wherever they like."""
 
 PLACES = ["", ".", "missing/x.html", "x" * 300, "x\x1b[2J.html", "runs.csv/x.html"]
-SKIPPED = {"--install-completion", "--show-completion", "--help", "--watch", "--audit"}
+SKIPPED = {"--install-completion", "--show-completion", "--help", "--watch", "--audit", "--follow"}
 FILES: dict[str, Any] = {
     "runs.csv": seeds.csv,
     "runs.jsonl": seeds.jsonl,
@@ -73,6 +75,9 @@ FILES: dict[str, Any] = {
     "m.txt": lambda: LINES,
     "text.txt": lambda: b"so it goes, and goes on and on\n" * 60,
     "rows.csv": lambda: ROWS,
+    "log.csv": seeds.log,
+    "recipes.csv": seeds.recipes,
+    "law.json": seeds.law,
     "pixels.npy": lambda: seeds.npy("u1", (30, 4, 4)),
     **{f"study/{name}": made for name, made in STUDY.items()},
     **{f"images/{i}.png": lambda: seeds.picture("png") for i in range(12)},
@@ -87,8 +92,13 @@ COMMANDS: list[tuple[str, ...]] = [
     ("fit", "trainer_state.json", *QUICK, "--bootstrap", "0"),
     ("fit", "events.out.tfevents.1.here", *QUICK, "--bootstrap", "0"),
     ("fit", "study", *QUICK, "--bootstrap", "0"),
+    ("fit", "runs.csv", "--x", "params", "--form", "E + A/params^alpha"),
     ("plan", "runs.csv", "--compute", "1e21", *QUICK),
+    ("plan", "law.json", "--compute", "1e21", "--json"),
     ("next", "runs.csv", "--budget", "1e20", "--compute", "1e22", *QUICK),
+    ("compare", "recipes.csv", "--by", "recipe", "--at", "1e19"),
+    ("watch", "log.csv", "--total", "2000"),
+    ("watch", "log.csv", "--total", "2000", "--schedule", "cosine", "--json"),
     ("measure", "real.npy", "samples.npz", "--only", "energy"),
     ("measure", "real.npy", "samples.safetensors", "--only", "energy", "--json"),
     ("measure", "real.npy", "samples.csv", "--only", "energy"),
@@ -101,6 +111,8 @@ COMMANDS: list[tuple[str, ...]] = [
     ("construct", "dyck", "([])", "--n", "4", "--depth", "2", "--seconds", "0.01"),
     ("construct", "program", "sort", "ab", "--n", "3", "--seconds", "0.01", "--alphabet", "ab"),
     ("construct", "universal", "mean", "--n", "2", "--delta", "0.5"),
+    ("export", "w.safetensors", "--to", "safetensors"),
+    ("export", "w.safetensors", "--to", "hf", "--json"),
     ("status", "study"),
     ("status", "study", "--json"),
     ("run", "text.txt", *RUN),
@@ -108,7 +120,9 @@ COMMANDS: list[tuple[str, ...]] = [
     ("run", "pixels.npy", *RUN),
     ("run", "images", *RUN),
     ("run", "embedded", *RUN, "--json"),
+    ("report", "study"),
     ("list", "forms"),
+    ("schema", "fit"),
 ]
 TARGET = {  # the language of a file, for its mutations
     "runs.csv": "csv", "g.lark": "lark", "m.txt": "machine", "w.safetensors": "weights",

@@ -4,6 +4,7 @@ import functools
 import io
 import json
 import struct
+import tempfile
 
 import numpy as np
 import safetensors.torch
@@ -36,6 +37,33 @@ def parquet() -> bytes:
     made = io.BytesIO()
     pd.DataFrame({"params": SIZES, "loss": LOSSES, "family": ["a"] * 6}).to_parquet(made)
     return made.getvalue()
+
+
+def log() -> bytes:
+    """One training's curve."""
+    rows = [f"{100 * i},{2 + 3 * (100 * i) ** -0.4:.5f}" for i in range(1, 13)]
+    return "\n".join(["step,loss", *rows]).encode() + b"\n"
+
+
+def recipes() -> bytes:
+    """Runs of two recipes at the same sizes."""
+    rows = ["recipe,params,tokens,loss"]
+    for k, name in enumerate(("adamw", "muon")):
+        rows += [
+            f"{name},{n:.0f},{20 * n:.0f},{x - 0.05 * k:.4f}"
+            for n, x in zip(SIZES, LOSSES, strict=True)
+        ]
+    return "\n".join(rows).encode() + b"\n"
+
+
+@functools.cache
+def law() -> bytes:
+    """A law saved by `allometry fit --save`."""
+    from allometry import laws
+
+    columns = {"N": SIZES, "D": [20 * n for n in SIZES], "loss": LOSSES}
+    with tempfile.TemporaryDirectory() as folder:
+        return laws.fit(columns, "power", bootstrap=10).save(f"{folder}/law.json").read_bytes()
 
 
 def trainer_state() -> bytes:

@@ -13,6 +13,7 @@ import allometry as al
 from allometry import decode
 from allometry._core.errors import InputError
 from allometry._core.user_files import parse_json, read_text
+from allometry.cli.watch_command import read_log
 from allometry.construct import program
 from allometry.construct.programs import library
 from allometry.construct.programs.expressions import SequenceOperator, indices, tokens
@@ -315,6 +316,11 @@ def law_expression(path: Path) -> None:
     law.predict(N=1e9)
 
 
+def watched(path: Path) -> None:
+    steps, losses = read_log(path, loss=None, step=None, metric=None, run=None)
+    al.laws.watch(steps, losses, 2000)
+
+
 def sample(name: str) -> Callable[[], bytes]:
     return (Path(__file__).parents[1] / "data" / "logs" / name).read_bytes
 
@@ -361,6 +367,13 @@ LOGS = {
         "e.txt",
         {"runs.csv": seeds.csv},
         words=[b"params", b"loss", b"(", b")", b"^", b"/0"],
+    ),
+    "law_file": Target(al.laws.load, [seeds.law], "law.json"),
+    "watched": Target(
+        watched,
+        [seeds.log],
+        "log.csv",
+        words=[b"step", b"loss", b"\n100,", b",nan", b"1e308"],
     ),
     "law": Target(
         law_expression,
