@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Tests start hundreds of processes, each of which would compile the package again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo setup test slow lint types smoke bench fuzz docs dist clean
 .DELETE_ON_ERROR:
 
@@ -34,7 +37,7 @@ types: $(VENV)/.dev
 	$(BIN)/basedpyright
 
 test: lint types
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow" $(PYTEST)
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
 	$(MAKE) smoke
 

@@ -17,6 +17,19 @@ hypothesis.settings.load_profile("allometry")
 
 ROOT = Path(__file__).parent.parent
 
+LONGEST = (
+    *("study/test_study", "cli/test_cli", "course/test_lessons", "study/test_ray_cluster"),
+    *("study/test_packing", "report/test_headlines", "models/test_packed_mlp"),
+    *("study/test_density_studies", "study/test_deterministic", "study/test_time_budget"),
+    *("study/test_torchrun", "report/test_journals", "laws/test_fit", "laws/test_decisions"),
+)
+"""Files that take longest, which start first, so that parallel workers end together."""
+
+
+def pytest_collection_modifyitems(items):
+    first = {ROOT / "tests" / f"{name}.py": rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path, len(first)))
+
 
 def pytest_runtest_teardown():
     """A run that trains in the test's own process sets float32, which is not for the next test."""
