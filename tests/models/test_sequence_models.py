@@ -4,7 +4,15 @@ import pytest
 import torch
 
 from allometry import InputError, decode
-from allometry.models import CausalConvolution, FiniteMemory, PixelCNN, Recurrent, Transformer
+from allometry.models import (
+    CausalConvolution,
+    FiniteMemory,
+    LinearAttention,
+    Mamba,
+    PixelCNN,
+    Recurrent,
+    Transformer,
+)
 from allometry.train.budget import count_parameters
 
 V = 11
@@ -14,6 +22,9 @@ MAKERS = {
     "lstm": lambda rng=None: Recurrent(V, 8, 2, "lstm", rng=rng),
     "gru": lambda rng=None: Recurrent(V, 8, 1, "gru", rng=rng),
     "convolution": lambda rng=None: CausalConvolution(V, 8, 4, kernel=3, cycle=3, rng=rng),
+    "mamba": lambda rng=None: Mamba(V, 8, 2, states=4, rng=rng),
+    "gla": lambda rng=None: LinearAttention(V, 8, 2, 2, "gla", rng=rng),
+    "retnet": lambda rng=None: LinearAttention(V, 8, 2, 2, "retnet", rng=rng),
     "transformer": lambda rng=None: Transformer(V, 8, 2, 2, context=64, rng=rng),
 }
 

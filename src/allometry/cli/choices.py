@@ -34,6 +34,10 @@ TARGETS = {
 RECIPES = {
     "a text": {
         "transformer": "decoder-only transformer",
+        "moe": "transformer with a mixture of experts in every block",
+        "mamba": "Mamba: selective state-space model",
+        "gla": "gated linear attention",
+        "retnet": "RetNet: linear attention with constant decays",
         "ngram": "n-gram baseline of each order (interpolated Kneser-Ney)",
         "mlp": "feed-forward network over a fixed context window",
         "rnn": "Elman network",

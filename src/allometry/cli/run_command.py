@@ -64,9 +64,10 @@ Context = Annotated[
 Family = Annotated[
     list[str] | None,
     typer.Option(
-        help="Model family. For a text: transformer, ngram, mlp, rnn, lstm, gru, convolution. For "
-        "a density: a flow, vae, vqvae, pixelcnn, quantiser, autoencoder, gan, pacgan2, wgan, "
-        "... For `degree`: T_2, T_3, ... For `tasks`: a task. Repeat the option for several."
+        help="Model family. For a text: transformer, moe, mamba, gla, retnet, ngram, mlp, rnn, "
+        "lstm, gru, convolution. For a density: a flow, vae, vqvae, pixelcnn, quantiser, "
+        "autoencoder, gan, pacgan2, wgan, ... For `degree`: T_2, T_3, ... For `tasks`: a task. "
+        "Repeat the option for several."
     ),
 ]
 Shared = Annotated[
@@ -162,6 +163,8 @@ def run(
     key_value_heads: decoder.KeyValueHeads = None,
     qk_norm: decoder.QkNorm = False,
     optimizer: decoder.Optimizer = None,
+    experts: decoder.Experts = None,
+    active_experts: decoder.ActiveExperts = None,
     budget: Budget = None,
     flops: Flops = None,
     workers: Workers = None,
@@ -196,7 +199,9 @@ def run(
     if rates:
         recipes.checked(rates)
     runner = executor_by_name(executor, workers=workers, threads=threads, on=settings)
-    variant = decoder.variant(activation, norm, key_value_heads, qk_norm, optimizer)
+    variant = decoder.variant(
+        activation, norm, key_value_heads, qk_norm, optimizer, experts, active_experts
+    )
     if command is not None:
         option = f"--{next(iter(variant), '').replace('_', '-')}"
         require(not variant, option, "be left out with --command", next(iter(variant.values()), 0))

@@ -35,6 +35,23 @@ Optimizer = Annotated[
     typer.Option(help="Optimiser of a text's transformer: adamw or muon. Default: adamw."),
 ]
 
+Experts = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=option_types.LARGEST_COUNT,
+        help="Experts in each block of the family moe. Default: 8.",
+    ),
+]
+ActiveExperts = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=option_types.LARGEST_COUNT,
+        help="Experts that each token uses in the family moe. Default: 2.",
+    ),
+]
+
 
 def variant(
     activation: str | None,
@@ -42,8 +59,11 @@ def variant(
     key_value_heads: int | None,
     qk_norm: bool,
     optimizer: str | None,
+    experts: int | None,
+    active_experts: int | None,
 ) -> dict[str, Any]:
     """The options that were given."""
     given = {"activation": activation, "norm": norm, "key_value_heads": key_value_heads}
     given |= {"qk_norm": qk_norm or None, "optimizer": optimizer}
+    given |= {"experts": experts, "active_experts": active_experts}
     return {name: value for name, value in given.items() if value is not None}

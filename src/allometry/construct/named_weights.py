@@ -169,7 +169,7 @@ def build(
 def _fill_block(block: Block, layer: Layer, index: Mapping[str, int]) -> None:
     if block.attention is not None:
         _fill_attention(block.attention, layer.heads, index)
-    if block.feed_forward is not None:
+    if isinstance(block.feed_forward, FeedForward):
         _fill_feed_forward(block.feed_forward, layer, index)
 
 

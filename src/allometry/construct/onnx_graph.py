@@ -88,7 +88,7 @@ def graph(model: Transformer) -> Any:
             part = partial(_attention, made, part=block.attention, place=place, causal=causal)
             part = partial(part, name=name, rotation=rotation)
             x = _residual(made, x, part, block.attention_norm, block.norm, f"{name}.norm_1")
-        if block.feed_forward is not None:
+        if isinstance(block.feed_forward, FeedForward):
             part = partial(_feed_forward, made, part=block.feed_forward, name=name)
             x = _residual(made, x, part, block.feed_forward_norm, block.norm, f"{name}.norm_2")
     if model.final_norm is not None:

@@ -6,7 +6,9 @@ from allometry.models.convolution import CausalConvolution, FiniteMemory
 from allometry.models.finite_state import DecayingMemory, SaturatingCounter
 from allometry.models.graphical import Directed, Node
 from allometry.models.hidden_markov import HiddenMarkov
+from allometry.models.linear_attention import LinearAttention
 from allometry.models.linear_process import Autoregression
+from allometry.models.mamba import Mamba
 from allometry.models.ngram import AddConstant, Katz, KneserNey
 from allometry.models.pixelcnn import PixelCNN
 from allometry.models.recurrent import Recurrent
@@ -31,6 +33,8 @@ __all__ = [
     "HiddenMarkov",
     "Katz",
     "KneserNey",
+    "LinearAttention",
+    "Mamba",
     "Node",
     "PixelCNN",
     "Recurrent",

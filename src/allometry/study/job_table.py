@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from typing import final
 
-TEXT_FAMILIES = ("transformer", "mlp", "rnn", "lstm", "gru", "convolution", "ngram")
+TEXT_FAMILIES = (
+    *("transformer", "moe", "mamba", "gla", "retnet"),
+    *("mlp", "rnn", "lstm", "gru", "convolution", "ngram"),
+)
 """Families of a text."""
 
 FLOW = "flow"

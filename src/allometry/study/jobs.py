@@ -89,7 +89,12 @@ def study(
     if not texts and job != "embedded":
         _check_spelling(job)
     usual = ("transformer",) if variant else ("transformer", "ngram")
-    _require_text(variant, job, "transformer" not in (families or usual))
+    decoders = set(families or usual) & {"transformer", "moe"}
+    _require_text(variant, job, not decoders)
+    only_moe = {"experts", "active_experts"} & set(variant or {})
+    fix = "Add --family moe, or leave it out."
+    alone = decoders == {"moe"}
+    require(not only_moe or alone, next(iter(only_moe), ""), "be for the family moe", usual, fix)
     chosen = [_text_recipe(name, context, variant or {}) for name in families or usual]
     chosen = [recipes.cooled(r) if shared and r is not recipes.ngram else r for r in chosen]
     target = _text(job, texts, vocabulary)
@@ -100,7 +105,7 @@ def study(
 def _require_text(variant: Mapping[str, Any] | None, job: str, other: bool) -> None:
     """Refuse options of a text's transformer for a study that trains none."""
     name = next(iter(variant or {}), "")
-    fix = "Leave it out, or give a text and --family transformer."
+    fix = "Leave it out, or give a text and --family transformer or moe."
     require(not (variant and other), name, "be for the transformer of a text", job, fix)
 
 
@@ -137,7 +142,7 @@ def _text_recipe(name: str, context: int, variant: Mapping[str, Any]) -> Recipe:
     recipe = getattr(recipes, name)
     if name == "ngram":
         return recipe
-    chosen = dict(variant) if name == "transformer" else {}
+    chosen = dict(variant) if name in ("transformer", "moe") else {}
     return functools.partial(recipe, context=context, **chosen)
 
 

@@ -15,6 +15,7 @@ from allometry.train.early_stopping import EarlyStopping
 from allometry.train.evaluate import evaluate, token_losses
 from allometry.train.loop import Curve, Progress, Trained, descend, minimise, train
 from allometry.train.lr_schedule import branch_step, log_spaced, warmup_decay
+from allometry.train.muon import Muon, muon
 from allometry.train.objectives import negative_log_likelihood, next_token, squared_error
 from allometry.train.optimiser import adamw, parameter_groups, proportional
 from allometry.train.packed.batched_trainer import BatchedTrainer, TrainingResult
@@ -30,6 +31,7 @@ __all__ = [
     "EarlyStopping",
     "Flops",
     "Group",
+    "Muon",
     "Progress",
     "StackedModels",
     "StackedStep",
@@ -48,6 +50,7 @@ __all__ = [
     "lightning_callback",
     "log_spaced",
     "minimise",
+    "muon",
     "negative_log_likelihood",
     "next_token",
     "parameter_groups",

@@ -28,7 +28,7 @@ class Budget:
 
     Args:
         N: Trainable parameters without embeddings. Masked weights do not count, although their
-            operations count in C.
+            operations count in C; experts count as far as a token uses them.
         N_embedding: Parameters of token table, position table and readout.
         D: Tokens (or examples) of the training, repeats included.
         C: Floating-point operations of the training, counted.
@@ -53,14 +53,20 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
 
     A model lists its tables and readout by a method `embedding_parameters()`; one without such a
     method has no embeddings. Masked weights (number in the attribute `masked` of a module) do not
-    count.
+    count, nor do parameters that a token does not use (`inactive`, of a mixture of experts).
     """
     everything = {id(p): p.numel() for p in model.parameters()}
     naming = getattr(model, "embedding_parameters", None)
     tables = {id(p): p.numel() for p in naming()} if naming is not None else {}
     embedding = sum(tables.values())
     masked = sum(int(getattr(part, "masked", 0)) for part in model.modules())
-    return sum(everything.values()) - embedding - masked, embedding
+    unused = count_inactive(model)
+    return sum(everything.values()) - embedding - masked - unused, embedding
+
+
+def count_inactive(model: nn.Module) -> int:
+    """Parameters that a token does not use: those of experts that are not chosen for it."""
+    return sum(int(getattr(part, "inactive", 0)) for part in model.modules())
 
 
 @final

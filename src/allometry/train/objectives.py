@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from allometry._core.deprecation import moved
+from allometry.models.transformer.experts import balance_losses
 from allometry.train.autoencoder_objectives import (
     adversarial,
     contractive,
@@ -22,6 +23,7 @@ from allometry.train.pretraining import cloze, next_sentence
 
 __all__ = [
     "adversarial",
+    "balanced_next_token",
     "cloze",
     "contractive",
     "critic_loss",
@@ -40,6 +42,10 @@ __all__ = [
 ]
 
 
+BALANCE = 0.01
+"""Weight of the balance loss of mixtures of experts."""
+
+
 def next_token(model: nn.Module, tokens: Int[Tensor, "b n_plus_1"]) -> Float[Tensor, ""]:
     r"""Mean negative log-likelihood of each token given those before it, in nats.
 
@@ -47,6 +53,18 @@ def next_token(model: nn.Module, tokens: Int[Tensor, "b n_plus_1"]) -> Float[Ten
     """
     logits = model(tokens[:, :-1])
     return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def balanced_next_token(
+    model: nn.Module, tokens: Int[Tensor, "b n_plus_1"], weight: float = BALANCE
+) -> Float[Tensor, ""]:
+    """`next_token` plus `weight` times the mean balance loss of the mixtures of experts.
+
+    References: `fedus2022` Eq. (4).
+    """
+    with balance_losses(model) as losses:
+        loss = next_token(model, tokens)
+    return loss + weight * sum(losses) / max(1, len(losses))
 
 
 def negative_log_likelihood(

@@ -13,6 +13,7 @@ from torch import Tensor
 from allometry.construct.stock.checkpoint import Checkpoint, Symbols, cast
 from allometry.construct.stock.neutral_norm import Neutral, WideAttention, attention, feed_forward
 from allometry.models.transformer.attention import Attention
+from allometry.models.transformer.experts import MixtureOfExperts
 from allometry.models.transformer.model import Block, Transformer
 
 EPS = 1e-12
@@ -59,6 +60,7 @@ def constructed(
             _arranged(block.attention, slots) if mpnet else block.attention, at, scale
         )
         prefix = f"{name}.encoder.layer.{layer}"
+        assert not isinstance(block.feed_forward, MixtureOfExperts)
         inner, inner_bias, outer, outer_bias = feed_forward(block.feed_forward, at, hidden)
         weights |= _attention(prefix, wide, mpnet, at)
         weights |= {

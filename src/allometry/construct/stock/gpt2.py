@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from allometry._core.errors import require
 from allometry.construct.stock.checkpoint import Checkpoint, Symbols, activation_name, cast
 from allometry.construct.stock.neutral_norm import Neutral, attention, feed_forward
+from allometry.models.transformer.experts import MixtureOfExperts
 from allometry.models.transformer.model import Block, Transformer
 
 EPS = 1e-5
@@ -39,6 +40,7 @@ def constructed(
         assert isinstance(block, Block)
         name = f"transformer.h.{layer}"
         a = attention(block.attention, at, scale)
+        assert not isinstance(block.feed_forward, MixtureOfExperts)
         inner, inner_bias, outer, outer_bias = feed_forward(block.feed_forward, at, hidden)
         joint = torch.cat([a.query, a.key, a.value])
         weights |= _norm(f"{name}.ln_1", at.gains(False)) | _norm(f"{name}.ln_2", at.gains(False))

@@ -10,19 +10,21 @@ from torch import Tensor, nn
 from allometry._core.errors import require
 from allometry.construct.stock.checkpoint import Checkpoint, Symbols, activation_name, cast
 from allometry.models.transformer.attention import RMS_EPS
+from allometry.models.transformer.experts import MixtureOfExperts
 from allometry.models.transformer.model import Block, Transformer
 
 FIX = "Use to='safetensors' otherwise."
 
 
 def modern(block: Block) -> bool:
-    """Whether a block has a part that GPT-2 and GPT-NeoX lack."""
+    """Whether a block has a part that GPT-2, GPT-NeoX and our ONNX graph lack."""
     attention, feed_forward = block.attention, block.feed_forward
     grouped = attention is not None and (
         attention.key_value_heads != attention.heads or attention.query_norm is not None
     )
     gated = feed_forward is not None and feed_forward.gate is not None
-    return grouped or gated or isinstance(block.attention_norm, nn.RMSNorm)
+    mixture = isinstance(feed_forward, MixtureOfExperts)
+    return grouped or gated or mixture or isinstance(block.attention_norm, nn.RMSNorm)
 
 
 def trained(model: Transformer, symbols: Symbols) -> Checkpoint:
@@ -34,6 +36,7 @@ def trained(model: Transformer, symbols: Symbols) -> Checkpoint:
     assert heads is not None
     assert feed_forward is not None
     needs = {
+        "have no mixture of experts": not isinstance(feed_forward, MixtureOfExperts),
         "have RMSNorm": isinstance(first.attention_norm, nn.RMSNorm),
         "have a gated activation such as swiglu": feed_forward.gate is not None,
         "have rotary positions": model.positions == "rotary",
@@ -85,12 +88,8 @@ def _described(model: Transformer) -> str:
     first = model.blocks[0]
     assert isinstance(first, Block)
     norm = type(first.attention_norm).__name__
-    gate = (
-        "a gate"
-        if first.feed_forward is not None and first.feed_forward.gate is not None
-        else "no gate"
-    )
-    return f"{norm}, {gate}, {model.positions} positions"
+    gated = first.feed_forward is not None and first.feed_forward.gate is not None
+    return f"{norm}, {'a' if gated else 'no'} gate, {model.positions} positions"
 
 
 def _block(block: Block, name: str) -> dict[str, Tensor]:

@@ -37,6 +37,26 @@ inline float total(V x) {
   return x[0];
 }
 
+inline V all(float x) { return x - V{}; }
+
+// e^x for x <= 0, to about two units in the last place; 0 on underflow.
+inline V exponential(V x) {
+  const V t = x * 1.44269504f, large = all(12582912.0f);
+  const V whole = (t + large) - large;
+  const V f = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+  V p = f * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * f + 8.3334519073e-3f;
+  p = p * f + 4.1665795894e-2f;
+  p = p * f + 1.6666665459e-1f;
+  p = p * f + 5.0000001201e-1f;
+  p = p * f * f + f + 1.0f;
+  const V safe = x < -87.0f ? V{} : whole;
+  const I bits = (__builtin_convertvector(safe, I) + 127) << 23;
+  V scale;
+  std::memcpy(&scale, &bits, sizeof scale);
+  return x < -87.0f ? V{} : p * scale;
+}
+
 // Indices of a perfect shuffle (interleaving) of two registers.
 struct Deck {
   I low, high;

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from allometry.models.transformer.attention import RMS_EPS, Attention, linear
 from allometry.models.transformer.cache import Cache
+from allometry.models.transformer.experts import MixtureOfExperts
 
 Norm = nn.LayerNorm | nn.RMSNorm
 
@@ -78,7 +79,7 @@ class Block(nn.Module):
     Args:
         attention: Self-attention, or `None`.
         cross: Attention to an encoder's output, or `None`.
-        feed_forward: The feed-forward layer, or `None`.
+        feed_forward: The feed-forward layer or a mixture of experts, or `None`.
         width: d.
         norm: "pre" normalises the input of a part, "post" the sum after it, `None` nothing.
         skip: Whether a part's input is added to its output.
@@ -90,7 +91,7 @@ class Block(nn.Module):
         self,
         attention: Attention | None,
         cross: Attention | None,
-        feed_forward: FeedForward | None,
+        feed_forward: FeedForward | MixtureOfExperts | None,
         width: int,
         norm: str | None,
         skip: bool,

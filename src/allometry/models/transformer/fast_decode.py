@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from allometry.models.transformer.attention import NARROW
 from allometry.models.transformer.cache import Cache
+from allometry.models.transformer.experts import MixtureOfExperts
 from allometry.models.transformer.positions import indices, rotate
 
 if TYPE_CHECKING:
@@ -161,7 +162,9 @@ def _plain(block: "Block") -> bool:
     softmax = not attention.hard and attention.head_masks is None
     ungrouped = attention.key_value_heads == attention.heads and attention.query_norm is None
     layer_norm = isinstance(block.attention_norm, nn.LayerNorm)
-    if not (ungrouped and layer_norm and block.feed_forward.gate is None):
+    mixture = isinstance(block.feed_forward, MixtureOfExperts)
+    dense = not mixture and block.feed_forward.gate is None
+    if not (ungrouped and layer_norm and dense):
         return False
     return block.norm == "pre" and block.skip and softmax
 

@@ -17,6 +17,7 @@ from allometry.models.transformer import fast_decode, options
 from allometry.models.transformer.attention import Attention, attention_mask
 from allometry.models.transformer.block import Block, FeedForward, Norm, make_norm
 from allometry.models.transformer.cache import Cache
+from allometry.models.transformer.experts import MixtureOfExperts
 from allometry.models.transformer.positions import fixed_positions, indices
 
 
@@ -63,6 +64,9 @@ class Transformer(nn.Module):
         key_value_heads: Heads of keys and values, each shared by several heads of queries
             (grouped-query attention); divides `heads`. Default: `heads`.
         qk_norm: RMSNorm of queries and keys, head by head, before the rotation.
+        experts: Feed-forward layers of each block, of which a router chooses `active_experts` for
+            each token (mixture of experts). Default: one layer, without a router.
+        active_experts: At most `experts`.
         rng: Generator of the initial weights; default: one with seed 0.
 
     Attributes:
@@ -106,6 +110,8 @@ class Transformer(nn.Module):
         norm_type: str = "layernorm",
         key_value_heads: int | None = None,
         qk_norm: bool = False,
+        experts: int | None = None,
+        active_experts: int = 1,
         rng: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -136,8 +142,11 @@ class Transformer(nn.Module):
 
         def block(part: str, size: int, cross: bool) -> Block:
             inside = (width, size, act, biases, gated)
-            feed_forward = None if part == "attention" else FeedForward(*inside)
-            layers = (attention(part != "feed_forward"), attention(cross), feed_forward)
+            layers = (attention(part != "feed_forward"), attention(cross), None)
+            if part != "attention" and experts is None:
+                layers = (*layers[:2], FeedForward(*inside))
+            elif part != "attention" and experts is not None:
+                layers = (*layers[:2], MixtureOfExperts(*inside, experts, active_experts))
             return Block(*layers, width, norm, skip, norm_bias, norm_type)
 
         def matrix(rows: int | None, columns: int | None) -> nn.Parameter | None:
@@ -166,7 +175,7 @@ class Transformer(nn.Module):
     def _initialise(self, rng: torch.Generator) -> None:
         weights = [(n.rsplit(".", 1)[-1], p) for n, p in self.named_parameters() if p.ndim > 1]
         for name, p in weights:
-            std = 1 / self.width if name == "readout" else p.shape[1] ** -0.5
+            std = 1 / self.width if name == "readout" else p.shape[-1] ** -0.5
             if name in {"table", "position_table"}:
                 std = 0.02 if self.tied else 0.3
             if name in {"output", "outer"}:

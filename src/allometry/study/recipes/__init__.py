@@ -37,8 +37,9 @@ from allometry.study.recipes.quantiser_runs import quantiser
 from allometry.study.recipes.rate_search import at_rate, carried, checked, tuned
 from allometry.study.recipes.retry import retried
 from allometry.study.recipes.sequence_runs import convolution, gru, lstm, mlp, rnn
+from allometry.study.recipes.state_space_runs import gla, mamba, retnet
 from allometry.study.recipes.transduction_runs import transduction
-from allometry.study.recipes.transformer_runs import transformer
+from allometry.study.recipes.transformer_runs import moe, transformer
 from allometry.study.recipes.universal_approximation import built, learner
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "discrete",
     "domains",
     "gan",
+    "gla",
     "glow",
     "gru",
     "info_vae",
@@ -66,8 +68,10 @@ __all__ = [
     "learner",
     "linear_autoencoder",
     "lstm",
+    "mamba",
     "masked_autoregressive",
     "mlp",
+    "moe",
     "moments",
     "ngram",
     "nice",
@@ -75,6 +79,7 @@ __all__ = [
     "planar",
     "quantiser",
     "radial",
+    "retnet",
     "retried",
     "rnn",
     "sparse_autoencoder",

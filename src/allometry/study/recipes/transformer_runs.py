@@ -14,7 +14,14 @@ from allometry._core.spec import Spec
 from allometry.models import Transformer
 from allometry.study.recipes.base import grid
 from allometry.study.recipes.text_run import BASE_WIDTH, TextRun
-from allometry.study.recipes.transformer_variants import VariantRun, changed, grouped
+from allometry.study.recipes.transformer_variants import (
+    ACTIVE_EXPERTS,
+    EXPERTS,
+    OPTIMIZERS,
+    VariantRun,
+    changed,
+    grouped,
+)
 from allometry.targets import Sources, Text
 from allometry.train.budget import count_next_token
 
@@ -125,7 +132,7 @@ def transformer(
     seeds: int,
     context: int = 64,
     batch: int = 8,
-    lr: float = 0.008,
+    lr: float | None = None,
     **variant: Any,
 ) -> list[Spec]:
     """Requests for a transformer of each size, number of tokens and seed.
@@ -137,7 +144,7 @@ def transformer(
         seeds: Repetitions.
         context: Tokens in a window.
         batch: Sequences in a batch.
-        lr: Peak learning rate at `BASE_WIDTH` and depth 1.
+        lr: Peak learning rate at `BASE_WIDTH` and depth 1. Default: 0.008; 0.016 for Muon.
         **variant: Options of `VariantRun`, such as `activation="swiglu"` or `optimizer="muon"`.
 
     References: `vaswani2017`; `yang2022` for the rate; `kaplan2020` for the shape.
@@ -151,13 +158,43 @@ def transformer(
         shortest,
         "Give a longer text or a smaller context.",
     )
+    variant = changed(variant)
+    lr = OPTIMIZERS[variant.get("optimizer", "adamw")] if lr is None else lr
     common = {"context": context, "batch": batch, "lr": lr}
     shapes = decoder_shapes(ladder)
-    if variant := changed(variant):
+    if variant:
         shapes = [shape | grouped(variant, shape["heads"]) for shape in shapes]
         chosen = {k: v for k, v in variant.items() if k != "key_value_heads"}
         return grid(VariantRun, target, shapes, tokens, seeds, batch * context, **common, **chosen)
     return grid(TransformerRun, target, shapes, tokens, seeds, batch * context, **common)
+
+
+def moe(
+    target: Text | Sources,
+    ladder: Iterable[float],
+    *,
+    tokens: Sequence[float],
+    seeds: int,
+    experts: int = EXPERTS,
+    active_experts: int = ACTIVE_EXPERTS,
+    **options: Any,
+) -> list[Spec]:
+    """Requests for a transformer with a mixture of experts in every block.
+
+    Args:
+        target: The text.
+        ladder: Sizes N: parameters that a token uses, without embeddings. The journal has the
+            number of all of them as `N_total`.
+        tokens: Training tokens D; every size is trained on each.
+        seeds: Repetitions.
+        experts: Of each block.
+        active_experts: Of each token.
+        **options: As for `transformer`.
+
+    References: `fedus2022`; `jiang2024`.
+    """
+    options |= {"experts": experts, "active_experts": active_experts}
+    return transformer(target, ladder, tokens=tokens, seeds=seeds, **options)
 
 
 def decoder_shapes(ladder: Iterable[float]) -> list[dict[str, int]]:
