@@ -11,10 +11,10 @@ def hidden_and_other(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Para
     A model lists its tables and readout by `embedding_parameters()`, and tensors that multiply
     element by element, whatever their number of axes, by `elementwise_parameters()`.
     """
-    other: set[int] = set()
-    for name in ("embedding_parameters", "elementwise_parameters"):
-        listing = getattr(model, name, None)
-        other |= set() if listing is None else {id(p) for p in listing()}
+    tables = getattr(model, "embedding_parameters", None)
+    elementwise = getattr(model, "elementwise_parameters", None)
+    listed = [listing() for listing in (tables, elementwise) if listing is not None]
+    other = {id(p) for listing in listed for p in listing}
     hidden = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in other]
     rest = [p for p in model.parameters() if p.ndim < 2 or id(p) in other]
     return hidden, rest
