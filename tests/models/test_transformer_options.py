@@ -173,7 +173,8 @@ def test_llama_and_qwen3_checkpoints(tmp_path):
         (MODERN | {"positions": "learned"}, "hf", "have rotary positions"),
         (MODERN | {"qk_norm": True}, "hf", "have no bias in feed-forward layers with qk_norm"),
         (MODERN, "gguf", "with LayerNorm and plain feed-forward layers for GGUF"),
-        (MODERN, "onnx", "be a construction for ONNX"),
+        ({"experts": 2}, "onnx", "have no mixture of experts for ONNX"),
+        ({"experts": 2}, "hf", "have no mixture of experts for a stock checkpoint"),
     ],
 )
 def test_exports_that_cannot_carry_an_option_say_so(style, to, message, tmp_path):

@@ -13,6 +13,7 @@ from allometry.construct.onnx_graph import graph
 from allometry.construct.stock.hugging_face import write_folder
 from allometry.construct.stock.llama import modern
 from allometry.models.transformer.attention import Attention
+from allometry.models.transformer.experts import MixtureOfExperts
 from allometry.models.transformer.model import Block, Transformer
 from allometry.targets.vocabulary import Vocabulary
 
@@ -60,6 +61,9 @@ def export(
     require(fine, "export.made", "be a decoder or an encoder for ONNX", model.kind, fix)
     skips = all(block.skip for block in model.blocks if isinstance(block, Block))
     require(skips, "export.made", "have skip connections for ONNX", "none", fix)
+    layers = [block.feed_forward for block in model.blocks if isinstance(block, Block)]
+    dense = not any(isinstance(layer, MixtureOfExperts) for layer in layers)
+    require(dense, "export.made", "have no mixture of experts for ONNX", "one", fix)
     with atomic_write(path, "wb") as file:
         file.write(graph(model).SerializeToString())
     return path
