@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from allometry._core.errors import InputError, require, require_seed
 from allometry._core.estimate import Estimate
@@ -16,8 +17,9 @@ from allometry.laws.formulas import Formula
 from allometry.laws.multivariate.backtests import (
     MOST_ROWS,
     Errors,
+    error_ratios,
     folds,
-    half_width,
+    narrowing,
     posterior,
 )
 from allometry.laws.multivariate.candidates import compose
@@ -90,7 +92,7 @@ def fit_variables(
         mapping = variables if isinstance(variables, Mapping) else None
         made = _made(form, table, parameters or {}, mapping, rng)
         chosen, members = _asked(made, table, rng, starts, delta or PLAIN_DELTA)
-    tau = posterior(chosen.errors)
+    tau, ratios = posterior(chosen.errors), error_ratios(chosen.errors)
     lead = members[0]
     first = next((m for m in members if isinstance(m, Fitted)), None)
     return VariableLaw(
@@ -98,7 +100,7 @@ def fit_variables(
         equation=first.form.equation if first is not None else "a Gaussian process on logs",
         params={} if first is None else estimates(first, table),
         n=table.n,
-        backtest=_summary(chosen.errors),
+        backtest=_summary(chosen.errors, ratios),
         warnings=[*table.notes, *_warnings(table, lead)],
         why=chosen.why,
         members=tuple(members),
@@ -106,6 +108,7 @@ def fit_variables(
         errors=tuple(chosen.errors),
         table=table,
         cost=cost if isinstance(cost, str) else None,
+        narrowing=narrowing(ratios),
     )
 
 
@@ -253,19 +256,14 @@ def estimates(found: Fitted, table: Table) -> dict[str, Estimate]:
     return out
 
 
-def _summary(errors: Sequence[Errors]) -> dict[str, float | int | None]:
+def _summary(errors: Sequence[Errors], ratios: Sequence[ndarray]) -> dict[str, float | int | None]:
     """Mean error of the backtests and coverage of their intervals with the other folds' tau."""
     if not errors:
         return {"error": None, "coverage": None, "folds": 0}
-    inside = []
-    for i, e in enumerate(errors):
-        tau = posterior([other for j, other in enumerate(errors) if j != i])
-        half = half_width(e.variance, 0.0, 1000, e.distance, tau)
-        inside.append(float((np.abs(e.error) <= half).mean()))
     sizes = [float(np.sqrt(np.mean(e.error**2))) for e in errors]
     return {
         "error": float(np.mean(sizes)),
-        "coverage": float(np.mean(inside)),
+        "coverage": float(np.mean([float((each <= 1).mean()) for each in ratios])),
         "folds": len(errors),
     }
 

@@ -50,6 +50,7 @@ class VariableLaw:
         errors: Errors of the law in the backtests.
         table: The runs.
         cost: The expression or column of the cost, if one was given.
+        narrowing: Factor of the half-width of intervals, by the backtests; at most 1.
     """
 
     form: str
@@ -64,6 +65,7 @@ class VariableLaw:
     errors: tuple[Errors, ...] = field(repr=False)
     table: Table = field(repr=False)
     cost: str | None = None
+    narrowing: float = 1.0
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -103,7 +105,7 @@ class VariableLaw:
         middle, variance = self._values(X, group)
         variance = variance + untested(self.table.variables, X, self.table.X)
         half = half_width(variance, self.noise, self._dof, self._far(X), self.tau, level)
-        half = np.minimum(half, WIDEST)
+        half = np.minimum(self.narrowing * half, WIDEST)
         ends = (middle - half, middle, middle + half)
         lo, mid, hi = (self.table.link.inverse(f).reshape(shape) for f in ends)
         return lo, mid, hi
