@@ -1,6 +1,7 @@
 """Fuzz every reader: `python bench/fuzz.py --seconds 600`, which is `make fuzz`.
 
-Each reader of `tests/fuzz/targets.py` gets an equal share of the time in its own process. Atheris
+Each reader of `tests/fuzz/targets.py` gets an equal share of the time in its own process, forked
+from one that has imported all of them. Atheris
 guides the inputs by coverage if it is installed (`pip install 'allometry[fuzz]'`); otherwise valid
 inputs are mutated at random. An input fails if it ends in anything but a result or an
 `AllometryError`, takes more than 10 seconds, or changes a file outside its folder. Failing inputs
@@ -13,7 +14,7 @@ import importlib.util
 import json
 import os
 import random
-import subprocess
+import signal
 import sys
 import tempfile
 import time
@@ -70,6 +71,18 @@ class Child:
         part.replace(self.state)
 
 
+def targets(engine):
+    """The readers; what they import is counted by the engine."""
+    if engine == "random":
+        from tests.fuzz.targets import TARGETS
+    else:
+        import atheris
+
+        with atheris.instrument_imports(include=["allometry"]):
+            from tests.fuzz.targets import TARGETS
+    return TARGETS
+
+
 def at_random(child, seconds, seed):
     from tests.fuzz.mutations import mutate
     from tests.fuzz.targets import TARGETS
@@ -83,11 +96,11 @@ def at_random(child, seconds, seed):
 
 def by_coverage(child, seconds, seed, folder):
     import atheris
+    from tests.fuzz.mutations import mutate
+    from tests.fuzz.targets import TARGETS
 
-    with atheris.instrument_imports(include=["allometry"]):
-        from tests.fuzz.mutations import mutate
-        from tests.fuzz.targets import TARGETS
     target = TARGETS[child.name]
+    folder.mkdir()
     for i, made in enumerate(target.seeds):
         (folder / f"seed{i}").write_bytes(made())
 
@@ -105,26 +118,42 @@ def by_coverage(child, seconds, seed, folder):
     atheris.Fuzz()
 
 
+def forked(name, seconds, engine, seed, place):
+    """The process of one reader, whose output goes to a file."""
+    process = os.fork()
+    if process:
+        return process
+    log = os.open(place / "log", os.O_WRONLY | os.O_CREAT)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    child = Child(name, place / "state.json")
+    try:
+        if engine == "random":
+            at_random(child, seconds, seed)
+        else:
+            by_coverage(child, seconds, seed, place / "inputs")
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
 def watched(name, seconds, engine, seed):
-    """Run one reader's child process; return its counts and failures."""
+    """Run one reader's process; return its counts and failures."""
     with tempfile.TemporaryDirectory(prefix="fuzz.") as place:
         state = Path(place) / "state.json"
-        command = [sys.executable, __file__, "--child", name, "--state", str(state)]
-        command += ["--seconds", str(seconds), "--engine", engine, "--seed", str(seed)]
-        with (Path(place) / "log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
-            quiet, last = time.monotonic(), None
-            while process.poll() is None:
-                time.sleep(0.5)
-                now = state.stat().st_mtime if state.exists() else None
-                if now != last:
-                    quiet, last = time.monotonic(), now
-                # Imports take a while; after that a child writes progress every second.
-                if time.monotonic() - quiet > (60 if last is None else 30):
-                    process.kill()
-                    process.wait()
+        process = forked(name, seconds, engine, seed, Path(place))
+        quiet, last = time.monotonic(), None
+        while not (ended := os.waitpid(process, os.WNOHANG))[0]:
+            time.sleep(0.5)
+            now = state.stat().st_mtime if state.exists() else None
+            if now != last:
+                quiet, last = time.monotonic(), now
+            # A process writes progress every second, if the machine lets it.
+            if time.monotonic() - quiet > 120:
+                os.kill(process, signal.SIGKILL)
         progress = json.loads(state.read_text()) if state.exists() else {"count": 0, "found": {}}
-        input_, code = state.with_suffix(".input"), process.returncode
+        input_, code = state.with_suffix(".input"), os.waitstatus_to_exitcode(ended[1])
         if code != 0:
             tail = (Path(place) / "log").read_text(errors="replace")[-500:]
             progress["found"][f"the process ended with {code}"] = tail
@@ -141,24 +170,12 @@ def main():
     parser.add_argument("--target", action="append", help="only this reader; may be repeated")
     parser.add_argument("--engine", choices=["atheris", "random"])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--child")
-    parser.add_argument("--state", type=Path)
     arguments = parser.parse_args()
     has = importlib.util.find_spec("atheris") is not None
     engine = arguments.engine or ("atheris" if has else "random")
-    if arguments.child:
-        os.environ["OMP_NUM_THREADS"] = "1"
-        child = Child(arguments.child, arguments.state)
-        if engine == "random":
-            at_random(child, arguments.seconds, arguments.seed)
-        else:
-            folder = arguments.state.parent / "inputs"
-            folder.mkdir()
-            by_coverage(child, arguments.seconds, arguments.seed, folder)
-        return 0
-    from tests.fuzz.targets import TARGETS
-
-    names = arguments.target or list(TARGETS)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    known = targets(engine)
+    names = arguments.target or list(known)
     print(
         f"{len(names)} readers, {arguments.seconds:g} s in total, inputs by {engine}", flush=True
     )

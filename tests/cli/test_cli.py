@@ -299,9 +299,9 @@ def tiny_disk(tmp_path):
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_a_full_disk_is_one_line_and_the_study_resumes_elsewhere_whole(tmp_path, tiny_disk):
+def test_a_full_disk_is_one_line_and_the_study_resumes_elsewhere_whole(tmp_path, tiny_disk, typed):
     (tmp_path / "text.txt").write_text(prose())
-    done = allometry("run", "text.txt", *SMALL, "-o", tiny_disk / "s", cwd=tmp_path)
+    done = typed("run", "text.txt", *SMALL, "-o", tiny_disk / "s", cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "the disk is full" in done.stderr.strip().splitlines()[-1]
     assert not list(tiny_disk.rglob("*.part"))
@@ -309,14 +309,14 @@ def test_a_full_disk_is_one_line_and_the_study_resumes_elsewhere_whole(tmp_path,
         assert json.loads(line)["status"] == "done"
 
 
-def test_a_study_from_a_file_of_ones_own(tmp_path):
+def test_a_study_from_a_file_of_ones_own(tmp_path, typed):
     (tmp_path / "text.txt").write_text(prose())
     (tmp_path / "job.py").write_text(
         "import allometry as al\n"
         "def small():\n"
         "    return al.study.Study(al.targets.Text('text.txt'), [al.study.recipes.ngram], [1])\n"
     )
-    done = allometry("run", "job.py:small", "-o", "out", cwd=tmp_path)
+    done = typed("run", "job.py:small", "-o", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len((tmp_path / "out" / "journal.jsonl").read_text().splitlines()) == 8
 
