@@ -193,6 +193,7 @@ EXACT = {
     "MLflow folder": library("mlflow_files"),
     "MLflow SQLite": library("mlflow_sqlite"),
     "trackio": library("trackio"),
+    "Aim": library("aim/metrics.csv"),
     "Excel": library("excel/runs.xlsx"),
     "Parquet": library("parquet/history.parquet"),
     "W&B histories in Parquet": make_parquets,

@@ -242,6 +242,35 @@ def make_trackio(folder):
     record("trackio")
 
 
+def make_aim(folder):
+    """Values of all metrics by Aim's SDK, `Metric.dataframe`, as one CSV file."""
+    import tempfile
+
+    import aim
+    import pandas
+
+    place, parts = tempfile.mkdtemp(), []
+    for _, n, _, points in runs():
+        run = aim.Run(
+            repo=place,
+            system_tracking_interval=None,
+            capture_terminal_logs=False,
+            log_system_params=False,
+        )
+        run["hparams"] = settings(n)
+        for step, tokens, value in points:
+            run.track(value - 0.02, name="loss", step=step - 1, context={"subset": "train"})
+            run.track(value, name="loss", step=step, context={"subset": "val"})
+            run.track(tokens, name="tokens", step=step)
+        parts += [
+            metric.dataframe(include_run=True, include_name=True, include_context=True)
+            for metric in run.metrics()
+        ]
+        run.close()
+    pandas.concat(parts).to_csv(folder / "metrics.csv", index=False)
+    record("aim")
+
+
 def make_huggingface(folder):
     """Hugging Face's Trainer: a folder of runs, each with checkpoints and a last state."""
     import torch
