@@ -96,6 +96,13 @@ def _better(word: str) -> str:
     return f"{word} is better" if word in ("lower", "higher") else f"best {word}"
 
 
+_CHECKED = {
+    "maker": ". Checked against the maker's text",
+    "others": ". Checked against tables of others",
+    "": "",
+}
+
+
 def _accelerators() -> dict[str, str]:
     """Accelerators with peak dense bf16 FLOP/s, memory, power and source."""
     from allometry.laws.hardware import accelerators
@@ -105,6 +112,7 @@ def _accelerators() -> dict[str, str]:
         + ("" if a.memory is None else f", {a.memory / 1e9:g} GB")
         + ("" if a.power is None else f", {a.power:g} W")
         + f". {a.source}"
+        + _CHECKED.get(a.checked, "")
         for a in accelerators().values()
     }
 

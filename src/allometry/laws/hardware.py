@@ -32,7 +32,7 @@ _PRICE = re.compile(
     r"([$€£]|[A-Za-z]{3}\s)?\s*(\d[\d_]*\.?\d*|\.\d+)\s*([KMBkmb](?![A-Za-z]))?\s*"
     r"([$€£]|[A-Za-z]{3}(?![A-Za-z]))?\s*((?:/|per)\s*(?:[a-z]+[- ])?(?:h|hr|hour))?"
 )
-_KEYS = {"peak_flops", "memory_gb", "power_watts", "names", "source"}
+_KEYS = {"peak_flops", "memory_gb", "power_watts", "names", "source", "checked"}
 
 
 @final
@@ -46,6 +46,8 @@ class Accelerator:
         memory: Memory in bytes, if known.
         power: Rated power in watts, if known.
         source: Where the figures come from.
+        checked: What they were compared with: `maker`, its own text; `others`, tables of
+            resellers or reviewers; empty if nothing.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Accelerator:
     memory: float | None = None
     power: float | None = None
     source: str = ""
+    checked: str = ""
 
 
 @final
@@ -246,7 +249,8 @@ def accelerators(file: Path | None = None) -> Mapping[str, Accelerator]:
 
     Args:
         file: TOML file with further accelerators, which win over those of the package. Each is a
-            table with `peak_flops` and optionally `memory_gb`, `power_watts`, `names`, `source`.
+            table with `peak_flops` and optionally `memory_gb`, `power_watts`, `names`, `source`,
+            `checked`.
 
     Example:
         >>> accelerators()["h100"].peak_flops
@@ -289,6 +293,7 @@ def _accelerator(name: str, entry: Any, path: Path) -> Accelerator:
         None if memory is None else memory * 1e9,
         None if power is None else float(power),
         str(entry.get("source", path.name)),
+        str(entry.get("checked", "")),
     )
 
 
