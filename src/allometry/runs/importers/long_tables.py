@@ -2,7 +2,7 @@
 
 Neptune's exporter, TensorBoard's and many people's own scripts write such tables. Rows without a
 step are settings of the run. In tables of Aim's `Metric.dataframe` the settings are columns
-`run.*`, and `metric.context.*` tells apart metrics of one name.
+`run.*`, and `metric.context.*` distinguishes metrics of one name.
 """
 
 import math
