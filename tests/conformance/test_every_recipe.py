@@ -30,7 +30,7 @@ NOT_FAMILIES = {
 IMAGES_ONLY = {"glow", "variational_splines", "discrete", "vqvae", "pixelcnn", "vae", "beta_vae"}
 IMAGES_ONLY |= {"info_vae", "convolutional_autoencoder", "linear_autoencoder", "quantiser"}
 TEXT = {"transformer", "mlp", "rnn", "lstm", "gru", "convolution", "ngram"}
-TEXT |= {"moe", "mamba", "gla", "retnet"}
+TEXT |= {"moe", "mamba", "gla", "retnet", "masked_diffusion", "uniform_diffusion"}
 NOTHING_TO_SIZE = {"ngram", "baseline", "moments", "quantiser"}
 """Families whose size follows from the data, an order or a code book."""
 

@@ -346,3 +346,53 @@ def test_reflow_pairs_lie_on_the_models_own_paths():
 def test_even_levels_fill_every_interval_once():
     u = diffusion.even_levels(50, torch.Generator().manual_seed(0))
     assert sorted((u * 50).long().tolist()) == list(range(50))
+
+
+# Images
+
+
+@pytest.mark.parametrize("network", ["dense", "unet", "dit"])
+def test_networks_of_images_keep_the_shape_and_depend_on_level_and_context(network):
+    model = diffusion.images((2, 4, 6), 5, 8, 2, network=network, context=3)
+    body = model.flow.transforms[1]
+    rng = torch.Generator().manual_seed(0)
+    for p in body.parameters():
+        p.data.normal_(0, 0.2, generator=rng)
+    y, context = torch.randn(3, 2, 4, 6, generator=rng), torch.eye(3)
+    outs = [
+        body.network(y, torch.full((3,), 0.1)),
+        body.network(y, torch.full((3,), 0.9)),
+        body.network(y, torch.full((3,), 0.1), context),
+    ]
+    assert all(out.shape == y.shape for out in outs)
+    assert (outs[0] - outs[1]).abs().max() > 1e-3
+    assert (outs[0] - outs[2]).abs().max() > 1e-3
+    # Rows do not mix.
+    torch.testing.assert_close(body.network(y[:1], torch.full((1,), 0.1)), outs[0][:1])
+
+
+def test_patches_of_a_dit_are_put_back_where_they_were():
+    # Without blocks and with inverse input and output maps the network is the identity.
+    model = diffusion.DiT((1, 4, 6), width=4, depth=1, heads=1, patch=2)
+    y = torch.randn(2, 1, 4, 6)
+    model.blocks = nn.ModuleList()
+    model.position_table.data.zero_()
+    model.first.weight.data.copy_(torch.eye(4))
+    model.last.weight.data.copy_(torch.eye(4))
+    tokens = model(y, torch.zeros(2))
+    # The norm of each patch is the only change.
+    patches = y.unfold(2, 2, 2).unfold(3, 2, 2)
+    wanted = nn.functional.layer_norm(patches.reshape(2, 1, 2, 3, 4), (4,))
+    got = tokens.unfold(2, 2, 2).unfold(3, 2, 2).reshape(2, 1, 2, 3, 4)
+    torch.testing.assert_close(got, wanted)
+
+
+def test_an_untrained_model_of_images_has_the_likelihood_of_the_histogram():
+    x = torch.randint(0, 5, (60, 1, 4, 4), generator=torch.Generator().manual_seed(0))
+    model = diffusion.images((1, 4, 4), 5, 8, 2, network="unet", probes=0)
+    model.initialise(x)
+    counts = torch.stack([(x == value).sum(0) for value in range(5)]).double() + 1
+    shares = counts / counts.sum(0)
+    picked = shares.gather(0, x)
+    gap = model.log_prob(x).detach() - picked.log().flatten(1).sum(1)
+    assert gap.abs().max() < 1e-3

@@ -24,6 +24,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         "allometry.study.recipes.chebyshev:ChebyshevRun",
         "allometry.study.recipes.cooled:CooledRun",
         "allometry.study.recipes.density:FlowRun",
+        "allometry.study.recipes.discrete_diffusion_runs:DiscreteDiffusionRun",
         "allometry.study.recipes.domains:DomainRun",
         "allometry.study.recipes.expressive:RankRun",
         "allometry.study.recipes.expressive:StackRun",
@@ -82,6 +83,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "model": (
         "allometry.models.convolution:CausalConvolution",
         "allometry.models.convolution:FiniteMemory",
+        "allometry.models.diffusion.discrete:DiscreteDiffusion",
         "allometry.models.gan:Discriminator",
         "allometry.models.gan:Generator",
         "allometry.models.linear_attention:LinearAttention",

@@ -44,6 +44,8 @@ RECIPES = {
         "lstm": "LSTM",
         "gru": "GRU",
         "convolution": "dilated causal convolution",
+        "masked_diffusion": "masked discrete diffusion (MDLM); the loss is a bound",
+        "uniform_diffusion": "uniform discrete diffusion (SEDD); the loss is a bound",
     },
     "a density": {
         "flow": "the default flows: affine and spline couplings; for images, spline couplings",
@@ -63,6 +65,8 @@ RECIPES = {
         "info_vae": "InfoVAE",
         "vqvae": "vector-quantised autoencoder with a transformer as prior",
         "pixelcnn": "PixelCNN, for images",
+        "diffusion": "diffusion model (EDM); the likelihood is that of the probability flow",
+        "flow_matching": "flow matching along straight paths",
     },
     "a density, by the error of reconstructions": {
         "quantiser": "codebook by LBG",

@@ -65,9 +65,9 @@ Family = Annotated[
     list[str] | None,
     typer.Option(
         help="Model family. For a text: transformer, moe, mamba, gla, retnet, ngram, mlp, rnn, "
-        "lstm, gru, convolution. For a density: a flow, vae, vqvae, pixelcnn, quantiser, "
-        "autoencoder, gan, pacgan2, wgan, ... For `degree`: T_2, T_3, ... For `tasks`: a task. "
-        "Repeat the option for several."
+        "lstm, gru, convolution, masked_diffusion. For a density: a flow, vae, vqvae, pixelcnn, "
+        "diffusion, flow_matching, quantiser, autoencoder, gan, pacgan2, wgan, ... For `degree`: "
+        "T_2, T_3, ... For `tasks`: a task. Repeat the option for several."
     ),
 ]
 Shared = Annotated[

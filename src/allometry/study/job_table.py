@@ -6,6 +6,7 @@ from typing import final
 TEXT_FAMILIES = (
     *("transformer", "moe", "mamba", "gla", "retnet"),
     *("mlp", "rnn", "lstm", "gru", "convolution", "ngram"),
+    *("masked_diffusion", "uniform_diffusion"),
 )
 """Families of a text."""
 
@@ -15,7 +16,8 @@ FLOW = "flow"
 LIKELIHOOD_FAMILIES = (
     *("affine_coupling", "spline_coupling", "masked_autoregressive", "nice"),
     *("inverse_autoregressive", "planar", "radial", "continuous", "glow", "variational_splines"),
-    *("discrete", "vae", "beta_vae", "info_vae", "vqvae", "pixelcnn"),
+    *("discrete", "vae", "beta_vae", "info_vae", "vqvae", "pixelcnn", "diffusion"),
+    "flow_matching",
 )
 """Families of a density with a likelihood (or a bound on it)."""
 

@@ -30,6 +30,9 @@ PREDICTIONS = ("angle", "noise", "data", "velocity")
 OFFSET = 1e-3
 """Noise-to-data ratio below which levels are nearly linear in the angle."""
 
+LONGEST = 1.5
+"""Longest step of the solver in noise levels: the velocity is nearly 0 at both ends."""
+
 EXACT = 16
 """Largest dimension for which the trace of a likelihood is exact by default."""
 
@@ -61,7 +64,7 @@ class Diffusion(Transform):
         network: `network(y, c, context)`, with c of shape (n,).
         schedule: Angles of training, and of samplers.
         prediction: What the network predicts.
-        tolerance: Of the adaptive solver of likelihoods and samples.
+        tolerance: Of the adaptive solver of likelihoods and samples, per unit of the noise level.
         steps: Equal steps of the solver instead of adaptive ones.
         probes: Random directions that estimate the trace of a likelihood. 0 for the exact trace;
             default: exact up to 16 dimensions, else 4.
@@ -82,7 +85,7 @@ class Diffusion(Transform):
         network: nn.Module,
         schedule: Schedule | None = None,
         prediction: str = "angle",
-        tolerance: float = 1e-4,
+        tolerance: float = 1e-3,
         steps: int | None = None,
         probes: int | None = None,
     ) -> None:
@@ -179,11 +182,12 @@ class Diffusion(Transform):
             shared: Any = (None, 0)  # the velocity does not depend on the direction
             return torch.func.vmap(tangent, out_dims=shared)(directions)
 
-        how = {"tolerance": self.tolerance, "steps": self.steps}
+        how = {"tolerance": self.tolerance, "steps": self.steps, "longest": LONGEST}
         return carry(field, x, *self._levels(), self._directions(x), **how)
 
     def _levels(self) -> tuple[float, float]:
-        low, high = noise_level(torch.tensor([self.low, self.high], dtype=torch.float64)).tolist()
+        ends = torch.tensor([self.low, self.high], dtype=torch.float64, device="cpu")
+        low, high = noise_level(ends).tolist()
         return low, high
 
     def _climb(self, level: float, y: Event, context: Context, guidance: float = 1.0) -> Event:
@@ -206,7 +210,7 @@ class Diffusion(Transform):
             return (self._climb(level, state[0], context, guidance),)
 
         low, high = self._levels()
-        return solve(slope, (z,), high, low, self.tolerance, self.steps)[0]
+        return solve(slope, (z,), high, low, self.tolerance, self.steps, LONGEST)[0]
 
 
 def noise_level(angle: Angles) -> Angles:

@@ -1,4 +1,4 @@
-"""Networks of diffusion models of points.
+"""The dense network of diffusion models, and features of the noise level.
 
 Shapes: n points, d dimensions, c size of the context, f features of the noise level.
 """
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from allometry.models.flows.conditioners import MLP
-from allometry.models.flows.transform import Context
+from allometry.models.flows.transform import Context, Event
 
 OCTAVES = 3
 """Frequencies of the features of the noise level."""
@@ -30,13 +30,13 @@ LEVEL = 1 + 2 * OCTAVES
 
 @final
 class PointNetwork(nn.Module):
-    """A dense network of a point, features of its noise level, and the context.
+    """A dense network of a point or image, features of its noise level, and the context.
 
     Its last layer is initialised to 0. Without a context where one is possible, the context is 0
     and a further input says so.
 
     Args:
-        dim: d.
+        dim: d, entries of a point.
         width: Width of the hidden layers.
         depth: Number of hidden layers.
         context: c.
@@ -56,12 +56,10 @@ class PointNetwork(nn.Module):
         extra = context + 1 if context else 0
         self.mlp = MLP(dim + LEVEL + extra, dim, width, depth, rng, smooth=True)
 
-    def forward(
-        self, y: Float[Tensor, "n d"], level: Float[Tensor, " n"], context: Context = None
-    ) -> Float[Tensor, "n d"]:
+    def forward(self, y: Event, level: Float[Tensor, " n"], context: Context = None) -> Event:
         """The prediction."""
-        parts = [y, level_features(level)]
+        parts = [y.flatten(1), level_features(level)]
         if self.context:
             given = y.new_zeros(len(y), self.context) if context is None else context
             parts += [given, y.new_full((len(y), 1), float(context is not None))]
-        return self.mlp(torch.cat(parts, 1))
+        return self.mlp(torch.cat(parts, 1)).view(y.shape)

@@ -56,7 +56,8 @@ class Schedule(ABC):
     @final
     def ends(self) -> tuple[float, float]:
         """The angles of `low` and `high`."""
-        ends = torch.tensor([self.low, self.high], dtype=torch.float64)
+        # On the CPU even for a model on the meta device.
+        ends = torch.tensor([self.low, self.high], dtype=torch.float64, device="cpu")
         low, high = self.angle(ends).tolist()
         return low, high
 

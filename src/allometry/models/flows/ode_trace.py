@@ -43,6 +43,7 @@ def carry(
     *,
     tolerance: float = 1e-5,
     steps: int | None = None,
+    longest: float = math.inf,
 ) -> tuple[Event, LogDet]:
     r"""The points moved from `start` to `end`, and $\int \mathrm{tr}\,\partial v / \partial x$.
 
@@ -54,13 +55,14 @@ def carry(
         directions: Of the trace; see `exact_directions` and `random_directions`.
         tolerance: Of the adaptive solver, per unit of time.
         steps: Equal steps instead of adaptive ones.
+        longest: Longest adaptive step.
     """
 
     def slope(t: float, state: State) -> State:
         v, turned = field(t, state[0], directions)
         return v, (turned * directions).flatten(2).sum((0, 2))
 
-    moved, logdet = solve(slope, (x, x.new_zeros(len(x))), start, end, tolerance, steps)
+    moved, logdet = solve(slope, (x, x.new_zeros(len(x))), start, end, tolerance, steps, longest)
     return moved, logdet
 
 
@@ -71,8 +73,9 @@ def solve(
     end: float,
     tolerance: float,
     steps: int | None,
+    longest: float = math.inf,
 ) -> State:
     """The solution at `end`, by adaptive steps or, if `steps` is given, by equal ones."""
     if steps is not None:
         return march(slope, state, start, end, steps)
-    return integrate(slope, state, start, end, tolerance)
+    return integrate(slope, state, start, end, tolerance, longest=longest)

@@ -14,7 +14,9 @@ from allometry.study.recipes.density_recipes import (
     affine_coupling,
     beta_vae,
     continuous,
+    diffusion,
     discrete,
+    flow_matching,
     glow,
     info_vae,
     inverse_autoregressive,
@@ -27,6 +29,7 @@ from allometry.study.recipes.density_recipes import (
     variational_splines,
     vqvae,
 )
+from allometry.study.recipes.discrete_diffusion_runs import masked_diffusion, uniform_diffusion
 from allometry.study.recipes.domain_runs import domains
 from allometry.study.recipes.dyck_runs import twins
 from allometry.study.recipes.gan_runs import gan
@@ -57,8 +60,10 @@ __all__ = [
     "convolutional_autoencoder",
     "cooled",
     "denoising_autoencoder",
+    "diffusion",
     "discrete",
     "domains",
+    "flow_matching",
     "gan",
     "gla",
     "glow",
@@ -70,6 +75,7 @@ __all__ = [
     "lstm",
     "mamba",
     "masked_autoregressive",
+    "masked_diffusion",
     "mlp",
     "moe",
     "moments",
@@ -88,6 +94,7 @@ __all__ = [
     "transformer",
     "tuned",
     "twins",
+    "uniform_diffusion",
     "upstream",
     "vae",
     "variational_splines",

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from allometry.models import autoencoders as ae
-from allometry.models import flows
+from allometry.models import diffusion, flows
 from allometry.targets import Images, NumericTable, Points
 from allometry.train.objectives import (
     info_vae,
@@ -23,6 +23,10 @@ BLUR = 0.09
 """Noise on the input of a VQ-VAE's encoder in training, as a share of the range of values."""
 
 
+DIFFUSION = {"diffusion": "edm", "flow_matching": "straight"}
+"""Schedule of each family of diffusion models."""
+
+
 def step_batch(
     family: str, model: nn.Module, target: Points | NumericTable | Images, batch: int, seed: int
 ) -> Callable[[int], tuple[Tensor, ...]]:
@@ -30,6 +34,12 @@ def step_batch(
 
     def tensors(step: int) -> tuple[Tensor, ...]:
         x = target.batch(step, size=batch, seed=seed)
+        if family in DIFFUSION:
+            rng = torch.Generator().manual_seed(1_000_003 * seed + step)
+            levels, noise = diffusion.even_levels(batch, rng), torch.randn(x.shape, generator=rng)
+            if not isinstance(target, Images):
+                return x, levels, noise
+            return (x + torch.rand(x.shape, generator=rng)) / target.levels, levels, noise
         if not isinstance(target, Images) or isinstance(model, flows.DiscreteFlow):
             return (x,)
         rng = torch.Generator().manual_seed(1_000_003 * seed + step)
@@ -46,6 +56,8 @@ def step_batch(
 
 def objective(family: str, model: nn.Module, x: Tensor, *noise: Tensor) -> Tensor:
     """The loss of a step on the tensors of `step_batch`."""
+    if family in DIFFUSION:
+        return denoising_error(model, x, *noise)
     if isinstance(model, ae.GenerativeVQVAE):
         # The encoder's scale is the largest value.
         first, rows = noise
@@ -56,3 +68,22 @@ def objective(family: str, model: nn.Module, x: Tensor, *noise: Tensor) -> Tenso
         first, prior = noise
         return info_vae(model, x, first, prior, alpha=0.0, lambda_=LAMBDA)
     return negative_log_likelihood(model, x, *noise)
+
+
+def denoising_error(model: nn.Module, x: Tensor, levels: Tensor, noise: Tensor) -> Tensor:
+    """Mean error of a diffusion model's predictions for standardised data.
+
+    Args:
+        model: A flow that ends in a diffusion model, or its dequantisation.
+        x: Data, as the flow has them.
+        levels: Uniform numbers that choose the noise levels.
+        noise: Standard normal.
+    """
+    flow = model.flow if isinstance(model, flows.Dequantised) else model
+    assert isinstance(flow, flows.Flow)
+    *first, last = flow.transforms
+    assert isinstance(last, diffusion.Diffusion)
+    for transform in first:
+        x, _ = transform(x)
+    # The first layers only standardise: they keep the values of the training data.
+    return last.loss(x.detach(), levels, noise).mean()

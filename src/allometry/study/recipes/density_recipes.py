@@ -1,10 +1,10 @@
 """Recipes of densities: default batch, learning rate and description of each family."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from allometry._core.errors import require
 from allometry._core.spec import Spec
-from allometry.study.recipes.base import example_recipe, grid
+from allometry.study.recipes.base import example_recipe, grid, named
 from allometry.study.recipes.density_runs import OF_IMAGES, FlowRun, Vectors, grow
 from allometry.targets import Images
 
@@ -113,3 +113,38 @@ vae = RECIPES["vae"]
 beta_vae = RECIPES["beta_vae"]
 info_vae = RECIPES["info_vae"]
 vqvae = RECIPES["vqvae"]
+
+
+def _diffusion_recipe(family: str, summary: str, references: str) -> Callable[..., list[Spec]]:
+    """The recipe of a family of diffusion models, whose network depends on the target."""
+
+    def recipe(
+        target: Vectors,
+        ladder: Iterable[float],
+        *,
+        tokens: Sequence[float],
+        seeds: int,
+        batch: int | None = None,
+        lr: float | None = None,
+    ) -> list[Spec]:
+        # A U-Net of images, a dense network of points.
+        size, rate = (128, 0.005) if isinstance(target, Images) else (256, 0.02)
+        size, rate = size if batch is None else batch, rate if lr is None else lr
+        common = {"tokens": tokens, "seeds": seeds, "batch": size, "lr": rate}
+        return _requests(family, target, ladder, **common)
+
+    return named(recipe, family, summary, references)
+
+
+diffusion = _diffusion_recipe(
+    "diffusion",
+    "diffusion models with the preconditioning of EDM: a dense network of points and tables, a\n"
+    "U-Net of images. The loss is the likelihood by the probability flow.",
+    "`karras2022`; `song2021score`",
+)
+flow_matching = _diffusion_recipe(
+    "flow_matching",
+    "flow matching along straight paths, with the networks of `diffusion`. The loss is the\n"
+    "likelihood of the flow.",
+    "`lipman2023`",
+)

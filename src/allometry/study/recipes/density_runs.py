@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
-from allometry.models import autoencoders, flows
+from allometry.models import autoencoders, diffusion, flows
 from allometry.study.recipes.base import CountedRun, nearest_width, require_unchanged
-from allometry.study.recipes.density_losses import objective, step_batch
+from allometry.study.recipes.density_losses import DIFFUSION, objective, step_batch
 from allometry.study.recipes.run_outcome import outcome
 from allometry.study.recipes.sample_scores import (
     density_metrics,
@@ -54,6 +54,8 @@ LAYERS: dict[str, int] = {
     "beta_vae": 2,
     "info_vae": 2,
     "vqvae": 2,
+    "diffusion": 4,
+    "flow_matching": 4,
 }
 """Layers of each family at every size (steps of each level for GLOW, blocks of the prior for
 VQ-VAE). The width grows; planar and radial flows grow by layers instead."""
@@ -61,6 +63,12 @@ VQ-VAE). The width grows; planar and radial flows grow by layers instead."""
 FAMILIES = tuple(LAYERS)
 VARIATIONAL = ("vae", "beta_vae", "info_vae")
 OF_IMAGES = ("glow", "variational_splines", "discrete", *VARIATIONAL, "vqvae")
+
+CURVE_ROWS, SCORED_ROWS = 500, 2000
+"""Rows whose likelihood under a diffusion model is measured along a training, and at its end.
+
+The likelihood of a row costs some hundred passes through the network.
+"""
 
 SOLVER_STEPS = 8
 """Steps of a continuous flow's solver, fifth order."""
@@ -133,9 +141,13 @@ class FlowRun(CountedRun, TrainingRequest):
         """A fixed overhead per step and layer, and the FLOPs at a modest rate."""
         overhead = {"affine_coupling": 6e-4, "spline_coupling": 1.6e-3, "glow": 3e-3}
         overhead |= {"vqvae": 1e-2, "continuous": 1e-2}
-        return self.steps * (1e-3 + overhead.get(self.family, 1e-3) * self.layers) + (
-            self.budget().C / 2e10
-        )
+        C, D = self.budget().C, self.budget().D
+        if self.family in DIFFUSION:
+            # Some hundred forward passes, with tangents, for each likelihood of the evaluation.
+            rows = 12 * CURVE_ROWS + 3 * SCORED_ROWS
+            rows = rows if self.target.levels is None else rows // 10
+            return 1.0 + self.steps * 1e-3 + (C + 100 * rows * C / D) / 2e10
+        return self.steps * (1e-3 + overhead.get(self.family, 1e-3) * self.layers) + C / 2e10
 
     @property
     def packs(self) -> bool:
@@ -149,6 +161,7 @@ class FlowRun(CountedRun, TrainingRequest):
         first = target.batch(0, size=max(self.batch, 512), seed=self.seed)
         model.initialise(first if isinstance(target, Points) else target.split("train"))  # pyright: ignore
         decay = 0.1 if self.family == "vqvae" else 0.0
+        rows = self._rows(CURVE_ROWS)
         optimiser = adamw(
             model, lr=self.lr, width=self.width, base_width=BASE_WIDTH, weight_decay=decay
         )
@@ -157,7 +170,7 @@ class FlowRun(CountedRun, TrainingRequest):
             optimiser=optimiser,
             objective=functools.partial(objective, self.family),
             batch=step_batch(self.family, model, target, self.batch, self.seed),
-            measure=lambda model: loss_on(model, target, "validation"),
+            measure=lambda model: loss_on(model, target, "validation", limit=rows),
             steps=self.steps,
             seen=self.batch,
             clip=10.0 * math.sqrt(target.dim),
@@ -169,13 +182,19 @@ class FlowRun(CountedRun, TrainingRequest):
     ) -> Outcome:
         """Evaluate on test data, save the weights and the samples along the way."""
         target = self.target
-        test = loss_on(model, target, "test")
+        rows = self._rows(SCORED_ROWS)
+        test = loss_on(model, target, "test", limit=rows)
+        loss = None if rows is None else loss_on(model, target, "validation", limit=rows)
         checkpoint.save_weights(context.weights, model, metadata(self.family, self.shape, target))
         more = latent_figures(model, target) if isinstance(target, Images) else {}
         save_figures(context, trained.snapshots, trained.curve.step, **more)
         D_unique = min(target.D_unique, self.budget().D)
-        scores = density_metrics(model, target, self.seed)
-        return outcome(self, trained, test, D_unique=D_unique, measures=scores)
+        scores = density_metrics(model, target, self.seed, rows)
+        return outcome(self, trained, test, D_unique=D_unique, loss=loss, measures=scores)
+
+    def _rows(self, most: int) -> int | None:
+        """Rows of a likelihood; `None` means all."""
+        return most if self.family in DIFFUSION else None
 
 
 def metadata(family: str, model: Spec, target: Vectors) -> dict[str, str]:
@@ -210,6 +229,8 @@ def build_density(
     if family in ("planar", "radial"):
         # Their layers have no width: `width` is the number of layers.
         return (flows.planar if family == "planar" else flows.radial)(dim, width, rng)
+    if family in DIFFUSION:
+        return diffusion.points(dim, width, layers, DIFFUSION[family], rng=rng)
     if family == "continuous":
         return flows.continuous(dim, width, layers, steps=SOLVER_STEPS, rng=rng)
     makers: dict[str, Callable[..., flows.Flow]] = {
@@ -230,6 +251,10 @@ def _of_images(
     width: int,
     rng: torch.Generator | None,
 ) -> nn.Module:
+    if family in DIFFUSION:
+        return diffusion.images(
+            shape, levels, width, layers, DIFFUSION[family], network="unet", rng=rng
+        )
     if family in VARIATIONAL:
         likelihood, hidden = autoencoders.DiscretisedLogistic(levels), [width] * layers
         return autoencoders.dense_vae(shape, CODE, likelihood, hidden, rng, float(levels))
@@ -253,12 +278,25 @@ def _halvings(side: int) -> int:
 
 
 @torch.no_grad()
-def loss_on(model: nn.Module, target: Vectors, split: str, batch: int = 1000) -> Estimate:
+def loss_on(
+    model: nn.Module,
+    target: Vectors,
+    split: str,
+    batch: int = 1000,
+    limit: int | None = None,
+) -> Estimate:
     """Mean loss on a split: nats for points and rows of tables, bits per dimension for images.
 
     The dequantisation noise has a fixed seed, so that a model always has the same loss.
+
+    Args:
+        model: With a `log_prob`.
+        target: The data.
+        split: Its name.
+        batch: Rows evaluated at once.
+        limit: Only so many rows, the first.
     """
-    rows, device = target.split(split), device_of(model)
+    rows, device = target.split(split)[:limit], device_of(model)
     parts = [-model.log_prob(part.to(device)) for part in rows.split(batch)]  # pyright: ignore
     losses = torch.cat(parts).cpu().double()
     if isinstance(target, NumericTable):
@@ -274,6 +312,8 @@ def _cost(shape: Spec) -> tuple[int, int, float]:
 
     def loss(model: Any) -> Tensor:
         x = torch.zeros(2, *model.shape)
+        if shape.arguments["family"] in DIFFUSION:
+            return objective(shape.arguments["family"], model, x, torch.full((2,), 0.5), x).sum()
         flow = model.flow if isinstance(model, flows.Dequantised) else model
         given = [torch.zeros(2, CODE)] if isinstance(model, autoencoders.VAE) else []
         whole = isinstance(model, flows.DiscreteFlow)
@@ -287,6 +327,9 @@ def _cost(shape: Spec) -> tuple[int, int, float]:
 def grow(family: str, shape: Sequence[int], levels: int | None, N: float) -> tuple[int, int]:
     """Layers (fixed for a family) and width of a model with about `N` parameters."""
     layers = LAYERS[family]
+    if family in DIFFUSION and levels is not None:
+        # Resolutions of the U-Net.
+        layers = 2 if all(side % 2 == 0 for side in shape[1:]) else 1
 
     def size(width: int) -> int:
         return _size(family, tuple(shape), levels, layers, width)

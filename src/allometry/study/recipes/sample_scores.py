@@ -83,9 +83,19 @@ def two_sample(real: Tensor, sample: Callable[[int], Tensor]) -> dict[str, Estim
 
 
 def density_metrics(
-    model: nn.Module, target: Points | NumericTable | Images, seed: int
+    model: nn.Module,
+    target: Points | NumericTable | Images,
+    seed: int,
+    limit: int | None = None,
 ) -> dict[str, Estimate]:
-    """Metrics of samples against as many held-out rows, in the rows' own coordinates."""
+    """Metrics of samples against as many held-out rows, in the rows' own coordinates.
+
+    Args:
+        model: With `sample` and `log_prob`.
+        target: The data.
+        seed: Of the samples.
+        limit: Most rows whose likelihood is evaluated.
+    """
     rng = torch.Generator().manual_seed(seed + 1)
     scores = two_sample(
         target.split("validation"),
@@ -94,18 +104,18 @@ def density_metrics(
     if not scores:
         return {}
     if isinstance(target, Points):
-        scores["gap"] = divergence(model, target)
+        scores["gap"] = divergence(model, target, limit)
     return scores | (code_metrics(model, target, seed) if isinstance(target, Images) else {})
 
 
 @torch.no_grad()
-def divergence(model: nn.Module, target: Points) -> Estimate:
+def divergence(model: nn.Module, target: Points, limit: int | None = None) -> Estimate:
     r"""$\mathrm{KL}(p \| q)$ in nats from the true density p to the model q, on test points.
 
     Both densities are evaluated on the same points, which cancels most of the sampling error. The
     model's loss minus the entropy would keep it.
     """
-    rows, device = target.split("test"), device_of(model)
+    rows, device = target.split("test")[:limit], device_of(model)
     own = torch.cat([model.log_prob(part.to(device)) for part in rows.split(1000)])  # pyright: ignore
     return independent(target.density.log_prob(rows.double()) - own.cpu().double())
 

@@ -3,10 +3,11 @@
 import json
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn, optim
+from torch import Tensor, nn, optim
 from torch.nn import functional
 
 from allometry._core.estimate import Estimate
@@ -148,19 +149,37 @@ def generate(model: nn.Module, target: Text | Sources, seed: int) -> str:
     return target.vocabulary.decode(tokens)
 
 
-def text_metrics(model: nn.Module, target: Text | Sources, seed: int) -> dict[str, Estimate]:
+def text_metrics(
+    model: nn.Module,
+    target: Text | Sources,
+    seed: int,
+    windows_of: Callable[..., Tensor] | None = None,
+) -> dict[str, Estimate]:
     """Evaluation metrics of generated text against test text, window by window.
 
     Compares the token frequencies of 64 windows of 48 tokens of each. This is coarse, but the same
     for every family; the loss measures the rest.
+
+    Args:
+        model: The language model.
+        target: The text.
+        seed: Of the sampling.
+        windows_of: `windows_of(n, rng=rng)` draws n windows, for models that do not generate from
+            left to right.
     """
     windows, length = 64, 48
     test = target.test
     if len(test) < windows * 2:
         return {}
     rng = torch.Generator().manual_seed(seed)
-    start = target.vocabulary.encode("\n").tolist()
-    generated = sample(model, [start] * windows, temperature(1.0), n=length, rng=rng)
+    if windows_of is None:
+        start = target.vocabulary.encode("\n").tolist()
+        generated = sample(model, [start] * windows, temperature(1.0), n=length, rng=rng)
+    else:
+        generated = windows_of(windows, rng=rng)
+        length = generated.shape[1]
+        if len(test) < length:
+            return {}
     assert generated.ndim == 2
     starts = torch.linspace(0, max(0, len(test) - length), windows).long()
     real = torch.stack([test[i : i + length].long() for i in starts.tolist()])

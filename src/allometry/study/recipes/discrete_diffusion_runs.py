@@ -1,0 +1,193 @@
+"""Discrete diffusion of text: masked and uniform, at any size."""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from allometry._core.errors import require
+from allometry._core.estimate import Estimate
+from allometry._core.spec import Spec
+from allometry.measure.likelihood import block_mean
+from allometry.models.diffusion import DiscreteDiffusion, even_levels
+from allometry.study.recipes.base import grid, named, require_unchanged
+from allometry.study.recipes.run_outcome import outcome
+from allometry.study.recipes.text_run import SAMPLE, TokenRun, text_metrics, weights_metadata
+from allometry.study.recipes.transformer_runs import decoder_shapes
+from allometry.study.request import Outcome, RunContext, TrainingRequest
+from allometry.targets import Sources, Text
+from allometry.train import checkpoint
+from allometry.train.budget import count_cost
+from allometry.train.loop import Trained
+from allometry.train.training import Training
+
+DRAWS = 4
+"""Draws of the bound for each window of an evaluation."""
+
+
+@final
+@dataclass(frozen=True)
+class DiscreteDiffusionRun(TokenRun, TrainingRequest):
+    """One discrete diffusion model on one text, for one budget and seed.
+
+    Further arguments: see `TokenRun`.
+
+    Args:
+        noise: `"masked"` or `"uniform"`.
+        heads: Attention heads of a block.
+    """
+
+    target: Text | Sources
+    fingerprint: str
+    noise: str
+    width: int
+    depth: int
+    heads: int
+    context: int
+    batch: int
+    steps: int
+    lr: float
+    seed: int
+    rung: int
+    weight_decay: float = 0.1
+
+    @property
+    def family_name(self) -> str:
+        """The family as the journal names it."""
+        return f"{self.noise} diffusion"
+
+    @property
+    def splits(self) -> bool:
+        """The loss is a mean over windows."""
+        return True
+
+    @property
+    def _sizes(self) -> dict[str, Any]:
+        sizes = {"width": self.width, "depth": self.depth, "heads": self.heads}
+        V = self.target.vocabulary.size
+        return {"vocabulary": V, **sizes, "context": self.context, "noise": self.noise}
+
+    @property
+    def shape(self) -> Spec:
+        """The model without its weights."""
+        return Spec(DiscreteDiffusion, **self._sizes)
+
+    def model(self) -> DiscreteDiffusion:
+        """The untrained model."""
+        return DiscreteDiffusion(**self._sizes, rng=torch.Generator().manual_seed(self.seed))
+
+    def cost(self) -> tuple[int, int, float]:
+        """N, N_embedding and training FLOPs per token."""
+        return _cost(self.shape)
+
+    def work(self) -> float:
+        """A fixed overhead per step and layer, and the FLOPs at a modest rate."""
+        return self.steps * (0.002 + 0.0015 * self.depth) + self.budget().C / 5e10
+
+    def training(self) -> Training:
+        """By the bound, with the learning rate scaled to the shape."""
+        require_unchanged(self.target, self.fingerprint)
+        model = self.model()
+        return Training(
+            model=model,
+            optimiser=self.optimiser(model),
+            objective=_objective,
+            batch=self._batch,
+            measure=lambda model: bound_on(model, self.target, "validation"),
+            steps=self.steps,
+            seen=self.batch * self.context,
+        )
+
+    def _batch(self, step: int) -> tuple[Tensor, ...]:
+        window = {"size": self.batch, "context": self.context, "seed": self.seed}
+        tokens = self.target.batch(step, **window)[:, 1:]
+        rng = torch.Generator().manual_seed(1_000_003 * self.seed + step)
+        return tokens, even_levels(self.batch, rng), torch.rand(*tokens.shape, 2, generator=rng)
+
+    def finish(
+        self, context: RunContext, training: Training, model: nn.Module, trained: Trained
+    ) -> Outcome:
+        """Evaluate on the test split, save the weights, generate text."""
+        assert isinstance(model, DiscreteDiffusion)
+        test = bound_on(model, self.target, "test")
+        metadata = weights_metadata(self.family_name, self.shape, self.target)
+        checkpoint.save_weights(context.weights, model, metadata)
+        rng = torch.Generator().manual_seed(self.seed)
+        windows = model.sample(-(-SAMPLE // self.context), rng=rng)
+        return outcome(
+            self,
+            trained,
+            test,
+            D_unique=self.target.D_unique,
+            sample="\n".join(self.target.vocabulary.decode(row) for row in windows.tolist()),
+            measures=text_metrics(model, self.target, self.seed, model.sample),
+        )
+
+
+def _objective(model: nn.Module, tokens: Tensor, u: Tensor, draws: Tensor) -> Tensor:
+    bound: Any = model.bound
+    return bound(tokens, u, draws).mean() / tokens.shape[1]
+
+
+@torch.no_grad()
+def bound_on(model: nn.Module, target: Text | Sources, split: str, batch: int = 256) -> Estimate:
+    """The bound in nats per token on the whole windows of a split, with fixed draws."""
+    assert isinstance(model, DiscreteDiffusion)
+    _, windows, counts = target.blocks(split, model.window)
+    windows = windows[counts.all(1)].long()
+    fix = "Give a longer text or a smaller context."
+    require(len(windows) >= 1, f"the {split} split", "have a whole window", len(windows), fix)
+    rng = torch.Generator().manual_seed(0)
+    total = torch.zeros(len(windows), dtype=torch.float64)
+    for _ in range(DRAWS):
+        u = even_levels(len(windows), rng)
+        for start in range(0, len(windows), batch):
+            rows = windows[start : start + batch]
+            draws = torch.rand(*rows.shape, 2, generator=rng)
+            bounds = model.bound(rows, u[start : start + batch], draws)
+            total[start : start + batch] += bounds.double() / (DRAWS * model.window)
+    return block_mean(total.numpy())
+
+
+@functools.cache
+def _cost(shape: Spec) -> tuple[int, int, float]:
+    """N, N_embedding and training FLOPs per token: the same for every seed and budget."""
+
+    def loss(model: Any) -> Tensor:
+        tokens = torch.zeros(1, model.window, dtype=torch.int64)
+        return model.bound(
+            tokens, torch.full((1,), 0.5), torch.full((1, model.window, 2), 0.5)
+        ).sum()
+
+    N, N_embedding, flops = count_cost(shape, loss)
+    return N, N_embedding, flops / shape.arguments["context"]
+
+
+def _recipe(
+    family: str, noise: str, default_lr: float, references: str
+) -> Callable[..., list[Spec]]:
+    def recipe(
+        target: Text | Sources,
+        ladder: Iterable[float],
+        *,
+        tokens: Sequence[float],
+        seeds: int,
+        context: int = 64,
+        batch: int = 8,
+        lr: float = default_lr,
+    ) -> list[Spec]:
+        require(context >= 2, f"{family}.context", "be at least 2", context)
+        common = {"noise": noise, "context": context, "batch": batch, "lr": lr}
+        shapes = decoder_shapes(ladder)
+        per_step = batch * context
+        return grid(DiscreteDiffusionRun, target, shapes, tokens, seeds, per_step, **common)
+
+    summary = f"{noise} discrete diffusion of text; the loss is a bound, in nats per token."
+    return named(recipe, family, summary, references)
+
+
+masked_diffusion = _recipe("masked_diffusion", "masked", 0.008, "`sahoo2024`")
+uniform_diffusion = _recipe("uniform_diffusion", "uniform", 0.008, "`lou2024`")
