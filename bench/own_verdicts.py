@@ -4,9 +4,9 @@
 
 Transformers of three sizes (3K, 12K and 48K parameters) see 20 tokens per parameter. Each recipe
 has two learning rates, of hidden matrices and of everything else. Both are tuned on a grid at 12K
-parameters with a seed that is not judged, by validation loss; the parametrisation carries them to
-the other sizes. `compare_recipes` judges the test losses of the other seeds. The same command
-resumes.
+parameters with a seed that is not judged, by validation loss. The parametrisation carries them to
+the other sizes; at the largest one, a half and a quarter of both are tried too. `compare_recipes`
+judges the test losses of the other seeds. The same command resumes.
 """
 
 import argparse
@@ -69,6 +69,18 @@ def tuned(text, recipe, folder):
     return min(losses, key=losses.get), losses, sum(row["seconds"] for row in rows)
 
 
+def tuned_at_largest(text, recipe, folder, rates):
+    """The best of the rates carried over, and a half and a quarter of them."""
+    lr, hidden = rates
+    tried = {}
+    for part in (1.0, 0.5, 0.25):
+        (spec,) = requests(text, recipe, SIZES[-1], [100], part * lr, hidden)
+        tried[spec.key] = (part * lr, spec)
+    rows = run(text, [spec for _, spec in tried.values()], folder / "tuning-large" / recipe, 1)
+    losses = {tried[row["key"]][0]: row["loss"] for row in rows}
+    return (min(losses, key=losses.get), hidden), losses
+
+
 def judged(text, folder, seeds):
     """Rates, rows and seconds of every recipe."""
     found = {}
@@ -83,7 +95,13 @@ def judged(text, folder, seeds):
         print(
             f"  tuning: {min(losses.values()):.4f} to {max(losses.values()):.4f}; {seconds:.0f} s"
         )
-        specs = [s for size in SIZES for s in requests(text, recipe, size, range(seeds), *rates)]
+        largest, tried = tuned_at_largest(text, recipe, folder, rates)
+        shown = ", ".join(f"{lr}: {loss:.4f}" for lr, loss in tried.items())
+        print(f"  at the largest size {shown}", flush=True)
+        by_size = dict.fromkeys(SIZES, rates) | {SIZES[-1]: largest}
+        specs = [
+            s for size in SIZES for s in requests(text, recipe, size, range(seeds), *by_size[size])
+        ]
         rows = run(text, specs, folder / "runs" / recipe, seeds)
         found[recipe] = rows
         for size in sorted({row["N"] for row in rows}):
@@ -112,12 +130,15 @@ def main():
     arguments.add_argument(
         "--shakespeare", type=Path, default=Path("../shared/data/tinyshakespeare/input.txt")
     )
+    arguments.add_argument("--text", help="Only this text: embedded or shakespeare.")
     arguments.add_argument("--seeds", type=int, default=4)
     given = arguments.parse_args()
     texts = {"embedded": Text.embedded}
     if given.shakespeare.exists():
         texts["shakespeare"] = functools.partial(Text, given.shakespeare)
     for name, make in texts.items():
+        if given.text not in (None, name):
+            continue
         found = judged(make(), given.folder / name, given.seeds)
         for pair in PAIRS:
             answer = verdict(found, pair)

@@ -1,5 +1,7 @@
 """Mamba, linear attention and mixtures of experts against transformers and their recurrences."""
 
+import math
+
 import pytest
 import torch
 from torch.func import vmap
@@ -146,6 +148,17 @@ def test_initial_step_sizes_and_rates_are_those_of_the_paper():
     size = F.softplus(mixer.dt_proj.bias)
     assert 0.9e-3 < size.min() < size.max() < 1.1e-1
     torch.testing.assert_close(-mixer.A_log.exp()[0], -torch.arange(1.0, 5))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [Mamba(64, 4, 2, readout_scale=16.0), LinearAttention(64, 4, 2, 1, readout_scale=16.0)],
+    ids=["mamba", "gla"],
+)
+def test_a_narrow_model_is_not_confident_at_first(model):
+    """The factor of muP made the first losses three times those of a uniform guess."""
+    tokens = torch.randint(64, (8, 33), generator=rng())
+    assert abs(float(next_token(model, tokens).detach()) - math.log(64)) < 0.3
 
 
 # Linear attention

@@ -244,7 +244,8 @@ class LinearAttention(nn.Module):
         for name, p in self.named_parameters():
             if p.ndim < 2:
                 continue
-            ends = {"table": 0.3, "readout": 1 / self.width}
+            # A large factor on the logits of a narrow model must not make them confident at first.
+            ends = {"table": 0.3, "readout": 1 / self.width / max(1.0, self.readout_scale)}
             std = float(ends.get(name) or p.shape[1] ** -0.5)
             if name.endswith(("output.weight", "outer")):
                 std /= math.sqrt(2 * self.depth)

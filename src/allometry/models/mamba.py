@@ -134,8 +134,8 @@ class Mamba(nn.Module):
 
     Initial weights are those of the paper where they matter to the dynamics: $A = -(1, \dots, n)$,
     step sizes log-uniform in `STEP_SIZES`. Matrices are $N(0, 1/\text{fan in})$, the last of a
-    block divided by $\sqrt{\text{depth}}$, the readout $N(0, 1/d^2)$ and the table
-    $N(0, 0.3^2)$, as in `Transformer`.
+    block divided by $\sqrt{\text{depth}}$, the readout $N(0, 1/d^2)$ (less if
+    `readout_scale` is above 1) and the table $N(0, 0.3^2)$, as in `Transformer`.
 
     Args:
         vocabulary: v.
@@ -186,7 +186,9 @@ class Mamba(nn.Module):
     def _initialise(self, rng: torch.Generator) -> None:
         self.table.normal_(0.0, 0.3 if self.readout is not None else 0.02, generator=rng)
         if self.readout is not None:
-            self.readout.normal_(0.0, 1 / self.width, generator=rng)
+            # A large factor on the logits of a narrow model must not make them confident at first.
+            std = 1 / self.width / max(1.0, self.readout_scale)
+            self.readout.normal_(0.0, std, generator=rng)
         low, high = (math.log(size) for size in STEP_SIZES)
         for part in self.modules():
             if not isinstance(part, MambaMixer):
