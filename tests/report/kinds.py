@@ -195,6 +195,24 @@ def mixer():
     return _question("mixer", rows)
 
 
+def built():
+    more = {"part": "built", "layers": 1, "width": 3, "lengths": [11, 17, 23], "bound": 1,
+            "reason": "It depends on every position."}  # fmt: skip
+    rows = []
+    for i, task in enumerate(("parity", "copy", "sorting")):
+        right = [[0.5, 0.5, 0.5], [1.0, 0.2, 0.0], [0.9995, 1.0, 0.9992]][i]
+        own = NONE | more | {"accuracy": [1.0, 1.0, 1.0], "reached": None}
+        rows.append(_row("built", task, "compiled program", 444 + i, 0, None, **own))
+        for k in (1, 2):
+            run = more | {"part": "trained", "width": 8 * k, "accuracy": right, "layers": k}
+            run |= {"reached": right[0] > 0.999, "bound": None, "reason": None}
+            loss = 1 - right[0]
+            rows.append(
+                _row("trained", task, f"{k} layers", 920 * k, 7000, loss, C=1e6 * k, **run)
+            )
+    return _question("built-against-trained", rows)
+
+
 def degree():
     rows = [
         _row(stack, teacher, "2 + 2", 128, 500, 0.2, C=1e6, test_lo=0.1 * i, test_hi=0.15 * i,
@@ -219,5 +237,5 @@ def _read(path):
 KINDS = {path.stem: _read(path) for path in sorted(HERE.glob("*.jsonl"))}
 KINDS |= {
     made.__name__: made()
-    for made in (text, dyck, ring, domains, tasks, quantiser, rank, mixer, degree)
+    for made in (text, dyck, ring, domains, tasks, quantiser, rank, mixer, built, degree)
 }

@@ -10,9 +10,12 @@ import torch
 from allometry import report
 from allometry._core.errors import InputError
 from allometry.cli.study_json import plain
+from allometry.construct.programs import interpret
 from allometry.report import questions
 from allometry.report.questions import degrees
-from allometry.study import Study, jobs, local
+from allometry.study import Study, job_table, jobs, local
+from allometry.study.recipes import algorithm_tasks
+from allometry.study.recipes.built_runs import built_and_trained
 from allometry.study.recipes.chebyshev_runs import chebyshevs, solve_chebyshev
 from allometry.study.recipes.polynomial_learning import TEACHERS, learners, teacher_epsilon_rank
 from allometry.study.recipes.polynomial_stacks import SMALL, STACKS
@@ -204,3 +207,27 @@ def test_what_is_asked_wrongly_is_refused():
 def test_defaults_are_minutes(name):
     rows = jobs.study(name).rows()
     assert sum(row["seconds"] for row in rows) / 2 < 600
+
+
+def test_built_against_trained_from_runs_to_words(tmp_path):
+    specs = built_and_trained(["majority", "copy"], points=3e4, sizes=[(1, 8)], length=5)
+    frame = rows(specs, tmp_path)
+    built = frame[frame["part"] == "built"]
+    assert built["accuracy"].tolist() == [[1.0] * 3] * 2
+    assert built["lengths"].tolist() == [[5, 7, 11]] * 2
+    trained = frame[frame["part"] == "trained"]
+    assert trained["N"].gt(0).all()
+    answer = questions.answer("built-against-trained", frame)
+    assert "right at every tested length, up to 11" in answer.verdict
+    assert "of 2 tasks" in answer.verdict
+    assert all(drawn(answer))
+    bounds = answer.findings[0].tables[1]
+    assert [row[0].text for row in bounds.rows] == ["majority", "copy"]
+
+
+@pytest.mark.parametrize("name", algorithm_tasks.TASKS)
+def test_answers_of_tasks_are_those_of_the_interpreter(name):
+    task = algorithm_tasks.TASKS[name]
+    for word in task.draw(np.random.default_rng(0), 12, 7):
+        assert task.answer(word) == interpret(task.program(), word)
+    assert set(algorithm_tasks.TASKS) == set(job_table.BUILT_TASKS)

@@ -28,6 +28,7 @@ TARGETS = {
     "degree": "which degree of layer learns best at a fixed budget",
     "rank": "which degree of layer has the largest separation rank",
     "mixer": "what determines the separation rank of an MLP-Mixer",
+    "built-against-trained": "compiled programs and trained transformers on the same tasks",
 }
 """Targets of `run`; words in capitals are placeholders."""
 

@@ -72,7 +72,7 @@ def _names(kind: What) -> dict[str, str]:
     if kind is What.recipes:
         names = {name: text for group in choices.RECIPES.values() for name, text in group.items()}
         theory = _theory_families().items()
-        return names | {name: f"layers of {job}" for job, layers in theory for name in layers}
+        return names | {name: f"part of {job}" for job, parts in theory for name in parts}
     if kind is What.measures:
         return {
             name: f"{description}; {_better(choices.BETTER[name])}"
@@ -86,7 +86,7 @@ def _names(kind: What) -> dict[str, str]:
 
 
 def _theory_families() -> dict[str, list[str]]:
-    """Layers that the jobs degree, rank and mixer compare."""
+    """Layers or tasks that the jobs of theory compare."""
     from allometry.study.job_table import theory_families
 
     return theory_families()

@@ -20,7 +20,8 @@ Job = Annotated[
         "(one transformer on text, digits, tunes and a series); `tasks` (pretraining tasks "
         "compared); `reversal`, `sorting` or `transliteration`; `universal` or `dyck` "
         "(constructed networks beside trained ones); `degree`, `rank` or `mixer` (what layers "
-        "of degree d can express and learn); or FILE.py:function that returns a Study. Left out "
+        "of degree d can express and learn); `built-against-trained` (compiled programs beside "
+        "trained transformers); or FILE.py:function that returns a Study. Left out "
         "with --command."
     ),
 ]

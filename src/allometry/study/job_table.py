@@ -36,6 +36,7 @@ PRETRAINING_TASKS = ("next symbol", "cloze", "next passage")
 TRANSDUCERS = ("encoder-decoder", "decoder")
 STACK_NAMES = ("T_2", "T_3", "T_4", "T_e", "T_e wide", "T_e power", "T_33222")
 RANK_FORMS = ("network", "multi", "hadamard", "narrow")
+BUILT_TASKS = ("parity", "majority", "copy", "sorting", "induction", "dyck", "addition")
 MIXER_FORMS = ("linear", "quadratic", "cubic", "gelu", "attention", "multi")
 
 
@@ -126,11 +127,18 @@ JOBS: dict[str, Job] = {
         ),
         "rank": ("polynomial networks and attention", RANK_FORMS, None, (192_000,), "rank"),
         "mixer": ("MLP-Mixers and attention", MIXER_FORMS, None, (192_000,), "rank"),
+        "built-against-trained": (
+            "tasks that programs solve exactly",
+            BUILT_TASKS,
+            None,
+            (2_000_000,),
+            "share of wrong words",
+        ),
     }.items()
 }
 """Jobs by name."""
 
-THEORY_JOBS = ("degree", "rank", "mixer")
+THEORY_JOBS = ("degree", "rank", "mixer", "built-against-trained")
 """Jobs that answer a question of theory."""
 
 

@@ -11,6 +11,7 @@ from allometry.construct.programs.operators import (
     combine,
     elementwise,
     everything,
+    latest,
     numerical,
     select,
     selector_width,
@@ -148,8 +149,8 @@ def addition(base: int = 10) -> SequenceOperator:
     require(2 <= base <= 10, "addition.base", "lie between 2 and 10", base)
     size = length()
     is_plus = elementwise(lambda t: t == "+", tokens)
-    plus = aggregate(select(is_plus, True), indices, default=0)
-    before = indices < plus
+    plus = aggregate(latest(select(is_plus, True)), indices, default=0)
+    before = elementwise(lambda d: d < 0, indices - plus)
     digit = elementwise(lambda t: int(t) if t != "+" else 0, tokens)
     from_right = size - 1 - indices
     # The digit of the first number at the same distance from the plus as this one from the end.
