@@ -48,6 +48,12 @@ def sort(keys: SequenceOperator = tokens) -> SequenceOperator:
     return aggregate(select(rank(keys), indices), tokens)
 
 
+def sort_unique(keys: SequenceOperator = tokens) -> SequenceOperator:
+    """The tokens in ascending order of `keys`, which must be different at all positions."""
+    smaller = selector_width(select(keys, keys, "<"))
+    return aggregate(select(smaller, indices), tokens)
+
+
 def sort_by_frequency() -> SequenceOperator:
     """The tokens, most frequent first; equally frequent ones in order of position."""
     return sort(-histogram())
