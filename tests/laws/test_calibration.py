@@ -147,6 +147,41 @@ def test_an_uncalibrated_law_is_the_average_of_its_forms(law):
     assert np.log(plain(N=[1e11], D=[1e13])) == pytest.approx(plain.average(logs))
 
 
+def test_the_variance_of_the_draws_counts_in_full_among_the_runs(law):
+    known = replace(law.calibration, draws=0.25)
+    assert known.draws_share(np.array([0.0, 0.5, 1.0, 9.0])).tolist() == [1.0, 0.5, 0.25, 0.25]
+    # Draws of few runs are too alike rather than too different.
+    share = replace(constants("grid"), draws=0.25).share_of_draws
+    assert 1 > share(5) > share(50) > share(5000) > 0.25
+    assert share(15) == pytest.approx(0.5)
+    assert constants("curve").share_of_draws(50) == 1.0
+
+
+def test_smooth_families_are_expected_to_be_extrapolated_better():
+    known = replace(constants("grid"), noise_power=0.5)
+    assert known.median_error(0.01) == pytest.approx(known.tau)
+    assert known.median_error(0.0025) == pytest.approx(known.tau / 2)
+    assert known.median_error(0.0) > 0
+
+
+def test_beyond_its_evidence_a_prediction_says_so_and_widens(law):
+    beyond = {"N": 1e12, "D": 1e14}
+    near = replace(law, calibration=replace(law.calibration, reach=1.0))
+    far = replace(law, calibration=replace(law.calibration, reach=50.0, rate=0.0))
+    near = replace(near, calibration=replace(near.calibration, rate=0.0))
+    told, silent = near.predict(**beyond), far.predict(**beyond)
+    assert told.value == pytest.approx(silent.value)
+    assert told.lo < silent.lo < silent.hi < told.hi
+    assert "evidence up to 7.39 times" in told.method
+    assert "evidence" not in silent.method + near.predict(N=1e8, D=1e10).method
+    top = float(np.exp(law.table.logs["C"].max()))
+    assert any("calibrated on (7.39 times)" in text for text in near.plan(40 * top).warnings)
+    assert not any("calibrated on" in text for text in near.plan(5 * top).warnings)
+    # A law saved before there was a table has no reach to exceed.
+    old = replace(law, calibration=UNCALIBRATED).predict(**beyond)
+    assert "evidence" not in old.method
+
+
 def test_two_levels_of_compute_that_differ_by_rounding_alone():
     """A regression: a backtest without any run to predict ended in an IndexError."""
     columns = runs(6, 4)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry.laws.calibration import Calibration, calibrate, e_folds_beyond, kind_of, pulled_back
-from allometry.laws.calibration_table import TABLE, constants
+from allometry.laws.calibration_table import TABLE, USUAL_NOISE, constants
 from allometry.laws.component import fit_subsets
 from allometry.laws.forms import Form
 from allometry.laws.intervals import (
@@ -183,10 +183,15 @@ def average_folds(parts: list[list[Fold]], weights: list[float]) -> list[Fold]:
     return folds
 
 
-def error_prior(table: RunsTable) -> tuple[float, float]:
-    """Prior of the extrapolation error: large along a learning curve, small along sizes."""
+def error_prior(table: RunsTable, noise: float = USUAL_NOISE) -> tuple[float, float]:
+    """Prior of the extrapolation error: large along a learning curve, small along sizes.
+
+    Args:
+        table: The runs.
+        noise: Their noise in log loss.
+    """
     known = constants(kind_of(table))
-    return known.tau, known.tau_sd
+    return known.median_error(noise), known.tau_sd
 
 
 def extrapolation_error(
@@ -236,10 +241,9 @@ def summary(
     if not folds:
         return Backtest(None, None, 0)
     errors, inside = [], []
-    prior = error_prior(table)
     for i, fold in enumerate(folds):
         calibration = calibrate(folds[:i], table, form, irreducible=irreducible)
-        extra = extrapolation_error(folds[:i], prior, calibration)
+        extra = extrapolation_error(folds[:i], error_prior(table, fold.noise), calibration)
         now = corrected(fold, calibration)
         hit = covered(now.error, now.variance, now.noise, now.dof, now.distance, extra)
         inside.append(float(hit.mean()))

@@ -45,7 +45,7 @@ class Calibration:
     The log loss at a point is $f - \kappa\,\delta - \rho \min(b, r)$, where f is the average of
     the forms, $\delta$ its decline from the nearest point within the runs (`pulled_back`), b the
     e-folds from there and r the `reach`. The interval includes the standard deviation
-    $s\,\delta$.
+    $s\,\delta$. Beyond the reach every e-fold counts twice in its width.
 
     Args:
         kappa: Posterior mean of $\kappa$; positive if the forms predict losses too high.
@@ -57,6 +57,7 @@ class Calibration:
         reach: E-folds beyond the runs up to which the table has evidence.
         few_runs: Constants of `intervals.few_runs_variance`.
         noise_prior: So many runs of this noise are the prior of the noise.
+        draws: Share of the variance of the draws that counts an e-fold or more beyond the runs.
         moves_value: Whether the predicted value is corrected, and not only the interval. False
             for a form asked for by name, whose value is that of its formula.
         version: Version of the table.
@@ -73,6 +74,7 @@ class Calibration:
     reach: float
     few_runs: tuple[float, float, float]
     noise_prior: tuple[float, float]
+    draws: float = 1.0
     moves_value: bool = True
     version: str = TABLE["version"]
     groups: tuple[str, ...] = tuple(TABLE["groups"])
@@ -83,6 +85,14 @@ class Calibration:
     ) -> Float[ndarray, " k"]:
         """What to subtract from the log loss of the average of forms."""
         return self.kappa * decline + self.rate * np.minimum(beyond, self.reach)
+
+    def unproven(self, beyond: Float[ndarray, " k"]) -> Float[ndarray, " k"]:
+        """E-folds beyond the reach of the table; 0 within it and without a table."""
+        return np.maximum(beyond - self.reach, 0.0) * bool(self.reach)
+
+    def draws_share(self, distance: Float[ndarray, " k"]) -> Float[ndarray, " k"]:
+        """Share of the variance of the draws that counts: all of it among the runs."""
+        return self.draws ** np.minimum(distance, 1.0)
 
     def to_dict(self) -> dict[str, Any]:
         """The calibration as plain values, ready for JSON."""
@@ -146,6 +156,30 @@ def e_folds_beyond(
     if "C" in back:
         return (logs["C"] - back["C"]) / 2
     return np.stack([logs[v] - back[v] for v in back]).max(0)
+
+
+def as_factor(e_folds: float, variables: Sequence[str]) -> tuple[float, str]:
+    """E-folds of `e_folds_beyond` as a factor, and the variable that it multiplies."""
+    one = "C" not in variables and not {"N", "D"} <= set(variables)
+    return float(np.exp(min(e_folds * (1 if one else 2), 600.0))), variables[0] if one else "C"
+
+
+def beyond_evidence(calibration: Calibration, beyond: float, variables: Sequence[str]) -> str:
+    """What to say of a prediction beyond the reach of the table; empty within it.
+
+    Args:
+        calibration: The calibration.
+        beyond: E-folds beyond the runs.
+        variables: Variables of the law.
+    """
+    if not calibration.reach or beyond <= calibration.reach:
+        return ""
+    ratio, name = as_factor(beyond, variables)
+    most, _ = as_factor(calibration.reach, variables)
+    return (
+        f"; {name} is {ratio:.3g} times that of the runs, and the calibration has evidence up to "
+        f"{most:.3g} times: the interval is widened"
+    )
 
 
 def own_slope(
@@ -222,6 +256,7 @@ def calibrate(
         known.reach,
         (few["per_e_fold"], few["per_decline"], few["power"]),
         (TABLE["noise"]["runs"], TABLE["noise"]["sd"]),
+        known.share_of_draws(table.configurations) if form is None else 1.0,
         moves_value=form is None,
     )
 

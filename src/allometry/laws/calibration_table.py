@@ -9,8 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
 
+import numpy as np
+
 Kind = Literal["grid", "line", "curve"]
 """Size and data vary independently; sizes along one line; only the data vary."""
+
+USUAL_NOISE = 0.01
+"""Noise in log loss for which the table states tau."""
+
+NOISES = (0.0005, 0.2)
+"""Range of the noise by which tau is scaled."""
+
+FEW_CONFIGURATIONS = 15
+"""For n configurations the share of the draws' variance that counts has the power n / (n + this):
+draws of few runs are too alike rather than too different."""
 
 TABLE: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
@@ -25,8 +37,11 @@ class KindConstants:
         rate: Further error per e-fold beyond the runs, the same for all families.
         kappa_sd: Standard deviation of kappa between families.
         own_sd: Standard deviation of a family's error about the one that its backtests show.
-        tau: Median of the further error per e-fold beyond the runs.
+        tau: Median of the further error per e-fold beyond runs with a noise of `USUAL_NOISE`.
         tau_sd: Standard deviation of its log.
+        noise_power: Power of the noise of the runs to which `tau` is proportional.
+        draws: Share of the variance of the bootstrap draws that counts an e-fold or more beyond
+            very many runs.
         reach: E-folds (of size or data, or half of compute) beyond the runs up to which errors
             were measured.
     """
@@ -38,6 +53,16 @@ class KindConstants:
     tau: float
     tau_sd: float
     reach: float
+    noise_power: float = 0.0
+    draws: float = 1.0
+
+    def median_error(self, noise: float) -> float:
+        """Median of tau for runs of some noise: smooth families are extrapolated better."""
+        return self.tau * (float(np.clip(noise, *NOISES)) / USUAL_NOISE) ** self.noise_power
+
+    def share_of_draws(self, configurations: int) -> float:
+        """Share of the variance of the draws that counts far beyond so many configurations."""
+        return self.draws ** (configurations / (configurations + FEW_CONFIGURATIONS))
 
 
 def constants(kind: Kind, form: str | None = None) -> KindConstants:

@@ -300,7 +300,9 @@ def _law(
         why=chosen.why,
         members=tuple(members),
         folds=tuple(chosen.folds),
-        extrapolation_error=extrapolation_error(chosen.folds, error_prior(table), calibration),
+        extrapolation_error=extrapolation_error(
+            chosen.folds, error_prior(table, min(m.noise for m in members)), calibration
+        ),
         table=table,
         cost=cost_of(table),
         path=path_of(table),

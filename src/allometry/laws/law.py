@@ -26,7 +26,13 @@ from allometry.laws.averages import (
     parameter_rows,
 )
 from allometry.laws.backtests import Backtest, Fold, distance
-from allometry.laws.calibration import UNCALIBRATED, Calibration, e_folds_beyond, pulled_back
+from allometry.laws.calibration import (
+    UNCALIBRATED,
+    Calibration,
+    beyond_evidence,
+    e_folds_beyond,
+    pulled_back,
+)
 from allometry.laws.component import Component
 from allometry.laws.compute_cost import ComputeCost, Path
 from allometry.laws.forms import Form
@@ -189,9 +195,10 @@ class Law:
     def log_band(self, logs: dict[str, ndarray], level: float = 0.95) -> Float[ndarray, "3 k"]:
         """Logs of lower end, value and upper end at points given as logs of the variables."""
         far = np.stack([distance(m.form, logs, self.table.logs) for m in self.members]).max(0)
-        mid, below, above = self._spread(logs)
-        decline, beyond = self.beyond_runs(logs)
         known = self.calibration
+        mid, below, above = self._spread(logs, known.draws_share(far))
+        decline, beyond = self.beyond_runs(logs)
+        far = far + known.unproven(beyond)
         size = self.table.configurations, len(self.variables)
         extra = few_runs_variance(far, *size, decline, known.few_runs)
         extra = extra + (known.spread * decline) ** 2
@@ -216,22 +223,21 @@ class Law:
         Returns one `Estimate` if all arguments are numbers, else an array of them.
 
         The interval is for the loss of one more run. It includes parameter and model uncertainty,
-        the noise between runs, and the extrapolation error of the backtests.
+        the noise between runs, and the extrapolation error of the backtests. `.method` says where
+        a point is further beyond the runs than any family that the intervals are calibrated on.
 
         Args:
             **at: `N`, `D`, `C`, and other variables of the form, each a number or an array.
         """
         lo, mid, hi = self._band(at, 0.95)
+        beyond = self.beyond_runs(self.points(at)[0])[1].reshape(mid.shape)
         best = ", at the compute-optimal allocation" if self.needs_allocation(at) else ""
+        method = f"bootstrap, noise and backtested extrapolation error{best}"
         out = np.empty(mid.shape, dtype=object)
         for i in np.ndindex(mid.shape):
-            out[i] = Estimate(
-                float(mid[i]),
-                lo=float(lo[i]),
-                hi=float(hi[i]),
-                n=self.n,
-                method=f"bootstrap, noise and backtested extrapolation error{best}",
-            )
+            far = beyond_evidence(self.calibration, float(beyond[i]), self.variables)
+            value, low, high = float(mid[i]), float(lo[i]), float(hi[i])
+            out[i] = Estimate(value, lo=low, hi=high, n=self.n, method=method + far)
         return out if out.shape else out.item()
 
     def solve(self, loss: float, variable: str = "C", **fixed: float) -> Estimate:
@@ -311,12 +317,12 @@ class Law:
         return html_table(title, ("parameter", "value", "95 % interval"), rows, notes)
 
     def _spread(
-        self, logs: dict[str, ndarray]
+        self, logs: dict[str, ndarray], share: Float[ndarray, " k"] | float = 1.0
     ) -> tuple[Float[ndarray, " k"], Float[ndarray, " k"], Float[ndarray, " k"]]:
         """The law's log loss, and its variance below and above.
 
         It is the sum of two variances: that of the draws, from their outer quantiles on either
-        side, and that between the members (model uncertainty).
+        side (a `share` of it), and that between the members (model uncertainty).
         """
         each = np.stack([m.value(logs) for m in self.members])
         weight = np.array([m.weight for m in self.members])[:, None]
@@ -330,8 +336,8 @@ class Law:
         least = (high - low) / (4 * 1.96)
         return (
             mid,
-            np.maximum(below, least) ** 2 + between,
-            np.maximum(above, least) ** 2 + between,
+            share * np.maximum(below, least) ** 2 + between,
+            share * np.maximum(above, least) ** 2 + between,
         )
 
     def points(self, at: dict[str, Values]) -> tuple[dict[str, ndarray], tuple[int, ...]]:

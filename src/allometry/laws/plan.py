@@ -168,12 +168,19 @@ def _far_budget(law: "Law", compute: float) -> list[str]:
         return []
     ratio = compute / float(np.exp(law.table.logs["C"].max()))
     span = float(np.exp(np.ptp(law.table.logs["C"])))
+    most = float(np.exp(2 * law.calibration.reach)) if law.calibration.reach else math.inf
+    found = []
     if ratio > max(span, 10.0):
-        return [
+        found.append(
             f"The budget is {ratio:.3g} times the largest run, further than the runs themselves "
             f"span ({span:.3g} times): backtests don't reach that far."
-        ]
-    return []
+        )
+    if ratio > most:
+        found.append(
+            f"The budget is {ratio:.3g} times the largest run, further than the families that the "
+            f"intervals are calibrated on ({most:.3g} times): the interval of the loss is widened."
+        )
+    return found
 
 
 def _allocate(

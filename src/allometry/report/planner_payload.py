@@ -189,7 +189,7 @@ def _interval(law: Law) -> dict[str, Any]:
         "few": {"distance": few[0], "decline": few[1]},
         "calibration": {
             name: getattr(calibration, name)
-            for name in ("kappa", "rate", "spread", "reach", "moves_value")
+            for name in ("kappa", "rate", "spread", "reach", "draws", "moves_value")
         },
         "target": 0.975,
         "quantile": float(special.ndtri(0.975)),

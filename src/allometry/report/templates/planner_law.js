@@ -217,6 +217,9 @@ const PlannerLaw = (() => {
       const mid = members.reduce((sum, m, k) => sum + m.weight * each[k], 0);
       const between = interval.between
         * members.reduce((sum, m, k) => sum + m.weight * (each[k] - mid) ** 2, 0);
+      const { kappa, rate, spread, reach, draws: drawsShare, moves_value: moves }
+        = interval.calibration ?? UNCALIBRATED;
+      const outside = Math.max(...members.map((m) => distance(m, logs)));
       let below = between, above = between;
       const count = rows(members);
       if (count > 1) {
@@ -224,12 +227,13 @@ const PlannerLaw = (() => {
         for (let i = 1; i < count; i++) draws[i - 1] = average(members, at, i);
         draws.sort();
         const low = quantile(draws, 0.025), high = quantile(draws, 0.975), least = (high - low) / (4 * 1.96);
-        below += Math.max(Math.max(mid - low, 0) / 1.96, least) ** 2;
-        above += Math.max(Math.max(high - mid, 0) / 1.96, least) ** 2;
+        const share = (drawsShare ?? 1) ** Math.min(outside, 1);
+        below += share * Math.max(Math.max(mid - low, 0) / 1.96, least) ** 2;
+        above += share * Math.max(Math.max(high - mid, 0) / 1.96, least) ** 2;
       }
-      const far = Math.max(...members.map((m) => distance(m, logs)));
-      const { kappa, rate, spread, reach, moves_value: moves } = interval.calibration ?? UNCALIBRATED;
       const { decline, beyond } = beyondRuns(logs, mid);
+      // Beyond the reach of the calibration every e-fold counts twice.
+      const far = outside + (reach ? Math.max(beyond - reach, 0) : 0);
       const extra = (interval.few.distance * far) ** 2 + (interval.few.decline * decline) ** 2 + (spread * decline) ** 2;
       const centre = mid - kappa * decline - rate * Math.min(beyond, reach);
       const lo = centre - halfWidth(below + extra, far), hi = centre + halfWidth(above + extra, far);
