@@ -368,6 +368,7 @@ LOGS = {
         {"runs.csv": seeds.csv},
         words=[b"params", b"loss", b"(", b")", b"^", b"/0"],
     ),
+    "aim": Target(imported, [sample("aim/metrics.csv")], "metrics.csv", words=[b",nan", b"\n"]),
     "law_file": Target(al.laws.load, [seeds.law], "law.json"),
     "watched": Target(
         watched,
