@@ -1,10 +1,11 @@
 """Speed and memory of metrics and their peers: 10,000 x 64 features, one thread, one process.
 
-Run: python bench/measures.py [--rows 10000] [--rounds 3] [--large 100000]
+Run: python bench/measures.py [--rows 10000] [--rounds 3] [--large 100000] [--battery]
 
 Ours and the peer are interleaved in one process; the table shows the minimum CPU seconds of each
 and their ratio. The full discrepancy of 100,000 rows runs in its own process, whose peak memory is
-reported.
+reported. `--battery` times the whole command `allometry measure` instead. A peer that is not
+installed is left out with a sentence.
 """
 
 import argparse
@@ -14,8 +15,10 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -114,9 +117,13 @@ def race(rows, rounds):
     print("| | ours, s | peer, s | ratio | value | peer's |\n|---|---|---|---|---|---|")
     for name, (ours, peer, who) in PAIRS.items():
         a, b = [], []
-        for _ in range(rounds):
-            a.append(timed(ours, x, y))
-            b.append(timed(peer, x, y))
+        try:
+            for _ in range(rounds):
+                a.append(timed(ours, x, y))
+                b.append(timed(peer, x, y))
+        except ImportError as error:
+            print(f"| {name} | left out: {who} is not installed ({error.name}). | | | | |")
+            continue
         mine, theirs = min(a)[0], min(b)[0]
         row = f"| {name} | {mine:.2f} | {theirs:.2f} ({who}) | {theirs / mine:.1f} |"
         print(row, f"{a[0][1]:.5g} | {b[0][1]:.5g} |", flush=True)
@@ -130,15 +137,40 @@ def large(rows):
     print(json.dumps({"seconds": seconds, "value": value, "before": before, "peak": peak}))
 
 
+def battery(rows):
+    """CPU seconds of `allometry measure` on two files: every metric that applies to vectors."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = [str(Path(folder) / f"{name}.npy") for name in ("real", "samples")]
+        for name, part in zip(names, data(rows), strict=True):
+            np.save(name, part)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        program = str(Path(sys.executable).with_name("allometry"))
+        command = [program, "measure", *names, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    if done.returncode:
+        print(f"allometry measure ended with code {done.returncode}: {done.stderr[-300:]}")
+        return
+    print(
+        f"allometry measure, {rows:,} x 64: {len(json.loads(done.stdout))} metrics in "
+        f"{spent:.1f} CPU s, imports included; peak {after.ru_maxrss / 2**20:.2f} GB"
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--large", type=int, default=100_000)
+    parser.add_argument("--battery", action="store_true", help="the whole command only")
     parser.add_argument("--alone", action="store_true", help="only the large MMD, in this process")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    if arguments.battery:
+        battery(arguments.rows)
+        return
     if arguments.alone:
         large(arguments.large)
         return

@@ -3,24 +3,13 @@
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from allometry._core.spec import Spec
 from allometry.study.request import TrainingRequest
 from allometry.study.schedule.cost_model import LARGEST_PACK
 from allometry.study.schedule.measured_costs import vectorises
+from allometry.study.schedule.step_time_cache import shape_key
 from allometry.study.tasks import Bundle, ExecutionOptions, Task, single
-
-
-def shape_key(spec: Spec, request: TrainingRequest) -> str:
-    """Identifies runs that can be vectorised together."""
-
-    def fixed(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        return {k: fixed(v) for k, v in value.items() if k not in request.free}
-
-    return json.dumps(fixed(spec.to_dict()), sort_keys=True)
 
 
 def bundle_name(keys: Sequence[str]) -> str:

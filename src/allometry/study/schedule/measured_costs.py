@@ -138,8 +138,8 @@ class MeasuredCosts:
         """Save finished runs for the next study; an unwritable cache is ignored."""
         with contextlib.suppress(OSError):
             path = _path()
-            everything = _read(path)
-            mine = everything.setdefault(_machine(workers, threads), {})
+            everything = read_cache(path)
+            mine = everything.setdefault(machine_name(workers, threads), {})
             kept: dict[str, list[Any]] = {}
             for ended in (*self.past, *self.fresh):
                 name = json.dumps([ended.kind.request, ended.kind.family])
@@ -159,7 +159,7 @@ _NOT_RUNS = (REPORT, FIRST_RUN)
 def load(workers: int, threads: int) -> MeasuredCosts:
     """The costs of this machine; a new machine is benchmarked first."""
     try:
-        known = _read(_path()).get(_machine(workers, threads), {})
+        known = read_cache(_path()).get(machine_name(workers, threads), {})
         speed = float(known["speed"])
         past = [
             FinishedRun(CostKey(*json.loads(name)), float(guess), float(ratio))
@@ -211,7 +211,7 @@ def _path() -> Path:
     return private_folder() / "costs.json"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_cache(path: Path) -> dict[str, Any]:
     """The cache; empty if it is missing or invalid."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -220,7 +220,8 @@ def _read(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _machine(workers: int, threads: int) -> str:
+def machine_name(workers: int, threads: int) -> str:
+    """Processor, version of torch, and the numbers of processes and threads."""
     name = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -16,8 +16,9 @@ from allometry._core.spec import Spec
 from allometry.runs.schedule_file import read_schedule
 from allometry.study.request import Request, TrainingRequest
 from allometry.study.schedule.cost_model import LARGEST_PACK, estimate, largest_pack
-from allometry.study.schedule.fixed_bundles import bundle_name, deterministic_bundles, shape_key
+from allometry.study.schedule.fixed_bundles import bundle_name, deterministic_bundles
 from allometry.study.schedule.measured_costs import load
+from allometry.study.schedule.step_time_cache import shape_key
 from allometry.study.schedule.timing import (
     LIMIT,
     StepTime,

@@ -14,11 +14,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, final
 
 from allometry._core.process import available_cores
 from allometry._core.spec import Spec
+from allometry.study.schedule import step_time_cache
 
 LIMIT = 10.0
 """Largest number of seconds for profiling, imports included."""
@@ -103,16 +104,35 @@ def profile(
         options: The conditions of the runs.
         seconds: For all shapes; those that are not finished by then get `None`.
     """
-    found: list[StepTime | JobTime | None] = []
-    for prices in _results(shapes, options, seconds):
-        if not prices:
-            found.append(None)
-        elif "seconds" in prices[0]:
-            tried = [p["seconds"] for p in prices if p["seconds"] is not None]
-            found.append(JobTime(_mean(tried)) if tried else None)
-        else:
-            found.append(_price(prices))
-    return found
+    keys = step_time_cache.entry_keys(shapes, asdict(options))
+    known = step_time_cache.load(keys)
+    missing = [i for i, key in enumerate(keys) if key not in known]
+    fresh: dict[str, dict[str, Any]] = {}
+    if missing:
+        results = _results([shapes[i] for i in missing], options, seconds)
+        found = ((keys[i], _found(prices)) for i, prices in zip(missing, results, strict=True))
+        fresh = {key: asdict(each) for key, each in found if each is not None}
+        step_time_cache.store(fresh)
+    return [_restored((known | fresh).get(key)) for key in keys]
+
+
+def _found(prices: list[dict[str, Any]]) -> StepTime | JobTime | None:
+    """The mean over several processes; `None` if none has a result."""
+    if prices and "seconds" in prices[0]:
+        tried = [p["seconds"] for p in prices if p["seconds"] is not None]
+        return JobTime(_mean(tried)) if tried else None
+    return _price(prices) if prices else None
+
+
+def _restored(stored: dict[str, Any] | None) -> StepTime | JobTime | None:
+    """A result from plain values."""
+    if stored is None:
+        return None
+    if "seconds" in stored:
+        return JobTime(stored["seconds"])
+    packed = {int(models): seconds for models, seconds in stored["packed"].items()}
+    step, measure, finish, traced = (stored[k] for k in ("step", "measure", "finish", "traced"))
+    return StepTime(step, packed, measure, finish, traced)
 
 
 def _price(prices: list[dict[str, Any]]) -> StepTime:
