@@ -33,6 +33,10 @@ EXACT = ("discrete", "pixelcnn")
 values, or have latent variables."""
 
 
+TEXT_BOUNDS = ("masked_diffusion", "uniform_diffusion")
+"""Families of text whose loss is a bound."""
+
+
 @final
 @dataclass(frozen=True)
 class FamilyGroup:
@@ -61,7 +65,7 @@ def likelihood_kind(family: str, target: Any) -> str:
     name = family.replace(" ", "_")
     if kind_of(target) == "images":
         return "exact" if name in EXACT else "bound"
-    return "exact"
+    return "bound" if name in TEXT_BOUNDS else "exact"
 
 
 def family_groups(

@@ -165,9 +165,12 @@ class Diffusion(Transform):
             context: Values to condition on.
         """
         angle = self.schedule.angle(self.schedule.training_time(u))
-        y = _wide(torch.cos(angle), data) * data + _wide(torch.sin(angle), data) * noise
-        gap = self._output(y, angle, context, 1.0) - self.target(data, noise, angle)
-        return gap.square().flatten(1).mean(1)
+        sine, cosine = torch.sin(angle), torch.cos(angle)
+        s, c = _wide(sine, data), _wide(cosine, data)
+        out = self.network(c * data + s * noise, _level(sine, cosine) / 4, context)
+        wanted = c * noise - s * data if self.prediction == "angle" else None
+        wanted = self.target(data, noise, angle) if wanted is None else wanted
+        return (out - wanted).square().flatten(1).mean(1)
 
     def forward(self, x: Event, context: Context = None) -> tuple[Event, LogDet]:
         """From data to noise along the probability flow."""
@@ -219,7 +222,10 @@ def noise_level(angle: Angles) -> Angles:
     $\ell = \log ((\sin\phi + \delta \cos\phi) / (\cos\phi + \delta \sin\phi))$ with
     $\delta = 0.001$.
     """
-    sine, cosine = torch.sin(angle), torch.cos(angle)
+    return _level(torch.sin(angle), torch.cos(angle))
+
+
+def _level(sine: Angles, cosine: Angles) -> Angles:
     return torch.log((sine + OFFSET * cosine) / (cosine + OFFSET * sine))
 
 

@@ -83,7 +83,8 @@ def denoising_error(model: nn.Module, x: Tensor, levels: Tensor, noise: Tensor) 
     assert isinstance(flow, flows.Flow)
     *first, last = flow.transforms
     assert isinstance(last, diffusion.Diffusion)
-    for transform in first:
-        x, _ = transform(x)
     # The first layers only standardise: they keep the values of the training data.
+    with torch.no_grad():
+        for transform in first:
+            x, _ = transform(x)
     return last.loss(x.detach(), levels, noise).mean()

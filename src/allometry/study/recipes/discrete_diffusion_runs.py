@@ -57,7 +57,7 @@ class DiscreteDiffusionRun(TokenRun, TrainingRequest):
     @property
     def family_name(self) -> str:
         """The family as the journal names it."""
-        return f"{self.noise} diffusion"
+        return f"{self.noise}_diffusion"
 
     @property
     def splits(self) -> bool:
