@@ -138,6 +138,7 @@ SELECTORS = {
     ("study/schedule/timing_worker.py", "trusted"): "orders of the driver, over a pipe of its own",
     ("study/execute/ray_worker.py", "trusted"): "orders of the driver, over Ray",
     ("study/recipes/rate_search.py", "trusted"): "a spec of this process, changed and read again",
+    ("study/equal_compute.py", "trusted"): "a spec of this process, changed and read again",
     ("_core/native.py", "CDLL"): "a kernel that we built, checked by its checksum",
 }
 
