@@ -37,10 +37,10 @@ from allometry.construct.programs import (
     generators,
     indices,
     library,
-    machines,
     numerical,
     select,
     selector_width,
+    subleq_machine,
     tokens,
 )
 from allometry.construct.stock.hugging_face import write_folder
@@ -321,8 +321,8 @@ def alta_suite(checkout, repeats):
         wrong = 0
         for prompt, new in zip(made.prompts, made.many(made.prompts), strict=True):
             cells = [int(word.split("=")[1]) for word in prompt[:-1]]
-            wrong += new != machines.simulate(cells, 16, 16, 12)
-        wrong += made(machines.memory_prompt(memory))[2] != "10=15"
+            wrong += new != subleq_machine.simulate(cells, 16, 16, 12)
+        wrong += made(subleq_machine.memory_prompt(memory))[2] != "10=15"
         return wrong, len(made.prompts) + 1
 
     tasks = {
@@ -339,7 +339,7 @@ def alta_suite(checkout, repeats):
             addition_wrong,
         ),
         "SUBLEQ, 16 cells": (
-            machines.subleq,
+            subleq_machine.subleq,
             subleq.build_program_spec_sparse,
             our_subleq,
             subleq_wrong,

@@ -23,12 +23,12 @@ from allometry.construct.programs import (
     interpret,
     latest,
     library,
-    machines,
     number,
     product,
     remainder,
     select,
     selector_width,
+    subleq_machine,
     thresholds,
     tokens,
 )
@@ -121,13 +121,13 @@ def test_generated_text_is_right(name):
 
 
 def test_subleq_runs_programs_of_others():
-    made = machines.subleq(12, 16, 6)
+    made = subleq_machine.subleq(12, 16, 6)
     # The program that adds two numbers, as in the description of SUBLEQ: 5 + 10 in cell 10.
     memory = [9, 11, 3, 11, 10, 6, 11, 11, -1, 5, 10, 0]
-    assert made(machines.memory_prompt(memory)) == ["11=-5", "@3", "10=15", "@6", "11=0"]
+    assert made(subleq_machine.memory_prompt(memory)) == ["11=-5", "@3", "10=15", "@6", "11=0"]
     for prompt, new in zip(made.prompts[:60], made.many(made.prompts[:60]), strict=True):
         cells = [int(word.split("=")[1]) for word in prompt[:-1]]
-        assert new == machines.simulate(cells, 12, 16, 6)
+        assert new == subleq_machine.simulate(cells, 12, 16, 6)
     assert made.compare(made.prompts[:5])[1] == 0
 
 

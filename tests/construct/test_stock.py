@@ -10,7 +10,7 @@ import allometry as al
 from allometry import InputError
 from allometry.construct import dyck, program, turing
 from allometry.construct.programs import library
-from allometry.construct.stock.formats import write
+from allometry.construct.stock.export_formats import write
 from allometry.construct.stock.hugging_face import write_folder
 from allometry.models import Transformer
 from allometry.targets.vocabulary import BPE, Bytes, Characters

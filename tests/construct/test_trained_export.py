@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from allometry import InputError
 from allometry.construct import dyck, export, program
 from allometry.construct.programs import arithmetic, library
-from allometry.construct.stock.formats import write
+from allometry.construct.stock.export_formats import write
 from allometry.models import Transformer
 
 MODELS = {

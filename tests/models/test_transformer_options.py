@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import allometry as al
 from allometry.construct.export import export
-from allometry.construct.stock.formats import write
+from allometry.construct.stock.export_formats import write
 from allometry.models import Transformer
 from allometry.models.transformer.attention_weights import attention_weights
 from allometry.train.budget import count_next_token, count_parameters

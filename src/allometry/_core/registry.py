@@ -83,7 +83,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "model": (
         "allometry.models.convolution:CausalConvolution",
         "allometry.models.convolution:FiniteMemory",
-        "allometry.models.diffusion.discrete:DiscreteDiffusion",
+        "allometry.models.diffusion.token_diffusion:DiscreteDiffusion",
         "allometry.models.gan:Discriminator",
         "allometry.models.gan:Generator",
         "allometry.models.linear_attention:LinearAttention",

@@ -34,7 +34,7 @@ def export(
     proof use `allometry construct ... --save`.
     """
     require(to in FORMATS, "--to", f"be one of {', '.join(FORMATS)}", to)
-    from allometry.construct.stock.formats import write
+    from allometry.construct.stock.export_formats import write
     from allometry.models.transformer.model import Transformer
     from allometry.study import load
 

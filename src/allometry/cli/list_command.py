@@ -120,7 +120,7 @@ def _accelerators() -> dict[str, str]:
 def _forms() -> dict[str, str]:
     """Each form with its equation in one variable x."""
     from allometry.laws.form_names import MAKERS
-    from allometry.laws.multivariate.library import LIBRARY
+    from allometry.laws.multivariate.form_library import LIBRARY
 
     automatic = {"auto": "chosen or averaged by backtests on the larger runs"}
     published = {

@@ -41,8 +41,8 @@ from allometry.laws.live_watch import Watcher, optuna_pruner
 from allometry.laws.monitoring import TrainingState, watch
 from allometry.laws.multi_power import LossCurve, MultiPowerLaw, fit_schedule
 from allometry.laws.multivariate.campaigns import Replay, replay
+from allometry.laws.multivariate.form_library import LIBRARY
 from allometry.laws.multivariate.law import VariableLaw
-from allometry.laws.multivariate.library import LIBRARY
 from allometry.laws.multivariate.pool import PoolDesign, choose_runs
 from allometry.laws.next_runs import next_runs
 from allometry.laws.plan import Plan, crossing_of

@@ -31,8 +31,8 @@ from allometry.laws.identifiability import (
 )
 from allometry.laws.law import Law, Starts
 from allometry.laws.multivariate.fitting import fit_variables
+from allometry.laws.multivariate.form_library import LIBRARY
 from allometry.laws.multivariate.law import VariableLaw
-from allometry.laws.multivariate.library import LIBRARY
 from allometry.laws.objective import EFFICIENT, FORECAST, PLAIN, SPREAD, Objective
 from allometry.laws.runs_table import VARIABLES, RunsTable, read
 from allometry.laws.selection import SPARE, Selection, choose, one_variable

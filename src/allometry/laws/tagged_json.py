@@ -33,8 +33,8 @@ from allometry.laws.forms import Additive, Form
 from allometry.laws.law import Law
 from allometry.laws.learning_curves import Broken, Shifted, Sigmoid
 from allometry.laws.multivariate.expression_forms import ExpressionForm, Parameter
-from allometry.laws.multivariate.expressions import Node
 from allometry.laws.multivariate.law import VariableLaw
+from allometry.laws.multivariate.law_expressions import Node
 from allometry.laws.repeated_data import Repeated
 from allometry.laws.transfer import Product
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allometry import InputError, laws
-from allometry.laws.multivariate.expressions import degree, parse
-from allometry.laws.multivariate.library import LIBRARY
+from allometry.laws.multivariate.form_library import LIBRARY
+from allometry.laws.multivariate.law_expressions import degree, parse
 from allometry.laws.multivariate.tapes import compiled
 
 NAMES = st.sampled_from(["N", "D", "a", "b"])

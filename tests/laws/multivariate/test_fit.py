@@ -7,7 +7,7 @@ import pytest
 
 from allometry import InputError, laws
 from allometry.laws.multivariate.expression_forms import ExpressionForm, Link
-from allometry.laws.multivariate.library import LIBRARY
+from allometry.laws.multivariate.form_library import LIBRARY
 
 
 def grid(rng, noise=0.0):

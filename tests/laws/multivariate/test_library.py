@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from allometry.laws.multivariate.expression_forms import ExpressionForm, Link
-from allometry.laws.multivariate.expressions import parse
-from allometry.laws.multivariate.library import LIBRARY, ranged
+from allometry.laws.multivariate.form_library import LIBRARY, ranged
+from allometry.laws.multivariate.law_expressions import parse
 from allometry.laws.multivariate.members import fit_sets
-from allometry.laws.multivariate.tables import read
+from allometry.laws.multivariate.variable_runs import read
 
 N, D = np.logspace(7.5, 9.5, 4), np.logspace(9, 11.5, 4)
 COLUMNS = {

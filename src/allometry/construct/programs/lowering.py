@@ -13,6 +13,8 @@ from typing import Any, final
 from allometry._core.errors import InputError
 from allometry.construct.named_weights import ONE
 from allometry.construct.programs.attention_scores import Score, latest, score
+from allometry.construct.programs.expression_names import name as name_of
+from allometry.construct.programs.expression_names import selector_name
 from allometry.construct.programs.expressions import (
     Aggregate,
     Indices,
@@ -24,8 +26,6 @@ from allometry.construct.programs.expressions import (
     Tokens,
     Width,
 )
-from allometry.construct.programs.names import name as name_of
-from allometry.construct.programs.names import selector_name
 from allometry.construct.programs.value_sets import LARGEST, Domains, conjuncts, is_atom
 
 Form = dict[str, float]

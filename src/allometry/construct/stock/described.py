@@ -13,7 +13,7 @@ from allometry.construct.certificate import Construction
 from allometry.construct.dyck import DyckGenerator, DyckRecogniser
 from allometry.construct.programs.compiled import START, Program
 from allometry.construct.programs.generation import Generator
-from allometry.construct.stock.checkpoint import Symbols
+from allometry.construct.stock.stock_checkpoint import Symbols
 from allometry.construct.turing import AutoregressiveRun, CellularRun
 from allometry.models.transformer.attention import Attention
 from allometry.models.transformer.model import Block, Transformer

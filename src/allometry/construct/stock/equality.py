@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from allometry._core.errors import require_extra
-from allometry.construct.stock.checkpoint import DTYPES, Checkpoint
+from allometry.construct.stock.stock_checkpoint import DTYPES, Checkpoint
 from allometry.models.transformer.model import Transformer
 
 

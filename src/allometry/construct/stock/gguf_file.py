@@ -13,8 +13,8 @@ import torch
 from allometry._core.errors import require, require_extra
 from allometry._core.files import make_folder
 from allometry.construct.stock import hugging_face
-from allometry.construct.stock.checkpoint import Checkpoint, Symbols
 from allometry.construct.stock.described import describe
+from allometry.construct.stock.stock_checkpoint import Checkpoint, Symbols
 from allometry.models.transformer.model import Transformer
 from allometry.targets.vocabulary import Vocabulary
 

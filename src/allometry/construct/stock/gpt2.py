@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from allometry._core.errors import require
-from allometry.construct.stock.checkpoint import Checkpoint, Symbols, activation_name, cast
 from allometry.construct.stock.neutral_norm import Neutral, attention, feed_forward
+from allometry.construct.stock.stock_checkpoint import Checkpoint, Symbols, activation_name, cast
 from allometry.models.transformer.experts import MixtureOfExperts
 from allometry.models.transformer.model import Block, Transformer
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from allometry._core.errors import InputError, require
 from allometry._core.files import atomic_write, make_folder
-from allometry.construct.stock import encoders, gpt2, gpt_neox, llama, tokenizer_files
-from allometry.construct.stock.checkpoint import Checkpoint, Symbols
+from allometry.construct.stock import encoder_models, gpt2, gpt_neox, llama, tokenizer_files
 from allometry.construct.stock.described import Answer, Described, describe
 from allometry.construct.stock.equality import ExportCertificate, compare, runtime
 from allometry.construct.stock.neutral_norm import largest_square, layout
+from allometry.construct.stock.stock_checkpoint import Checkpoint, Symbols
 from allometry.models.transformer.model import Block, Transformer
 from allometry.targets.vocabulary import Vocabulary
 
@@ -81,10 +81,10 @@ def constructed(described: Described, precision: str) -> Checkpoint:
     if model.kind == "decoder":
         at = layout(model, model.heads, largest, precision, gpt2.EPS)
         return gpt2.constructed(model, at, described.symbols, scale, precision)
-    at = layout(model, encoders.head_count(model), largest, precision, encoders.EPS)
+    at = layout(model, encoder_models.head_count(model), largest, precision, encoder_models.EPS)
     # A score is a product of two forms of the stream: bounded by its square and the weights.
     masked = 2.0 ** math.ceil(math.log2(MASKED + 4 * scale * max(largest, 1.0)))
-    return encoders.constructed(model, at, described.symbols, scale, masked, precision)
+    return encoder_models.constructed(model, at, described.symbols, scale, masked, precision)
 
 
 def trained(model: Transformer, symbols: Symbols) -> Checkpoint:

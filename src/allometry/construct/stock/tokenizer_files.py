@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from allometry._core.errors import InputError
-from allometry.construct.stock.checkpoint import Symbols
+from allometry.construct.stock.stock_checkpoint import Symbols
 from allometry.targets.vocabulary import BPE, Bytes, Characters, Marked, Vocabulary, Words
 
 

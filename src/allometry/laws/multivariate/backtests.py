@@ -13,7 +13,7 @@ from numpy import ndarray
 from scipy import special
 
 from allometry.laws.multivariate.roles import Variable
-from allometry.laws.multivariate.tables import Table, coordinates
+from allometry.laws.multivariate.variable_runs import Table, coordinates
 
 TAU = np.exp(np.linspace(np.log(5e-4), np.log(0.5), 41))
 """Grid of the extrapolation error per standard deviation of the coordinates."""

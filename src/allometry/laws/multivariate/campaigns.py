@@ -15,7 +15,7 @@ from allometry._core.errors import require
 from allometry.laws.multivariate.fitting import fit_variables
 from allometry.laws.multivariate.law import VariableLaw
 from allometry.laws.multivariate.pool import PoolDesign, choose_runs, design
-from allometry.laws.multivariate.tables import SEPARATOR, column_names, costs, numeric
+from allometry.laws.multivariate.variable_runs import SEPARATOR, column_names, costs, numeric
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Shares of the whole cost at which a replay fits a law."""

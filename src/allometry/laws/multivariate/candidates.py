@@ -13,10 +13,10 @@ import numpy as np
 from numpy import ndarray
 
 from allometry.laws.multivariate.expression_forms import ExpressionForm, Parameter
-from allometry.laws.multivariate.expressions import parse
+from allometry.laws.multivariate.law_expressions import parse
 from allometry.laws.multivariate.levels import MOST_GROUPS
 from allometry.laws.multivariate.roles import Variable
-from allometry.laws.multivariate.tables import Table
+from allometry.laws.multivariate.variable_runs import Table
 
 EXPONENT = (0.3, 0.3)
 """Prior mean and standard deviation of an exponent."""

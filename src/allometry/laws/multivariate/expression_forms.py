@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from allometry._core.errors import require
 from allometry.laws.forms import Draws, Form
-from allometry.laws.multivariate.expressions import Node, degree, parse
+from allometry.laws.multivariate.law_expressions import Node, degree, parse
 from allometry.laws.multivariate.tapes import Tape, compiled
 
 FLOOR = 1e-3

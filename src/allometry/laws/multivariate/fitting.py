@@ -24,10 +24,10 @@ from allometry.laws.multivariate.backtests import (
 )
 from allometry.laws.multivariate.candidates import compose
 from allometry.laws.multivariate.expression_forms import ExpressionForm
-from allometry.laws.multivariate.expressions import parse
+from allometry.laws.multivariate.form_library import LIBRARY, in_columns, ranged
 from allometry.laws.multivariate.groups import Fitted, fit_groups
 from allometry.laws.multivariate.law import Predictor, VariableLaw
-from allometry.laws.multivariate.library import LIBRARY, in_columns, ranged
+from allometry.laws.multivariate.law_expressions import parse
 from allometry.laws.multivariate.processes import fit_process
 from allometry.laws.multivariate.selection import (
     DELTA,
@@ -37,7 +37,7 @@ from allometry.laws.multivariate.selection import (
     errors_of,
     recency,
 )
-from allometry.laws.multivariate.tables import Table, column_names, read
+from allometry.laws.multivariate.variable_runs import Table, column_names, read
 
 PLAIN_DELTA = 1e-3
 """Threshold of Huber's loss for a form that was asked for, as in published fits."""

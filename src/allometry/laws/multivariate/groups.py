@@ -19,7 +19,7 @@ from allometry.laws.forms import Form
 from allometry.laws.multivariate.expression_forms import ExpressionForm
 from allometry.laws.multivariate.levels import fit_levels
 from allometry.laws.multivariate.members import Member, fit_sets
-from allometry.laws.multivariate.tables import Table
+from allometry.laws.multivariate.variable_runs import Table
 from allometry.laws.solver import Prior
 
 LEAST_SPREAD = 0.15

@@ -19,7 +19,7 @@ from allometry.laws.multivariate.backtests import BETWEEN, Errors, distance, hal
 from allometry.laws.multivariate.groups import Fitted
 from allometry.laws.multivariate.processes import Process
 from allometry.laws.multivariate.roles import Variable
-from allometry.laws.multivariate.tables import SEPARATOR, Table
+from allometry.laws.multivariate.variable_runs import SEPARATOR, Table
 
 if TYPE_CHECKING:
     from allometry.laws.multivariate.optimum import Optimum

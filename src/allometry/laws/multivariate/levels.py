@@ -15,9 +15,9 @@ from numpy import ndarray
 
 from allometry.laws.forms import Draws, Form
 from allometry.laws.multivariate.expression_forms import ExpressionForm, Parameter
-from allometry.laws.multivariate.expressions import Node
+from allometry.laws.multivariate.law_expressions import Node
 from allometry.laws.multivariate.members import Member, fit_sets
-from allometry.laws.multivariate.tables import Table
+from allometry.laws.multivariate.variable_runs import Table
 
 MOST_GROUPS = 48
 """Largest number of groups with a shared shape: the search solves for all levels at once."""

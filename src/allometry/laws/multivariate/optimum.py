@@ -14,9 +14,9 @@ from numpy import ndarray
 from allometry._core.errors import InputError, require
 from allometry._core.estimate import Estimate
 from allometry.laws.multivariate.draws import draws
-from allometry.laws.multivariate.expressions import parse
+from allometry.laws.multivariate.law_expressions import parse
 from allometry.laws.multivariate.roles import Variable
-from allometry.laws.multivariate.tables import coordinates, costs
+from allometry.laws.multivariate.variable_runs import coordinates, costs
 
 if TYPE_CHECKING:
     from allometry.laws.multivariate.law import VariableLaw

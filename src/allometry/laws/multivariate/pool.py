@@ -23,7 +23,7 @@ from allometry.laws.multivariate.expression_forms import Link
 from allometry.laws.multivariate.groups import fit_groups
 from allometry.laws.multivariate.pool_problem import PoolProblem, assemble, finished, usable
 from allometry.laws.multivariate.selection import DELTA
-from allometry.laws.multivariate.tables import (
+from allometry.laws.multivariate.variable_runs import (
     coordinates,
     costs,
 )

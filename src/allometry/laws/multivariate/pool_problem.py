@@ -14,7 +14,7 @@ from numpy import ndarray
 from allometry._core.errors import require
 from allometry._core.number_parsing import LARGEST_NUMBER
 from allometry.laws.multivariate.expression_forms import Link
-from allometry.laws.multivariate.tables import (
+from allometry.laws.multivariate.variable_runs import (
     Table,
     column_names,
     is_label,

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy import linalg, optimize
 
-from allometry.laws.multivariate.tables import Table, coordinates
+from allometry.laws.multivariate.variable_runs import Table, coordinates
 
 MOST = 300
 """Runs of a process; larger tables are subsampled."""

@@ -23,7 +23,7 @@ from allometry.laws.multivariate.backtests import (
 from allometry.laws.multivariate.expression_forms import ExpressionForm
 from allometry.laws.multivariate.groups import Fitted, fit_groups
 from allometry.laws.multivariate.processes import Process, fit_process
-from allometry.laws.multivariate.tables import Table
+from allometry.laws.multivariate.variable_runs import Table
 
 RESOLUTION = 0.003
 """Differences of error below this are not significant; added to scores in quadrature."""

@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 from scipy import special
 
-from allometry.laws.multivariate.expressions import Node
+from allometry.laws.multivariate.law_expressions import Node
 
 Array = Any
 """An array, or the scalar that numpy makes of operations on arrays without axes."""

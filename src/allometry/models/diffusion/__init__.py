@@ -7,12 +7,12 @@ from allometry.models.diffusion.bounds import (
     variational_bound,
 )
 from allometry.models.diffusion.denoiser import Diffusion, noise_level
-from allometry.models.diffusion.discrete import DiscreteDiffusion
 from allometry.models.diffusion.image_networks import DiT, UNet
 from allometry.models.diffusion.named_models import images, points
 from allometry.models.diffusion.networks import PointNetwork
 from allometry.models.diffusion.samplers import SAMPLERS, ancestral, ddim, heun, sample
 from allometry.models.diffusion.schedules import EDM, SCHEDULES, VE, VP, Cosine, Schedule, Straight
+from allometry.models.diffusion.token_diffusion import DiscreteDiffusion
 
 __all__ = [
     "EDM",

@@ -30,9 +30,9 @@ def read(path: Path, sql: str | None = None) -> Sheet | Logs:
 def _file(path: Path) -> Sheet | Logs:
     kind = path.suffix.lower()
     if path.name == "trainer_state.json":
-        from allometry.runs.importers import huggingface
+        from allometry.runs.importers import hf_trainer
 
-        return huggingface.read_states([path], path.parent)
+        return hf_trainer.read_states([path], path.parent)
     if "tfevents" in path.name:
         from allometry.runs.importers import tensorboard_events
 
@@ -110,9 +110,9 @@ def _folder(path: Path) -> Sheet | Logs:
         if "metrics" in (parts := file.relative_to(path).parts[:-1])
     }
     if "state" in named:
-        from allometry.runs.importers import huggingface
+        from allometry.runs.importers import hf_trainer
 
-        return huggingface.read_states(named["state"], path)
+        return hf_trainer.read_states(named["state"], path)
     if "wandb" in named or "summary" in named:
         from allometry.runs.importers import wandb_files
 

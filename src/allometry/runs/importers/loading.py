@@ -16,8 +16,8 @@ from allometry._core.number_parsing import number, numbers
 from allometry._core.user_files import exists, shorten
 from allometry.runs.importers import (
     clipboard,
+    column_formulas,
     derived_columns,
-    expressions,
     formats,
     loss_names,
     row_kinds,
@@ -184,7 +184,7 @@ def _derive(
     notes = []
     for quantity, text in (("N", n_from), ("D", d_from)):
         if text is not None:
-            values = expressions.evaluate(text, sheet.cells, f"--{quantity.lower()}-from")
+            values = column_formulas.evaluate(text, sheet.cells, f"--{quantity.lower()}-from")
             sheet = replace(sheet, cells={**sheet.cells, text: values.tolist()})
             chosen[quantity] = text
     found = recognise(list(sheet.cells), chosen, sheet.cells, log=made.log)

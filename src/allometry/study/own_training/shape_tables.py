@@ -62,10 +62,10 @@ def from_rule(text: str) -> list[Shape]:
 
 
 def _evaluated(text: str, shape: Mapping[str, Any]) -> float | int:
-    from allometry.runs.importers import expressions
+    from allometry.runs.importers import column_formulas
 
     text = text.replace("/", " / ")  # a slash may be part of a column's name, not here
-    value = float(expressions.evaluate(text, {k: [v] for k, v in shape.items()}, "shapes")[0])
+    value = float(column_formulas.evaluate(text, {k: [v] for k, v in shape.items()}, "shapes")[0])
     require(math.isfinite(value), "shapes", "give finite numbers", f"{text} = {value}")
     return plain(value)
 

@@ -15,7 +15,7 @@ from allometry._core.errors import InputError, require
 from allometry._core.number_parsing import LARGEST_NUMBER
 from allometry._core.user_files import shorten
 from allometry.laws.multivariate.expression_forms import Link
-from allometry.laws.multivariate.expressions import FUNCTIONS, parse
+from allometry.laws.multivariate.law_expressions import FUNCTIONS, parse
 from allometry.laws.multivariate.roles import Variable, described, guess, symbols
 from allometry.laws.multivariate.tapes import compiled
 

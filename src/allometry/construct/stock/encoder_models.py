@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from allometry.construct.stock.checkpoint import Checkpoint, Symbols, cast
 from allometry.construct.stock.neutral_norm import Neutral, WideAttention, attention, feed_forward
+from allometry.construct.stock.stock_checkpoint import Checkpoint, Symbols, cast
 from allometry.models.transformer.attention import Attention
 from allometry.models.transformer.experts import MixtureOfExperts
 from allometry.models.transformer.model import Block, Transformer

@@ -11,8 +11,8 @@ import numpy as np
 
 from allometry._core.errors import InputError, require
 from allometry.laws.multivariate.expression_forms import ExpressionForm, Parameter
-from allometry.laws.multivariate.expressions import Node, parse, replaced
-from allometry.laws.multivariate.tables import Table
+from allometry.laws.multivariate.law_expressions import Node, parse, replaced
+from allometry.laws.multivariate.variable_runs import Table
 
 
 @final
