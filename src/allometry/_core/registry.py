@@ -21,6 +21,8 @@ KINDS: dict[str, tuple[str, ...]] = {
         "allometry.study.recipes.baseline:BaselineRun",
         "allometry.study.recipes.brackets:GeneratorRun",
         "allometry.study.recipes.brackets:TwinRun",
+        "allometry.study.recipes.built_runs:BuiltRun",
+        "allometry.study.recipes.built_runs:TrainedRun",
         "allometry.study.recipes.chebyshev:ChebyshevRun",
         "allometry.study.recipes.cooled:CooledRun",
         "allometry.study.recipes.density:FlowRun",
