@@ -110,6 +110,11 @@ class DiscreteDiffusion(nn.Module):
         """The id of the mask."""
         return self.vocabulary
 
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.parameters()).device
+
     def embedding_parameters(self) -> Iterator[nn.Parameter]:
         """Token table and readout."""
         yield from self.transformer.embedding_parameters()
@@ -223,7 +228,7 @@ class DiscreteDiffusion(nn.Module):
         rng = torch.Generator().manual_seed(0) if rng is None else rng
         if self.level is not None:
             return self._sample_uniform(n, steps, rng)
-        tokens = torch.full((n, self.window), self.mask)
+        tokens = torch.full((n, self.window), self.mask, device=self.device)
         left = self.window
         for step in range(steps):
             count = left - round(self.window * (1 - (step + 1) / steps))
@@ -232,9 +237,10 @@ class DiscreteDiffusion(nn.Module):
             logits = self.logits(tokens)
             drawn = _draw(logits.softmax(-1), rng)
             if order == "random":
-                score = torch.rand(tokens.shape, generator=rng)
+                score = torch.rand(tokens.shape, generator=rng).to(tokens.device)
             elif order == "left":
-                score = -torch.arange(self.window).expand(tokens.shape).float()
+                places = torch.arange(self.window, device=tokens.device)
+                score = -places.expand(tokens.shape).float()
             else:
                 score = logits.softmax(-1).gather(2, drawn[..., None])[..., 0]
             score = score.masked_fill(tokens != self.mask, -math.inf)
@@ -245,10 +251,10 @@ class DiscreteDiffusion(nn.Module):
 
     def _sample_uniform(self, n: int, steps: int, rng: torch.Generator) -> Tokens:
         v = self.vocabulary
-        tokens = torch.randint(v, (n, self.window), generator=rng)
+        tokens = torch.randint(v, (n, self.window), generator=rng).to(self.device)
         for step in range(steps):
             now, then = 1 - step / steps, 1 - (step + 1) / steps
-            q = self.logits(tokens, torch.full((n,), now)).softmax(-1)
+            q = self.logits(tokens, torch.full((n,), now, device=tokens.device)).softmax(-1)
             clean = _draw(q, rng)
             alpha, alpha_then = 1 - (1 - LEAST) * now, 1 - (1 - LEAST) * then
             share = alpha / alpha_then
@@ -266,5 +272,6 @@ def _one_hot(tokens: Tokens, v: int) -> Bool[Tensor, "b n v"]:
 def _draw(weights: Float[Tensor, "b n v"], rng: torch.Generator) -> Tokens:
     """One token of each distribution, given by weights."""
     total = weights.cumsum(-1)
-    u = torch.rand(weights.shape[:2], generator=rng)[..., None] * total[..., -1:]
+    u = torch.rand(weights.shape[:2], generator=rng).to(weights.device)[..., None]
+    u = u * total[..., -1:]
     return (total < u).sum(-1).clamp(max=weights.shape[-1] - 1)

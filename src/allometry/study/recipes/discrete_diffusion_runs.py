@@ -141,13 +141,15 @@ def bound_on(model: nn.Module, target: Text | Sources, split: str, batch: int = 
     fix = "Give a longer text or a smaller context."
     require(len(windows) >= 1, f"the {split} split", "have a whole window", len(windows), fix)
     rng = torch.Generator().manual_seed(0)
+    device = model.device
     total = torch.zeros(len(windows), dtype=torch.float64)
     for _ in range(DRAWS):
         u = even_levels(len(windows), rng)
         for start in range(0, len(windows), batch):
             rows = windows[start : start + batch]
             draws = torch.rand(*rows.shape, 2, generator=rng)
-            bounds = model.bound(rows, u[start : start + batch], draws)
+            given = (rows, u[start : start + batch], draws)
+            bounds = model.bound(*(each.to(device) for each in given)).cpu()
             total[start : start + batch] += bounds.double() / (DRAWS * model.window)
     return block_mean(total.numpy())
 
