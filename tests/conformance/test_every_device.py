@@ -115,7 +115,13 @@ def quick_first(names, quick=QUICK):
     return [n if n in quick else pytest.param(n, marks=pytest.mark.slow) for n in names]
 
 
-@pytest.mark.parametrize("name", quick_first(TRAINED))
+# Their likelihood takes forward derivatives, which the simulated device does not carry.
+FORWARD_DERIVATIVES = {"diffusion", "flow_matching"}
+
+
+@pytest.mark.parametrize(
+    "name", quick_first([name for name in TRAINED if name not in FORWARD_DERIVATIVES])
+)
 def test_a_whole_run_gives_the_digits_of_the_cpu(name, tmp_path):
     """Steps, evaluation, checkpoint, weights and samples."""
     expected = carried_out(name, tmp_path / "cpu", DeviceSettings("cpu"))
@@ -132,7 +138,13 @@ def test_a_whole_run_gives_the_digits_of_the_cpu(name, tmp_path):
 ALSO = {"gru", "pixelcnn", "cloze", "contractive_autoencoder", "variational_splines", "discrete"}
 
 
-@pytest.mark.parametrize("name", quick_first(sorted(set(TRAINED) - {"gan"}), QUICK | ALSO))
+# The number of tokens of each expert of a mixture depends on values, so its steps wait.
+ROUTED = {"moe"}
+
+
+@pytest.mark.parametrize(
+    "name", quick_first(sorted(set(TRAINED) - {"gan"} - ROUTED), QUICK | ALSO)
+)
 def test_no_transfer_and_no_wait_within_a_block_of_steps(name, monkeypatch, tmp_path):
     training = training_of(name, monkeypatch)
     seen = []

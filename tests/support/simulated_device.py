@@ -124,7 +124,7 @@ class SimulatedDevice(TorchDispatchMode):
             asked = CPU if torch.device(asked).type == "cpu" else CUDA
         if func is aten.copy_.default:
             return self._copy(args)
-        if func in (aten._to_copy.default, aten.to.dtype_layout):
+        if func is aten._to_copy.default:
             return self._to_copy(args[0], asked, kwargs)
         target = asked or (CUDA if ours else CPU)
         if not ours and target.type != "cuda":

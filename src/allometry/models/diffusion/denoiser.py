@@ -202,8 +202,9 @@ class Diffusion(Transform):
         probes = self.probes
         if probes is None:
             probes = 0 if x[0].numel() <= EXACT else 4
-        # The same directions at every call: a likelihood is a function of its arguments.
-        rng = torch.Generator(x.device).manual_seed(0)
+        # The same directions at every call and on every device: a likelihood is a function of
+        # its arguments.
+        rng = torch.Generator().manual_seed(0)
         return random_directions(x, probes, rng) if probes else exact_directions(x)
 
     def inverse(self, z: Event, context: Context = None, guidance: float = 1.0) -> Event:

@@ -30,8 +30,9 @@ def random_directions(x: Event, k: int = 1, rng: torch.Generator | None = None) 
 
     The directions are the same along a trajectory: the solver needs a smooth field.
     """
-    signs = torch.randint(0, 2, (k, *x.shape), generator=rng, device=x.device)
-    return (signs.to(x.dtype) * 2 - 1) / math.sqrt(k)
+    where = x.device if rng is None else rng.device
+    signs = torch.randint(0, 2, (k, *x.shape), generator=rng, device=where)
+    return (signs.to(x.device, x.dtype) * 2 - 1) / math.sqrt(k)
 
 
 def carry(
