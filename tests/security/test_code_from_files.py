@@ -220,6 +220,7 @@ DYNAMIC = {
     "report/extrapolation.py": "N, D, C and ends of an interval",
     "runs/__init__.py": "a fixed list of names that load late",
     "study/__init__.py": "a fixed list of names that load late",
+    "study/all_families.py": "families of a fixed list",
     "study/density_studies.py": "families checked against a fixed list",
     "study/execute/ray_cluster.py": "a part of Ray's worker that we name",
     "study/jobs.py": "FILE.py:function on the command line: code by design",
