@@ -39,7 +39,7 @@ COMPONENTS = 32
 NAMES = ("sliced_wasserstein", "kid", "precision", "recall", "copying")
 """The measures."""
 
-VERSION = 1
+VERSION = 2
 """Of the estimators; measures of another version are computed again."""
 
 
@@ -77,7 +77,7 @@ def measure_runs(
     folder: Path,
     target: Vectors,
     *,
-    shown: int = 64,
+    shown: int | None = None,
     watch: Callable[[int, int], None] | None = None,
 ) -> list[MeasuredRun]:
     """Measure the samples of every finished run in a study's folder that has weights.
@@ -87,9 +87,10 @@ def measure_runs(
     Args:
         folder: The study's folder.
         target: What its models learnt.
-        shown: Samples that are kept for figures.
+        shown: Samples that are kept for figures. Default: 36 images, 500 points.
         watch: Receives the number of runs measured and of all.
     """
+    shown = (36 if isinstance(target, Images) else 500) if shown is None else shown
     frame = Runs(folder).frame()
     done = frame[frame["status"] == "done"]
     made: list[MeasuredRun] = []
