@@ -1,7 +1,7 @@
 """Discrete diffusion of text: masked and uniform, at any size."""
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -13,9 +13,15 @@ from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.measure.likelihood import block_mean
 from allometry.models.diffusion import DiscreteDiffusion, even_levels
-from allometry.study.recipes.base import grid, named, require_unchanged
+from allometry.study.recipes.base import require_unchanged
 from allometry.study.recipes.run_outcome import outcome
-from allometry.study.recipes.text_run import SAMPLE, TokenRun, text_metrics, weights_metadata
+from allometry.study.recipes.text_run import (
+    SAMPLE,
+    TokenRun,
+    text_metrics,
+    text_recipe,
+    weights_metadata,
+)
 from allometry.study.recipes.transformer_runs import decoder_shapes
 from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.targets import Sources, Text
@@ -168,27 +174,11 @@ def _cost(shape: Spec) -> tuple[int, int, float]:
     return N, N_embedding, flops / shape.arguments["context"]
 
 
-def _recipe(
-    family: str, noise: str, default_lr: float, references: str
-) -> Callable[..., list[Spec]]:
-    def recipe(
-        target: Text | Sources,
-        ladder: Iterable[float],
-        *,
-        tokens: Sequence[float],
-        seeds: int,
-        context: int = 64,
-        batch: int = 8,
-        lr: float = default_lr,
-    ) -> list[Spec]:
-        require(context >= 2, f"{family}.context", "be at least 2", context)
-        common = {"noise": noise, "context": context, "batch": batch, "lr": lr}
-        shapes = decoder_shapes(ladder)
-        per_step = batch * context
-        return grid(DiscreteDiffusionRun, target, shapes, tokens, seeds, per_step, **common)
-
+def _recipe(family: str, noise: str, lr: float, references: str) -> Callable[..., list[Spec]]:
     summary = f"{noise} discrete diffusion of text; the loss is a bound, in nats per token."
-    return named(recipe, family, summary, references)
+    return text_recipe(
+        DiscreteDiffusionRun, decoder_shapes, family, lr, summary, references, {"noise": noise}
+    )
 
 
 masked_diffusion = _recipe("masked_diffusion", "masked", 0.008, "`sahoo2024`")

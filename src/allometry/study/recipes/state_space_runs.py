@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import final
 
@@ -12,8 +12,7 @@ from torch import nn
 from allometry._core.errors import require
 from allometry._core.spec import Spec
 from allometry.models import LinearAttention, Mamba
-from allometry.study.recipes.base import grid, named
-from allometry.study.recipes.text_run import BASE_WIDTH, TextRun
+from allometry.study.recipes.text_run import BASE_WIDTH, TextRun, text_recipe
 from allometry.targets import Sources, Text
 from allometry.train.budget import count_next_token
 
@@ -119,26 +118,14 @@ def grow(family: str, N: float) -> tuple[int, int, int]:
     return min(shapes, key=lambda shape: abs(math.log(parameters(family, *shape) / N)))
 
 
-def _recipe(
-    family: str, default_lr: float, model: str, references: str
-) -> Callable[..., list[Spec]]:
-    def recipe(
-        target: Text | Sources,
-        ladder: Iterable[float],
-        *,
-        tokens: Sequence[float],
-        seeds: int,
-        context: int = 64,
-        batch: int = 8,
-        lr: float = default_lr,
-    ) -> list[Spec]:
-        require(context >= 2, f"{family}.context", "be at least 2", context)
-        common = {"family": family, "context": context, "batch": batch, "lr": lr}
-        names = ("width", "depth", "heads")
-        shapes = [dict(zip(names, grow(family, N), strict=True)) for N in ladder]
-        return grid(StateSpaceRun, target, shapes, tokens, seeds, batch * context, **common)
+def _recipe(family: str, lr: float, model: str, references: str) -> Callable[..., list[Spec]]:
+    def shapes(ladder: Iterable[float]) -> list[dict[str, int]]:
+        return [
+            dict(zip(("width", "depth", "heads"), grow(family, N), strict=True)) for N in ladder
+        ]
 
-    return named(recipe, family, f"{model} of each size, number of tokens and seed.", references)
+    summary = f"{model} of each size, number of tokens and seed."
+    return text_recipe(StateSpaceRun, shapes, family, lr, summary, references, {"family": family})
 
 
 mamba = _recipe("mamba", 0.016, "a selective state-space model", "`gu2023`")

@@ -3,18 +3,19 @@
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
 from torch.nn import functional
 
+from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.decode import sample, temperature
 from allometry.measure import energy_distance, prdc
-from allometry.study.recipes.base import CountedRun, layers, require_unchanged
+from allometry.study.recipes.base import CountedRun, grid, layers, named, require_unchanged
 from allometry.study.recipes.run_outcome import outcome
 from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.targets import Sources, Text
@@ -200,3 +201,41 @@ def weights_metadata(family: str, model: Spec, target: Text | Sources) -> dict[s
         "target": target.name,
         "unit": target.unit,
     }
+
+
+def text_recipe(
+    run: Callable[..., Any],
+    shapes: Callable[[Iterable[float]], Iterable[Mapping[str, int]]],
+    family: str,
+    default_lr: float,
+    summary: str,
+    references: str,
+    fixed: Mapping[str, Any],
+) -> Callable[..., list[Spec]]:
+    """The recipe of one family on texts.
+
+    Args:
+        run: The class of its requests.
+        shapes: From sizes N to the arguments that differ between sizes.
+        family: The name of the recipe.
+        default_lr: Peak learning rate.
+        summary: What the models are, for the recipe's docstring.
+        references: Bibliography keys.
+        fixed: Arguments of the class that all requests share.
+    """
+
+    def recipe(
+        target: Text | Sources,
+        ladder: Iterable[float],
+        *,
+        tokens: Sequence[float],
+        seeds: int,
+        context: int = 64,
+        batch: int = 8,
+        lr: float = default_lr,
+    ) -> list[Spec]:
+        require(context >= 2, f"{family}.context", "be at least 2", context)
+        common = {**fixed, "context": context, "batch": batch, "lr": lr}
+        return grid(run, target, shapes(ladder), tokens, seeds, batch * context, **common)
+
+    return named(recipe, family, summary, references)
