@@ -90,10 +90,14 @@ def _settings(path: Path) -> tuple[dict[str, Any], Settings]:
         data = {}
         for name, value in read_settings(text, str(path)).items():
             run, point, key = name.partition(".")
-            if point:
-                data.setdefault(run, {})[key] = value
-            else:
+            if not point:
                 data[name] = value
+            elif isinstance(own := data.setdefault(run, {}), dict):
+                own[key] = value
+            else:
+                raise InputError(
+                    f"{path} must give {run!r} either a value or settings of its own; got both."
+                )
     if not isinstance(data, dict) or not data:
         raise InputError(f"{path} must map names of runs to their settings; got nothing.")
     common = {str(k): v for k, v in data.items() if isinstance(v, str | int | float)}
