@@ -223,6 +223,13 @@ def test_a_folder_of_nothing_known(tmp_path):
         load(tmp_path)
 
 
+def test_names_of_sizes_are_not_kinds_of_runs(shared_data):
+    made = load(shared_data / "gadre_overtraining/runs_104.csv")
+    (note,) = [note for note in made.notes if "several kinds" in note]
+    assert "dataset_name (3 values)" in note  # rpj, c4_original, rw_original
+    assert "model_name" not in note  # d=96_l=8_h=4 and five others: one N each
+
+
 def test_kinds_of_runs_are_reported_and_separated(tmp_path):
     path = tmp_path / "runs.csv"
     rows = [
@@ -233,7 +240,7 @@ def test_kinds_of_runs_are_reported_and_separated(tmp_path):
     path.write_text("task,params,tokens,loss\n" + "\n".join(rows))
     made = load(path)
     assert any(
-        "columns task (2) divide the runs into several kinds" in note for note in made.notes
+        "column task (2 values) divides the runs into several kinds" in note for note in made.notes
     )
     only = load(path, where=["task=text"])
     assert len(only.columns["loss"]) == 5

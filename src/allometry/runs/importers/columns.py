@@ -220,17 +220,29 @@ def _mark(sheet: Sheet, found: dict[str, tuple[str, float]]) -> tuple[str, list[
 def kinds(
     cells: dict[str, Sequence[Any]], found: dict[str, tuple[str, float]]
 ) -> dict[str, list[str]]:
-    """Categorical columns that divide the runs into a few kinds, with their values."""
+    """Categorical columns that divide the runs into a few kinds, with their values.
+
+    A column whose values each have one size N names the sizes: it is not a kind.
+    """
     used = {column for column, _ in found.values()}
+    sizes = cells[found["N"][0]] if "N" in found else None
     categories = {}
     for column, values in cells.items():
         if column in used:
             continue
         distinct = sorted({str(v).strip() for v in values} - {"", "None", "nan"})
         words = [v for v in distinct if math.isnan(number(v))]
-        if len(distinct) >= 2 and len(words) == len(distinct) <= min(30, len(values) // 5):
+        few = len(distinct) >= 2 and len(words) == len(distinct) <= min(30, len(values) // 5)
+        if few and not (sizes is not None and _names_sizes(values, sizes)):
             categories[column] = distinct
     return categories
+
+
+def _names_sizes(values: Sequence[Any], sizes: Sequence[Any]) -> bool:
+    """Whether each value has one size, and not all have the same."""
+    pairs = {(str(value).strip(), str(N)) for value, N in zip(values, sizes, strict=True)}
+    several = len({N for _, N in pairs}) > 1
+    return several and len(pairs) == len({value for value, _ in pairs})
 
 
 def _check_numbers(

@@ -303,12 +303,13 @@ def _kind_notes(sheet: Sheet, found: Found, keep: Sequence[str]) -> list[str]:
     groups = {column: values for column, values in groups.items() if column not in keep}
     if not groups:
         return []
-    largest = max(groups, key=lambda column: len(groups[column]))
-    columns = ", ".join(f"{column} ({len(values)})" for column, values in groups.items())
-    example = shlex.quote(f"{largest}={groups[largest][0]}")
+    fewest = min(groups, key=lambda column: len(groups[column]))
+    columns = ", ".join(f"{column} ({len(values)} values)" for column, values in groups.items())
+    divide = f"column {columns} divides" if len(groups) == 1 else f"columns {columns} divide"
+    example = shlex.quote(f"{fewest}={groups[fewest][0]}")
     return [
-        f"The columns {columns} divide the runs into several kinds, which are fitted "
-        f"together; --where {example} selects one."
+        f"The {divide} the runs into several kinds, which are fitted together; "
+        f"--where {example} selects one."
     ]
 
 
