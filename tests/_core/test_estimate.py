@@ -68,3 +68,10 @@ def test_a_format_is_that_of_the_value_and_none_is_the_whole(value, se):
 def test_a_format_that_numbers_do_not_have_is_refused():
     with pytest.raises(ValueError, match="format"):
         format(Estimate(1.0), "nonsense")
+
+
+def test_a_skewed_interval_is_shown_instead_of_the_standard_error():
+    # The bootstrap of a coefficient such as A in A/N^alpha: its standard error says nothing.
+    skewed = Estimate(138.2, se=7.9e7, lo=9.1, hi=1.1e6)
+    assert str(skewed) == "138.2 (9.1 to 1.1e+06)"
+    assert str(Estimate(1.0, se=0.1, lo=0.8, hi=1.2)) == "1.00 ± 0.10"

@@ -119,7 +119,7 @@ class Estimate:
     def __str__(self) -> str:
         if self.exact:
             return f"{self.value:g}"
-        if self.se is not None and math.isfinite(self.se) and self.se > 0:
+        if self.se is not None and math.isfinite(self.se) and self.se > 0 and not self._skewed:
             digits = max(0, 1 - math.floor(math.log10(self.se)))
             if digits <= 12 and abs(self.value) < 1e6:
                 return f"{self.value:.{digits}f} ± {self.se:.{digits}f}"
@@ -127,6 +127,14 @@ class Estimate:
         if self.lo is not None and self.hi is not None:
             return f"{self.value:.4g} ({self.lo:.4g} to {self.hi:.4g})"
         return f"{self.value:.4g}"
+
+    @property
+    def _skewed(self) -> bool:
+        """Whether the interval is so asymmetric that a standard error would misstate it."""
+        if self.lo is None or self.hi is None:
+            return False
+        below, above = self.value - self.lo, self.hi - self.value
+        return max(below, above) > 2 * min(below, above)
 
     def _repr_html_(self) -> str:
         """The value and its interval, for notebooks."""
