@@ -122,13 +122,18 @@ def constants(table):
     calibration_table.TABLE.update(kept)
 
 
-def bands(row, calibrated=True):
-    """Lower ends, centre and upper ends of the 95 and 80 % intervals, by the current constants."""
-    law, folds = row["law"], list(row["law"].folds)
+def recalibrated(law, calibrated=True):
+    """The law with intervals by the current constants."""
+    folds = list(law.folds)
     weight = irreducible_weight(law.members)
     own = calibrate(folds, law.table, irreducible=weight) if calibrated else UNCALIBRATED
     error = extrapolation_error(folds, error_prior(law.table), own)
-    law = replace(law, calibration=own, extrapolation_error=error)
+    return replace(law, calibration=own, extrapolation_error=error)
+
+
+def bands(row, calibrated=True):
+    """Lower ends, centre and upper ends of the 95 and 80 % intervals, by the current constants."""
+    law = recalibrated(row["law"], calibrated)
     logs, _ = law.points(row["points"])
     (lo, mid, hi), (low, _, high) = law.log_band(logs), law.log_band(logs, 0.8)
     return {"lo": lo, "low": low, "mid": mid, "high": high, "hi": hi}
@@ -137,14 +142,23 @@ def bands(row, calibrated=True):
 def leave_one_out(rows, data):
     """Bands of every hold-out by constants of the other groups."""
     groups = data["group"]
-    whole = model.fit(data)
+    whole, tables = left_out(data)
     out = [None] * len(rows)
-    for g in np.unique(groups):
-        theta = model.fit(model.subset(data, groups != g), whole, 12)
-        with constants(model.table(theta)):
+    for g, table in tables.items():
+        with constants(table):
             for i in np.flatnonzero(groups == g):
                 out[i] = bands(rows[i])
     return whole, out
+
+
+def left_out(data):
+    """The constants of all groups, and the table without each group."""
+    groups = data["group"]
+    whole = model.fit(data)
+    tables = {}
+    for g in np.unique(groups):
+        tables[g] = model.table(model.fit(model.subset(data, groups != g), whole, 12))
+    return whole, tables
 
 
 def pairs_bootstrap(rows):
@@ -314,6 +328,17 @@ def named_biases(rows, found):
     return out
 
 
+def cached(path, make):
+    """What the file holds; made and kept there if it does not exist."""
+    file = Path(path) if path else None
+    if file is not None and file.exists():
+        return pickle.loads(file.read_bytes())
+    made = make()
+    if file is not None:
+        file.write_bytes(pickle.dumps(made))
+    return made
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--draws", type=int, default=100)
@@ -321,13 +346,7 @@ def main():
     parser.add_argument("--write", action="store_true", help="write the package's table")
     parser.add_argument("--json")
     options = parser.parse_args()
-    cache = Path(options.cache) if options.cache else None
-    if cache is not None and cache.exists():
-        rows = pickle.loads(cache.read_bytes())
-    else:
-        rows = list(measured(options.draws))
-        if cache is not None:
-            cache.write_bytes(pickle.dumps(rows))
+    rows = cached(options.cache, lambda: list(measured(options.draws)))
     found = [features(row) for row in rows]
     data = model.pack(found)
     theta, ours = leave_one_out(rows, data)

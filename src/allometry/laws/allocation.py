@@ -5,7 +5,7 @@ compute-optimal frontier, so it has a law of its own, of forms that have an expo
 for size and for data each. If they describe all runs to within noise, all runs weigh the same;
 as far as the residuals have structure, runs near the frontier weigh most.
 
-Letters: m draws, f forms, g grid points.
+Letters: m draws, f forms, g grid points, k backtests.
 """
 
 from collections.abc import Callable
@@ -75,8 +75,12 @@ class Allocation:
         """Error of the optimal log size per e-fold of compute beyond the runs."""
         if not self.backtested:
             return None
-        criteria = self.criteria or (self.law.criterion,) * len(self.law.members)
-        return _extrapolation_error(self.law, criteria)
+        return _extrapolation_error(self.law, self.member_criteria)
+
+    @property
+    def member_criteria(self) -> tuple[Objective, ...]:
+        """What the fit of each member minimises."""
+        return self.criteria or (self.law.criterion,) * len(self.law.members)
 
     @property
     def max_log_compute(self) -> float:
@@ -115,17 +119,19 @@ class Allocation:
         growth[0] = GROWTH[0]
         return (1 - self.data_weight) * (growth * far - (end - start))
 
-    def size_estimate(self, best: Float[ndarray, " m"], c: float) -> Estimate:
+    def size_estimate(self, best: Float[ndarray, " m"], c: float, level: float = 0.95) -> Estimate:
         """The optimal size at log compute `c`, with its interval.
 
         Args:
             best: Logs of the optimal sizes of the law (first) and of its draws.
             c: Log of the budget.
+            level: Probability that the interval should cover.
         """
         value = float(best[0])
         if len(best) < 20:
             return Estimate(float(np.exp(value)), method="no bootstrap draws")
-        lo, hi = (float(q) for q in np.quantile(best[1:], [0.025, 0.975]))
+        outer = 0.95 if self.extrapolation_error is not None else level
+        lo, hi = (float(q) for q in np.quantile(best[1:], [0.5 - outer / 2, 0.5 + outer / 2]))
         method = "bootstrap"
         if self.extrapolation_error is not None:
             far = max(c - self.max_log_compute, 0.0)
@@ -134,13 +140,14 @@ class Allocation:
             sides = np.maximum(sides, max((hi - lo) / (4 * 1.96), 1e-9))
             error = self.extrapolation_error
             scale = np.sqrt(sides[:, None] ** 2 + error.tau**2 * far**2)
-            below, above = mixture_half_width(scale, error.weight)
+            below, above = mixture_half_width(scale, error.weight, level)
             lo, hi = value - float(below), value + float(above)
             method = "bootstrap and backtested extrapolation error, near the frontier"
         return Estimate(
             float(np.exp(value)),
             lo=float(np.exp(min(lo, value))),
             hi=float(np.exp(max(hi, value))),
+            level=level,
             n=len(best) - 1,
             method=method,
         )
@@ -241,17 +248,32 @@ def _drawn(law: "Law", member: Component, criterion: Objective) -> Component:
 
 
 def _extrapolation_error(law: "Law", criteria: tuple[Objective, ...]) -> ExtrapolationError:
+    """Error of the optimal size per e-fold of compute, by the backtests and `ERROR_PRIOR`."""
+    errors, variance, far = (list(v[:, None]) for v in size_backtests(law, criteria))
+    return extrapolation_posterior(errors, variance, far, ERROR_PRIOR, TAU)
+
+
+def size_backtests(
+    law: "Law", criteria: tuple[Objective, ...]
+) -> tuple[Float[ndarray, " k"], Float[ndarray, " k"], Float[ndarray, " k"]]:
     """Error of the optimal size: fits of the smaller runs against all, at the largest compute.
 
     The optimal size of the fit to all runs counts as the truth. The variance of a smaller fit is
     taken to be that of the whole fit at the same distance beyond its runs.
+
+    Args:
+        law: The law of the allocation.
+        criteria: What the fit of each member minimises.
+
+    Returns:
+        Log error, its variance and the e-folds of compute beyond the smaller runs, by backtest.
     """
     rng = np.random.default_rng(0)
     table = subsample(law.table, rng)
     need = max(m.form.p for m in law.members) + SPARE
     masks = training_masks(table, need)
     if not masks:
-        return extrapolation_posterior([], [], [], ERROR_PRIOR, TAU)
+        return np.empty(0), np.empty(0), np.empty(0)
     top = float(table.logs["C"].max())
     parts = [
         fit_subsets(m.form, table, masks, criterion, starts=6, rng=rng)
@@ -266,7 +288,4 @@ def _extrapolation_error(law: "Law", criteria: tuple[Objective, ...]) -> Extrapo
         weighted = [replace(p, weight=m.weight) for p, m in zip(fold, law.members, strict=True)]
         smaller = replace(law, members=tuple(weighted))
         errors.append(float(lowest_size(smaller, np.array([top]))[0]) - truth)
-    each = [np.array([e]) for e in errors]
-    return extrapolation_posterior(
-        each, list(variance[:, None]), list(far[:, None]), ERROR_PRIOR, TAU
-    )
+    return np.array(errors), variance, far
