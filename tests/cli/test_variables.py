@@ -77,10 +77,34 @@ def test_next_from_a_pool_and_replay(table, run):
         (["fit", "{}", *COLUMNS, "--form", "E + "], "must"),
         (["next", "--pool", "{}", "--budget", "3"], "--x"),
         (["next", "{}"], "--budget"),
+        (
+            ["next", "--pool", "{}", "--target", "{}", *COLUMNS, "--budget", "3"],
+            "Add --cost with a column, or with an expression such as --cost 'params*experts'.",
+        ),
+        (
+            ["next", "--pool", "{}", "--target", "{}", *COLUMNS, "--cost", "days", "--replay"],
+            "The cost 'days' must name a column of the data",
+        ),
+        (
+            [
+                "next",
+                "--pool",
+                "{}",
+                "--target",
+                "params=4e9",
+                "--target",
+                "experts=2",
+                *COLUMNS,
+                "--cost",
+                "hours",
+                "--replay",
+            ],
+            "have the column 'val_loss', with which predictions are compared",
+        ),
         (["fit", "absent.csv", "--x", "N"], "got no such path"),
     ],
 )
 def test_bad_words_are_refused(table, run, words, message):
     found = run(*(str(table[0]) if word == "{}" else word for word in words))
     assert found.returncode == 2
-    assert message in found.stderr
+    assert message in " ".join(found.stderr.split())

@@ -46,12 +46,18 @@ class Campaign:
     role: list[str] | None
     seed: int
 
-    def _common(self) -> dict[str, Any]:
+    def _common(self, pool: dict[str, Any]) -> dict[str, Any]:
         from allometry import InputError
 
         if not self.x or not self.target:
             missing = "--x COLUMN" if not self.x else "--target TABLE (or name=value)"
             raise InputError(f"next --pool must be given {missing}; got none.")
+        if self.cost is None and "cost" not in pool:
+            raise InputError(
+                "next --pool must be given the cost of a run; got no --cost and no column 'cost' "
+                f"in {self.pool}. Add --cost with a column, or with an expression such as "
+                f"--cost '{'*'.join(self.x)}'."
+            )
         return {
             "variables": self.x,
             "response": self.y,
@@ -79,8 +85,8 @@ class Campaign:
 
         if budget is None:
             raise InputError("next --pool must be given --budget, in the unit of the cost.")
-        options = self._common()
         pool = load_columns(self.pool)
+        options = self._common(pool)
         observed = None if runs is None else load_columns(runs, where=where or ())
         found = design(pool, observed, budget=budget, most=most, width=width, **options)
         if json:
@@ -105,7 +111,8 @@ class Campaign:
         from allometry.report.variable_tables import replay_table
         from allometry.runs.importers.raw_columns import load_columns
 
-        found = replay(load_columns(self.pool), **self._common())
+        pool = load_columns(self.pool)
+        found = replay(pool, **self._common(pool))
         if json:
             write_json(found.to_dict())
             return

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from allometry import InputError, laws
+from allometry.laws.multivariate import campaigns
 from allometry.laws.multivariate.expression_forms import ExpressionForm, Link
 from allometry.laws.multivariate.form_library import LIBRARY
 
@@ -171,6 +172,40 @@ def test_chosen_runs_keep_the_budget_and_beat_random_ones():
                 taken.append(i)
         others.append(error(np.array(taken)))
     assert error(np.array(rows)) < np.mean(others)
+
+
+def test_the_choice_after_few_runs_depends_on_them():
+    """Below the number of runs of a fit, the priors are conditioned on what has been run."""
+    N = np.array([5.0e8, 5.1e8, 5.2e8, 9e8])
+    pool = {"N": N, "cost": N}
+    goal = {"N": np.array([5e9])}
+
+    def first(observed: dict | None) -> int:
+        return laws.choose_runs(pool, observed, variables=["N"], target=goal, budget=2e9, most=1)[
+            0
+        ]
+
+    # Three runs of nearly one size leave the slope open: the run of another size comes next.
+    assert first({"N": N[:3], "loss": np.array([2.6, 2.59, 2.58])}) == 3
+
+
+def test_a_replay_takes_runs_one_after_another(monkeypatch):
+    """Each choice sees the runs before it; later ones are taken in shares of a fifth."""
+    seen: list[tuple[int, int]] = []
+    whole = campaigns.choose_runs
+
+    def spy(pool, observed, **options):
+        seen.append((len(observed["N"]), options["most"]))
+        return whole(pool, observed, **options)
+
+    monkeypatch.setattr(campaigns, "choose_runs", spy)
+    N = np.logspace(6, 8, 40)
+    pool = {"N": N, "loss": 1.5 + 30 / N**0.25, "cost": N}
+    goal = {"N": np.array([4e8]), "loss": np.array([1.5 + 30 / 4e8**0.25])}
+    found = laws.replay(pool, variables=["N"], target=goal, shares=[0.02, 0.1])
+    assert [n for n, _ in seen[:5]] == [0, 1, 2, 3, 4]
+    assert all(most == max(1, n // 5) for n, most in seen)
+    assert found.steps[0].spent <= 0.02 * N.sum()
 
 
 def test_bad_tables_are_refused_in_words():

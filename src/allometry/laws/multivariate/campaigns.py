@@ -24,6 +24,20 @@ CLOSE = (1.2, 0.002)
 """An error within this factor of that of all runs, or so little above it, counts as reached."""
 
 
+GROWTH = 0.2
+"""Share of more runs after which a replay chooses anew, given what they showed."""
+
+
+def looks(runs: int) -> int:
+    """Runs to take until the next choice: one by one at first, later a share of those at hand.
+
+    Example:
+        >>> looks(0), looks(9), looks(50)
+        (1, 1, 10)
+    """
+    return max(1, int(GROWTH * runs))
+
+
 def next_from_pool(
     law: VariableLaw,
     pool: Any,
@@ -135,8 +149,9 @@ def replay(
 ) -> Replay:
     """What a campaign by `choose_runs` would have reached on a finished table, and at what cost.
 
-    At each share of the whole cost the runs chosen so far are revealed, further ones chosen, and
-    a law fitted.
+    The runs are chosen one after another: after each one its response is revealed and the next
+    one chosen anew, and after every 20 % of more runs once there are ten. At each share of the
+    whole cost a law is fitted.
 
     Args:
         pool: Finished runs: columns with the variables, the cost and the response.
@@ -162,6 +177,12 @@ def replay(
     assert paid is not None
     for share in shares:
         require(0 < share < 1, "replay.shares", "be between 0 and 1", share)
+    require(
+        response in column_names(target),
+        "replay.target",
+        f"have the column {response!r}, with which predictions are compared",
+        column_names(target),
+    )
     truth = numeric(target, response, "replay.target")
     require(bool(np.isfinite(truth).all()), "replay.target", "have finite responses", response)
     y = numeric(pool, response, "replay.pool")
@@ -171,26 +192,37 @@ def replay(
     have: list[int] = []
     steps = []
     for share in sorted(shares):
-        rest = np.setdiff1d(usable, have)
-        left = share * total - float(paid[have].sum())
-        if len(rest) and left > 0:
+        limit = share * total
+        while rest := _affordable(usable, have, paid, limit):
             more = choose_runs(
-                _rows(pool, rest),
+                _rows(pool, np.array(rest)),
                 _rows(pool, np.array(have, int)),
                 variables=variables,
                 response=response,
                 cost=paid[rest].tolist(),
                 target=target,
-                budget=left,
+                budget=limit - float(paid[have].sum()),
                 seed=seed,
                 roles=roles,
+                most=looks(len(have)),
             )
-            have += [int(rest[i]) for i in more]
+            if not more:
+                break
+            have += [rest[i] for i in more]
         if have:
             steps.append(_step(pool, np.array(have), paid, total, target, truth, variables,
                                response, roles, seed))  # fmt: skip
     steps.append(_step(pool, usable, paid, total, target, truth, variables, response, roles, seed))
     return Replay(steps)
+
+
+def _affordable(
+    usable: Int[ndarray, "..."], have: list[int], paid: Float[ndarray, " n"], limit: float
+) -> list[int]:
+    """Rows that are left, if the cost of one of them is within the limit; else none."""
+    left = limit - float(paid[have].sum())
+    rest = [int(i) for i in np.setdiff1d(usable, have)]
+    return rest if any(paid[i] <= left for i in rest) else []
 
 
 def _rows(data: Any, rows: Int[ndarray, "..."]) -> dict[str, Any]:

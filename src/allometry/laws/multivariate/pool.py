@@ -187,19 +187,25 @@ def design(
     require(bool(asked.any()), "choose_runs.target", "have a row with finite variables", "none")
     problem = assemble((observed, seen), (pool, have), (target, asked), names, response, roles)
     rng = np.random.default_rng(seed)
-    S = _draws(problem, rng)
+    few = _too_few(problem)
+    S = _prior_draws(problem, rng) if few else _posterior_draws(problem, rng)
     rows = np.flatnonzero(have)
     limit = problem.k if most is None else most
-    chosen, widths = _greedy(problem, S, paid[rows], budget, limit, width)
+    covariances = _covariances(problem, S, condition=few)
+    chosen, widths = _greedy(problem, covariances, paid[rows], budget, limit, width)
     picked = [int(rows[i]) for i in chosen]
     return PoolDesign(picked, [float(paid[i]) for i in picked], widths[1:], widths[0])
 
 
-def _draws(problem: PoolProblem, rng: np.random.Generator) -> Float[ndarray, "s all"]:
-    """Values of random laws at all points on the scale of the link."""
+def _too_few(problem: PoolProblem) -> bool:
+    """Whether the observed runs allow no fit, so that laws are drawn from the priors."""
     table, n = problem.table, problem.n
-    if n < LEAST or float(np.ptp(table.y[:n])) == 0 or not table.variables:
-        return _prior_draws(problem, rng)
+    return n < LEAST or float(np.ptp(table.y[:n])) == 0 or not table.variables
+
+
+def _posterior_draws(problem: PoolProblem, rng: np.random.Generator) -> Float[ndarray, "s all"]:
+    """Values of random laws given the observed runs, at all points on the scale of the link."""
+    table, n = problem.table, problem.n
     rows = np.arange(n)
     forms = [f for f in compose(table, rows) if f.p <= max(n, 4)] or compose(table, rows)[:1]
     fits = [fit_groups(f, table, [rows], starts=6, rng=rng, delta=DELTA)[0] for f in forms]
@@ -248,36 +254,54 @@ def _bounded(S: Float[ndarray, "s all"], z: Float[ndarray, " n"]) -> Float[ndarr
     return np.clip(S[fine] if fine.sum() >= 20 else np.nan_to_num(S), low - room, high + room)
 
 
+def _covariances(
+    problem: PoolProblem, S: Float[ndarray, "s all"], *, condition: bool
+) -> tuple[Float[ndarray, "k k"], Float[ndarray, "k t"], Float[ndarray, " t"]]:
+    """Covariances of candidates, of candidates and targets, and the targets' variance.
+
+    What no form has is known near the observed runs. Draws from the priors do not know these runs
+    either, so the whole covariance is conditioned on them: the second run differs from the first.
+
+    Args:
+        problem: The points.
+        S: Values of random laws.
+        condition: Whether the draws are yet to be conditioned on the observed runs.
+    """
+    table, n = problem.table, problem.n
+    Z, group = coordinates(table.variables, table.X), table.group
+    here, there, seen = problem.candidates, problem.targets, slice(0, n)
+    A = (S - S.mean(0)) / np.sqrt(len(S))
+
+    def rest(P: slice, Q: slice) -> Float[ndarray, "a b"]:
+        return _discrepancy(Z[:, P], Z[:, Q], group[P], group[Q])
+
+    KC = A[:, here].T @ A[:, here] + rest(here, here)
+    KT = A[:, here].T @ A[:, there] + rest(here, there)
+    variance = (A[:, there] ** 2).sum(0) + DISCREPANCY**2
+    if n:
+        K, B, C = rest(seen, seen), rest(seen, here), rest(seen, there)
+        if condition:
+            K = K + A[:, seen].T @ A[:, seen]
+            B = B + A[:, seen].T @ A[:, here]
+            C = C + A[:, seen].T @ A[:, there]
+        K = K + NOISE**2 * np.eye(n)
+        solved = np.linalg.solve(K, B)
+        KC, KT = KC - B.T @ solved, KT - solved.T @ C
+        variance = variance - np.einsum("nt,nt->t", C, np.linalg.solve(K, C))
+    return KC, KT, variance
+
+
 def _greedy(
     problem: PoolProblem,
-    S: Float[ndarray, "s all"],
+    covariances: tuple[Float[ndarray, "k k"], Float[ndarray, "k t"], Float[ndarray, " t"]],
     paid: Float[ndarray, " k"],
     budget: float,
     most: int,
     enough: float,
 ) -> tuple[list[int], list[float]]:
     """Rows that lower the targets' mean variance most per cost, and widths before and after."""
-    table = problem.table
-    Z = coordinates(table.variables, table.X)
-    here, there = problem.candidates, problem.targets
-    A = (S - S.mean(0)) / np.sqrt(len(S))
-    KC = A[:, here].T @ A[:, here]
-    KT = A[:, here].T @ A[:, there]
-    group = table.group
-    KC = KC + _discrepancy(Z[:, here], Z[:, here], group[here], group[here])
-    KT = KT + _discrepancy(Z[:, here], Z[:, there], group[here], group[there])
+    KC, KT, variance = covariances
     noise = np.full(problem.k, NOISE**2)
-    variance = (A[:, there] ** 2).sum(0) + DISCREPANCY**2
-    if problem.n:
-        # The discrepancy is known near the observed runs: condition on them.
-        seen = slice(0, problem.n)
-        K = _discrepancy(Z[:, seen], Z[:, seen], group[seen], group[seen])
-        B = _discrepancy(Z[:, seen], Z[:, here], group[seen], group[here])
-        C = _discrepancy(Z[:, seen], Z[:, there], group[seen], group[there])
-        solved = np.linalg.solve(K + NOISE**2 * np.eye(problem.n), B)
-        KC, KT = KC - B.T @ solved, KT - solved.T @ C
-        known = np.linalg.solve(K + NOISE**2 * np.eye(problem.n), C)
-        variance = variance - np.einsum("nt,nt->t", C, known)
     left, chosen = budget, []
     widths = [_width(variance)]
     free: Bool[ndarray, " k"] = np.ones(problem.k, bool)

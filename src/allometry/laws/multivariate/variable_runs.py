@@ -141,7 +141,7 @@ def costs(data: Any, cost: str | Sequence[float] | None) -> Float[ndarray, " n"]
     if cost in column_names(data):
         return numeric(data, cost, "cost")
     tape = compiled(parse(cost))
-    at = {name: numeric(data, name, "The cost's names") for name in tape.names}
+    at = {name: numeric(data, name, f"The cost {cost!r}") for name in tape.names}
     require(bool(at), "cost", "name a column or an expression of columns", cost)
     with np.errstate(all="ignore"):
         return np.asarray(tape.values(at)[-1], float).reshape(-1)
