@@ -219,3 +219,36 @@ def test_repeated_data_are_noted_and_any_column_can_be_compared():
     # Seeds as recipes: they must not be paired by themselves.
     by_seed = al.laws.compare_recipes(rows_of(frame, frame["recipe"] == "A"), by="seed")
     assert by_seed.rivals[0].pairs == 3
+
+
+def one_seed(seed, m, noise):
+    return ladder(seed, m=m, sizes=3, seeds=1, noise=noise)
+
+
+def test_a_stated_noise_decides_without_replicates_and_is_noted():
+    frame = one_seed(0, 1.5, 0.001)
+    assert al.laws.compare_recipes(frame).winner is None
+    found = al.laws.compare_recipes(frame, noise=0.001)
+    assert found.winner == "B"
+    assert any("stated, not estimated" in text for text in found.warnings)
+    with pytest.raises(al.InputError, match=r"noise must be between 0 and 1; got 3"):
+        al.laws.compare_recipes(frame, noise=3)
+
+
+def test_a_stated_noise_keeps_false_verdicts_rare():
+    """200 pairs that differ in seed only, judged after every size; at most 10 are expected."""
+    wrong = 0
+    for seed in range(200):
+        frame = one_seed(seed, 1.0, 0.003)
+        runs = paired_runs.read(rows_of(frame, np.argsort(frame["C"])), "recipe").two(0, 1)
+        x = np.unique(runs.x)
+        wrong += any(
+            evidence(runs.take(np.flatnonzero(runs.x <= top)), np.log(1e21), 0.003).value >= 20
+            for top in x[1:]
+        )
+    assert wrong <= 10
+
+
+def test_noise_beyond_what_was_stated_is_noted():
+    found = al.laws.compare_recipes(ladder(1, m=1.0, sizes=4, noise=0.02), noise=0.001)
+    assert any("scatter more" in text for text in found.warnings)

@@ -33,6 +33,15 @@ At = Annotated[
         help="Scale to judge at, such as 1e21. Default: the largest that was measured.",
     ),
 ]
+Noise = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=1,
+        help="Standard deviation of the log loss between seeds, if known from elsewhere, such as "
+        "0.003. A few runs without replicates can then decide. Default: estimated from the runs.",
+    ),
+]
 
 Run = Annotated[
     bool,
@@ -60,6 +69,7 @@ def compare(
     n_from: NFrom = None,
     d_from: DFrom = None,
     loss_unit: LossUnit = None,
+    noise: Noise = None,
     seed: Annotated[
         int,
         typer.Option(min=0, max=option_types.LARGEST_SEED, help="Seed of the draws."),
@@ -73,7 +83,7 @@ def compare(
 ) -> None:
     """Compare recipes: the winner at a scale, and how much compute the change is worth."""
     if run:
-        found, messages = _refereed(runs, at, budget, folder, workers)
+        found, messages = _refereed(runs, at, budget, folder, workers, noise)
         _show(found, messages, report, json)
         return
     from allometry import laws
@@ -87,7 +97,7 @@ def compare(
         by = "recipe"
         tables = [_named(path, label, options) for path, label in _labels(runs).items()]
     frame, messages = _joined(tables)
-    _show(laws.compare_recipes(frame, by, at, seed=seed), messages, report, json)
+    _show(laws.compare_recipes(frame, by, at, noise=noise, seed=seed), messages, report, json)
 
 
 def _show(found: "RecipeComparison", messages: list[str], report: Path | None, json: bool) -> None:
@@ -107,7 +117,12 @@ def _show(found: "RecipeComparison", messages: list[str], report: Path | None, j
 
 
 def _refereed(
-    jobs: list[Path], at: float | None, budget: str, folder: Path, workers: int | None
+    jobs: list[Path],
+    at: float | None,
+    budget: str,
+    folder: Path,
+    workers: int | None,
+    noise: float | None,
 ) -> "tuple[RecipeComparison, list[str]]":
     """Run the studies that FILE.py:function arguments name, until a verdict stands."""
     from allometry.study import local
@@ -128,7 +143,9 @@ def _refereed(
     pairs = zip(stems, functions, strict=True)
     labels = stems if len(set(stems)) == len(stems) else [f"{s}-{f}" for s, f in pairs]
     studies = {label: study(name) for label, name in zip(labels, names, strict=True)}
-    done = referee(studies, folder, seconds_of(budget), local(workers), at=at, report=say)
+    done = referee(
+        studies, folder, seconds_of(budget), local(workers), at=at, noise=noise, report=say
+    )
     return done.found, [f"{done.runs} runs in {done.seconds:.0f} s: {done.why}."]
 
 

@@ -103,6 +103,7 @@ def referee(
     executor: Executor,
     *,
     at: float | None = None,
+    noise: float | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> Refereed:
     """Compare two or more studies by running them within a time.
@@ -114,6 +115,7 @@ def referee(
         seconds: Time budget.
         executor: Carries the runs out.
         at: Scale of the verdict in FLOPs. Default: the largest that all studies can reach.
+        noise: Standard deviation of the log loss between seeds, if known from elsewhere.
         report: Receives a sentence after each round.
     """
     require(len(studies) >= 2, "studies", "be at least 2", list(studies))
@@ -128,7 +130,7 @@ def referee(
         for arm in arms:
             arm.carry_out(sizes, seeds, executor)
         frame = frame_of(arms)
-        found = compare_recipes(frame, at=goal if goal > 0 else None)
+        found = compare_recipes(frame, at=goal if goal > 0 else None, noise=noise)
         spent = time.monotonic() - began
         report(f"{sizes} sizes, {seeds} seeds: {found.verdict}")
         if found.winner is not None:

@@ -147,7 +147,12 @@ class RecipeComparison:
 
 
 def compare_recipes(
-    frame: Any, by: str = "recipe", at: float | None = None, *, seed: int = 0
+    frame: Any,
+    by: str = "recipe",
+    at: float | None = None,
+    *,
+    noise: float | None = None,
+    seed: int = 0,
 ) -> RecipeComparison:
     r"""Compare recipes by their runs: the winner at a scale, and the compute multiplier.
 
@@ -163,6 +168,9 @@ def compare_recipes(
         by: Column of the recipe.
         at: Scale to judge at: FLOPs (or parameters, or tokens, if compute is unknown). Default:
             the largest at which two recipes have runs.
+        noise: Standard deviation of the log loss between seeds, if it is known from elsewhere,
+            such as 0.003 for 0.3 %. A few runs without replicates can then decide. Default: it is
+            estimated from these runs.
         seed: Seed of the posterior draws.
 
     Example:
@@ -185,9 +193,13 @@ def compare_recipes(
     if at is not None:
         at = float(at)
         require(0 < at < math.inf, "compare_recipes.at", "be positive and finite", at)
+    if noise is not None:
+        noise = float(noise)
+        fix = "Give the standard deviation of log loss, as in 0.003 for 0.3 %."
+        require(0 < noise < 1, "compare_recipes.noise", "be between 0 and 1", noise, fix)
     x = _largest_shared(runs) if at is None else math.log(at)
     rng = np.random.default_rng(seed)
-    base, gains = _against_one(runs, rng)
+    base, gains = _against_one(runs, rng, noise)
     medians = {i: float(np.median(g.log_multiplier(x, 1))) for i, g in gains.items()}
     leader = max(medians, key=lambda i: medians[i])
     leader = leader if medians[leader] > 0 else base
@@ -197,8 +209,9 @@ def compare_recipes(
         first, second = (base, leader) if i == base else (leader, i)
         two = runs.two(first, second)
         known = gains.get(second) if first == base else None
-        gain = gain_of(two, rng) if known is None else known
-        rivals.append(_rival(two, gain, int(second == leader), x, len(others)))
+        gain = gain_of(two, rng, noise) if known is None else known
+        found = evidence(two, x, noise)
+        rivals.append(_rival(two, gain, found, int(second == leader), x, len(others)))
     rivals.sort(key=lambda rival: (rival.multiplier.value, rival.name))
     decided = all(rival.decided for rival in rivals)
     name = runs.names[leader]
@@ -208,7 +221,7 @@ def compare_recipes(
         math.exp(x) if at is None else at,
         runs.scale,
         tuple(rivals),
-        (*runs.notes, *_warnings(runs, x, rivals)),
+        (*runs.notes, *_warnings(runs, x, rivals), *_noise_notes(rivals, noise)),
         runs,
     )
 
@@ -219,16 +232,19 @@ def _largest_shared(runs: RecipeRuns) -> float:
     return tops[-2]
 
 
-def _against_one(runs: RecipeRuns, rng: np.random.Generator) -> tuple[int, dict[int, Gain]]:
+def _against_one(
+    runs: RecipeRuns, rng: np.random.Generator, noise: float | None
+) -> tuple[int, dict[int, Gain]]:
     """The recipe with the most runs, and the gain of every other over it."""
     base = int(np.bincount(runs.recipe, minlength=len(runs.names)).argmax())
     others = [i for i in range(len(runs.names)) if i != base]
-    return base, {i: gain_of(runs.two(base, i), rng) for i in others}
+    return base, {i: gain_of(runs.two(base, i), rng, noise) for i in others}
 
 
-def _rival(two: RecipeRuns, gain: Gain, leader: int, x: float, rivals: int) -> Rival:
+def _rival(
+    two: RecipeRuns, gain: Gain, found: Evidence, leader: int, x: float, rivals: int
+) -> Rival:
     """The recipe that is not number `leader` of two, against it."""
-    found: Evidence = evidence(two, x)
     _, top = measured(two)
     level = 1 - 0.05 / rivals
     multiplier = gain.multiplier(x, leader, level)
@@ -278,13 +294,26 @@ def _warnings(runs: RecipeRuns, x: float, rivals: list[Rival]) -> list[str]:
             f"Few runs of {', '.join(unpaired[:4])} have a partner of the same size, data and "
             "seed: they are compared by the law alone, which is less precise."
         )
-    if any(part.assumed for rival in rivals for part, _ in rival.gain.parts):
-        found.append(
-            "Too few runs to estimate their noise: 0.3 % of the loss is assumed in intervals."
-        )
     if runs.scale != "C":
         found.append(
             f"Compute is unknown, so the multiplier is one of {MULTIPLIED[runs.scale]}. "
             "Give C, or N and D."
+        )
+    return found
+
+
+def _noise_notes(rivals: list[Rival], noise: float | None) -> list[str]:
+    """What is assumed about the noise, and whether the runs contradict what was stated."""
+    if noise is None:
+        assumed = any(part.assumed for rival in rivals for part, _ in rival.gain.parts)
+        return [
+            "Too few runs to estimate their noise: 0.3 % of the loss is assumed in intervals. "
+            "Add seeds, or state the noise if it is known (--noise)."
+        ] * assumed
+    found = [f"The noise of a run is stated, not estimated: {noise:.2g} of the loss."]
+    seen = max(rival.noise for rival in rivals)
+    if seen > 2 * noise:
+        found.append(
+            f"The runs scatter more around the law, by {seen:.2g}: a verdict may be too early."
         )
     return found

@@ -107,15 +107,15 @@ class Gain:
         )  # fmt: skip
 
 
-def gain_of(runs: RecipeRuns, rng: np.random.Generator) -> Gain:
+def gain_of(runs: RecipeRuns, rng: np.random.Generator, noise: float | None = None) -> Gain:
     """The gain of the second of two recipes, averaged over own exponents and own floors.
 
     Weights are posterior probabilities of the two shapes, which have equal prior probability.
     """
-    fits = [sample(runs, "exponents", rng)]
+    fits = [sample(runs, "exponents", rng, noise)]
     # A difference of the irreducible losses needs three sizes to differ from one of exponents.
     if len(np.unique(np.round(runs.x, 3))) >= 3:
-        fits.append(sample(runs, "floors", rng))
+        fits.append(sample(runs, "floors", rng, noise))
     logs = np.array([fit.evidence for fit in fits])
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()

@@ -20,7 +20,14 @@ from numpy import ndarray
 from scipy import optimize, special
 
 from allometry.laws.comparison.paired_runs import RecipeRuns
-from allometry.laws.comparison.shared_law import Gain, SharedLaw, shared_law
+from allometry.laws.comparison.shared_law import (
+    STATED_DEGREES,
+    STATED_TREND,
+    TREND,
+    Gain,
+    SharedLaw,
+    shared_law,
+)
 
 DRAWS = 3000
 ROUNDS = 4
@@ -40,12 +47,21 @@ STARTS = ((0.0, 0.0), (1.5, 0.7), (-2.0, -0.7))
 @final
 @dataclass(frozen=True)
 class Residuals:
-    """Residuals of runs as differences of pairs and the rest."""
+    """Residuals of runs as differences of pairs and the rest.
+
+    `extra` is the noise that is assumed or stated; it counts as `weight` observations.
+    """
 
     pairs: Int[ndarray, "p 2"]
     single: Int[ndarray, " u"]
     split: bool
-    extra: float
+    extra: float = 0.0
+    weight: int = 0
+
+    @property
+    def stated(self) -> bool:
+        """Whether the noise is stated."""
+        return self.weight > 1
 
     def parts(self, r: Float[ndarray, "s n"]) -> tuple[ndarray, ndarray]:
         """Differences and other residuals; empty differences if one variance serves all."""
@@ -69,34 +85,49 @@ class Posterior:
     assumed: bool
 
 
-def residuals_of(runs: RecipeRuns, parameters: int) -> Residuals:
+def residuals_of(runs: RecipeRuns, parameters: int, noise: float | None) -> Residuals:
     """How to sum the residuals of the runs of two recipes."""
     pairs = runs.pairs()
     single = np.setdiff1d(np.arange(len(runs.y)), pairs.reshape(-1))
     # Two parameters of the gain rest on the differences, the others on the sums.
     split = len(pairs) >= 5 and len(pairs) + len(single) - (parameters - 2) >= 3
-    free = len(runs.y) - parameters
-    return Residuals(pairs, single, split, ASSUMED_NOISE if free < 3 else 0.0)
+    if noise is not None:
+        # Differences and sums of two runs have twice the variance of one.
+        scale = noise * float(np.sqrt(2.0 if split else 1.0))
+        return Residuals(pairs, single, split, scale, STATED_DEGREES)
+    if len(runs.y) - parameters < 3:
+        return Residuals(pairs, single, split, ASSUMED_NOISE, 1)
+    return Residuals(pairs, single, split)
 
 
-def sample(runs: RecipeRuns, gain: Gain, rng: np.random.Generator) -> Posterior:
-    """The posterior of the law of two recipes with a gain of the given shape."""
-    law = shared_law(runs, gain)
-    how = residuals_of(runs, len(law.prior[0]))
+def sample(
+    runs: RecipeRuns, gain: Gain, rng: np.random.Generator, noise: float | None = None
+) -> Posterior:
+    """The posterior of the law of two recipes with a gain of the given shape.
+
+    `noise` is the standard deviation of the log loss of a run, if it is known from elsewhere.
+    """
+    law = shared_law(runs, gain, TREND if noise is None else STATED_TREND)
+    how = residuals_of(runs, len(law.prior[0]), noise)
     mode, spread = _mode(law, runs.y, how)
     draws, evidence = _importance(law, runs.y, how, mode, spread, rng)
     rest = how.parts(runs.y - law.log_loss(mode[None]))
-    noise = rest[0] / np.sqrt(2) if how.split else rest[1]
-    scale = float(np.sqrt((noise**2).sum() / max(noise.size - 2, 1)))
-    return Posterior(law, draws, mode, evidence, scale, how.extra > 0)
+    left = rest[0] / np.sqrt(2) if how.split else rest[1]
+    scale = float(np.sqrt((left**2).sum() / max(left.size - 2, 1)))
+    return Posterior(law, draws, mode, evidence, scale, how.weight == 1)
 
 
-def null_mode(runs: RecipeRuns) -> tuple[SharedLaw, Float[ndarray, " k"]]:
+def null_mode(
+    runs: RecipeRuns, noise: float | None = None
+) -> tuple[SharedLaw, Float[ndarray, " k"]]:
     """The law that fits both recipes without a gain."""
     law = shared_law(runs, "none")
-    how = Residuals(np.empty((0, 2), int), np.arange(len(runs.y)), False, 0.0)
-    free = len(runs.y) - len(law.prior[0])
-    how = how if free >= 3 else Residuals(how.pairs, how.single, False, ASSUMED_NOISE)
+    none, every = np.empty((0, 2), int), np.arange(len(runs.y))
+    how = Residuals(none, every, False)
+    if noise is not None:
+        how = Residuals(none, every, False, noise, STATED_DEGREES)
+    elif len(runs.y) - len(law.prior[0]) < 3:
+        how = Residuals(none, every, False, ASSUMED_NOISE, 1)
     return law, _mode(law, runs.y, how)[0]
 
 
@@ -113,8 +144,8 @@ def _log_density(
     for r in parts:
         n = r.shape[1]
         if n:
-            count = n + (1 if how.extra else 0)
-            floor = how.extra**2 + n * LEAST_NOISE**2
+            count = n + how.weight
+            floor = how.weight * how.extra**2 + n * LEAST_NOISE**2
             total = total - count / 2 * np.log((r**2).sum(1) + floor)
     return np.where(np.isfinite(total), total, -np.inf)
 
@@ -165,8 +196,9 @@ def _scales(how: Residuals, r: ndarray, parameters: int) -> tuple[float, float]:
     for part in parts:
         n = part.shape[1]
         used = 2 if part is parts[0] else parameters - (2 if how.split else 0)
-        square = float((part**2).sum()) + how.extra**2 + n * LEAST_NOISE**2
-        out.append(float(np.sqrt(square / max(n - used, 1))) if n else 1.0)
+        square = float((part**2).sum()) + how.weight * how.extra**2 + n * LEAST_NOISE**2
+        free = max(n - used, 0) + how.weight if how.stated else max(n - used, 1)
+        out.append(float(np.sqrt(square / free)) if n else 1.0)
     return out[0], out[1]
 
 

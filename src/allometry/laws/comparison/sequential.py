@@ -10,8 +10,13 @@ $\sigma$, the Bayes factor is an e-process: its expectation under the hypothesis
 stopping time. So a verdict only when it exceeds 20 errs in at most 5 % of comparisons, however
 often one looks. A mean over several g is an e-process too.
 
+If the noise of a run is stated, $\sigma$ has a proper prior around it and $\nu$ a normal prior of
+mean 0. The Bayes factor then needs no replicates. With $\sigma$ known, the paths without a verdict
+form a symmetric convex set of the ratios, to which equal recipes ($\nu = 0$) give at least the
+probability that the prior of $\nu$ gives it, 95 % or more (Anderson's inequality).
+
 References:
-    `lindon2022`; `perezortiz2024`; `vovk2021` for the mean.
+    `lindon2022`; `perezortiz2024`; `vovk2021` for the mean; `anderson1955`.
 """
 
 from dataclasses import dataclass
@@ -24,6 +29,7 @@ from scipy import special
 
 from allometry.laws.comparison.joint_fit import null_mode
 from allometry.laws.comparison.paired_runs import RecipeRuns
+from allometry.laws.comparison.shared_law import STATED_DEGREES, STATED_TREND, SharedLaw
 
 DECISIVE = 20.0
 """Least e-value of a verdict: one error in twenty."""
@@ -53,20 +59,23 @@ class Evidence:
     more: float | None = None
 
 
-def evidence(runs: RecipeRuns, at: float) -> Evidence:
+def evidence(runs: RecipeRuns, at: float, noise: float | None = None) -> Evidence:
     """The e-value of the runs of two recipes against equal losses at log scale `at`.
 
     Paired runs enter by their log ratio. If most runs have no partner, all runs enter, and the
-    shared law is estimated with the gain.
+    shared law is estimated with the gain. `noise` is the standard deviation of the log loss of a
+    run, if it is known from elsewhere.
     """
     pairs = runs.pairs()
     fewest = min(int((runs.recipe == r).sum()) for r in (0, 1))
+    least = 2 if noise is None else 1
     one_size = bool(np.ptp(runs.x) < 1e-9)
-    if fewest < 2 or (one_size and abs(at - float(runs.x.mean())) > NEAR):
+    if fewest < least or (one_size and abs(at - float(runs.x.mean())) > NEAR):
         return Evidence(pairs=len(pairs))
-    law, mode = null_mode(runs)
+    law, mode = null_mode(runs, noise)
     slope = law.slope(mode)
-    if len(pairs) >= max(2.0, 0.6 * fewest):
+    paired = len(pairs) >= max(least, 0.6 * fewest)
+    if paired:
         y = runs.y[pairs[:, 0]] - runs.y[pairs[:, 1]]
         s, x = slope[pairs].mean(1), runs.x[pairs].mean(1)
         nuisance = np.empty((len(y), 0))
@@ -77,10 +86,32 @@ def evidence(runs: RecipeRuns, at: float) -> Evidence:
         nuisance = (law.log_loss(mode + step) - law.log_loss(mode - step)).T / 2e-5
     if not one_size:
         nuisance = np.column_stack([nuisance, s * (x - at)])
-    fit = LinearFit.of(y, s, nuisance)
+    if noise is None:
+        fit = LinearFit.of(y, s, nuisance)
+    else:
+        # What a seed does to both recipes cancels, so a ratio varies by sqrt(2) noise at most.
+        scale = noise * np.sqrt(2.0 if paired else 1.0)
+        prior = None if paired else (law, mode)
+        known = _prior_rows(scale, prior, trend=not one_size)
+        fit = LinearFit.of(y, s, nuisance, known, STATED_DEGREES * scale**2)
     if fit is None:
         return Evidence(pairs=len(pairs))
     return Evidence(fit.e_value(), int(np.sign(fit.estimate)), len(pairs), fit.repetitions())
+
+
+def _prior_rows(
+    scale: float, law: tuple[SharedLaw, Float[ndarray, " k"]] | None, *, trend: bool
+) -> tuple[Float[ndarray, "m k"], Float[ndarray, " m"]]:
+    """Normal priors of the nuisances as observations with noise `scale`: columns, response."""
+    mean, sd = np.empty(0), np.empty(0)
+    if law is not None:
+        centre, sd = law[0].prior
+        mean = centre - law[1]
+    if trend:
+        mean, sd = np.append(mean, 0.0), np.append(sd, STATED_TREND)
+    # The level of the law, its first parameter, has no prior.
+    rows = np.diag(scale / sd)[(0 if law is None else 1) :]
+    return rows, rows @ mean
 
 
 @final
@@ -89,7 +120,8 @@ class LinearFit:
     """Sums of squares of a linear model after its nuisance columns are projected out.
 
     `square` is that of the effect's column, `unit` its mean square before, `total` that of the
-    response, `free` the number of observations less that of the nuisance columns.
+    response. `nuisances` is the number of nuisance columns without a prior, and `stated` the sum
+    of squares that a stated noise adds; it counts as `STATED_DEGREES` observations.
     """
 
     estimate: float
@@ -99,6 +131,7 @@ class LinearFit:
     least: float
     n: int
     nuisances: int
+    stated: float = 0.0
 
     @classmethod
     def of(
@@ -106,8 +139,23 @@ class LinearFit:
         y: Float[ndarray, " n"],
         effect: Float[ndarray, " n"],
         nuisance: Float[ndarray, "n k"],
+        prior: tuple[Float[ndarray, "m k"], Float[ndarray, " m"]] | None = None,
+        stated: float = 0.0,
     ) -> "LinearFit | None":
-        """The sums; `None` if they leave no freedom for the noise or for the effect."""
+        """The sums; `None` if they leave no freedom for the noise or for the effect.
+
+        Args:
+            y: Response.
+            effect: Column of the effect.
+            nuisance: Columns of the nuisances.
+            prior: Rows of the nuisances' columns and of the response that stand for a prior.
+            stated: Sum of squares of a stated noise.
+        """
+        n, rows = len(y), 0
+        if prior is not None:
+            rows = len(prior[1])
+            nuisance, y = np.vstack([nuisance, prior[0]]), np.append(y, prior[1])
+            effect = np.append(effect, np.zeros(rows))
         columns = nuisance / np.maximum(np.abs(nuisance).max(0, initial=1e-300), 1e-300)
         basis, values, _ = np.linalg.svd(columns, full_matrices=False)
         basis = basis[:, values > 1e-7 * values.max(initial=0)]
@@ -115,22 +163,24 @@ class LinearFit:
         r = y - basis @ (basis.T @ y)
         square, total = float(z @ z), float(r @ r)
         # Rounding leaves this much where noise is zero.
-        least = len(y) * (1e-9 * max(float(np.abs(y).max()), 1e-9)) ** 2
-        free = len(y) - basis.shape[1]
-        if free < 2 or square <= 1e-14 * float(effect @ effect) or total <= least:
+        least = n * (1e-9 * max(float(np.abs(y).max()), 1e-9)) ** 2
+        used = basis.shape[1] - rows
+        free = n - used + (STATED_DEGREES if stated else 0)
+        if free < 2 or square <= 1e-14 * float(effect @ effect) or total + stated <= least:
             return None
-        unit = float(effect @ effect) / len(y)
-        return cls(float(z @ r) / square, square, unit, total, least, len(y), basis.shape[1])
+        unit = float(effect @ effect) / n
+        return cls(float(z @ r) / square, square, unit, total, least, n, used, stated)
 
     def e_value(self, times: float = 1.0) -> float:
         """The e-value of no effect, as expected if there were `times` as many observations."""
-        free = times * self.n - self.nuisances
-        explained = self.estimate**2 * self.square
+        free = times * self.n - self.nuisances + (STATED_DEGREES if self.stated else 0)
+        explained, stated = self.estimate**2 * self.square, self.stated / times
+        total = self.total + stated
         logs = []
         for width in WIDTHS:
             ratio = width * times * self.square / self.unit
-            remaining = max(self.total - explained * ratio / (1 + ratio), self.least)
-            logs.append(-0.5 * np.log1p(ratio) + free / 2 * np.log(self.total / remaining))
+            remaining = max(total - explained * ratio / (1 + ratio), self.least)
+            logs.append(-0.5 * np.log1p(ratio) + free / 2 * np.log(total / remaining))
         return float(np.exp(min(special.logsumexp(logs) - np.log(len(WIDTHS)), 600.0)))
 
     def repetitions(self) -> float | None:

@@ -33,6 +33,12 @@ EXPONENT = {"C": 0.15, "N": 0.3, "D": 0.3, "ND": 0.35}
 GAIN, TREND, FLOOR = 2.0, 0.2, 0.05
 """Standard deviations of the priors of mu, nu and epsilon."""
 
+STATED_TREND = 0.08
+"""That of nu if the noise is stated: trends between public recipes have 0.05 to 0.12."""
+
+STATED_DEGREES = 10
+"""Number of replicates that a stated noise counts as."""
+
 
 @final
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class SharedLaw:
 
     `x` is the centred log scale; `nd` the centred logs of size and data if both vary on their own.
     `offset` has the mean log FLOPs per parameter and token of each recipe, `centre` the log scale
-    at x = 0 without it.
+    at x = 0 without it. `trend` is the standard deviation of the prior of nu.
     """
 
     x: Float[ndarray, " n"]
@@ -51,6 +57,7 @@ class SharedLaw:
     offset: tuple[float, float]
     scale: str
     gain: Gain
+    trend: float = TREND
 
     @property
     def shape_count(self) -> int:
@@ -64,7 +71,7 @@ class SharedLaw:
         mean, sd = [0.0, 0.0, np.log(EXPONENT[key])], [1e3, 1.5, 0.8]
         if self.nd is not None:
             mean, sd = [*mean, mean[-1], 0.0], [*sd, 0.8, 1.5]
-        extra = {"none": [], "exponents": [GAIN, TREND], "floors": [GAIN, FLOOR]}[self.gain]
+        extra = {"none": [], "exponents": [GAIN, self.trend], "floors": [GAIN, FLOOR]}[self.gain]
         return np.array([*mean, *([0.0] * len(extra))]), np.array([*sd, *extra])
 
     def gains(self, theta: Float[ndarray, "s k"]) -> tuple[ndarray, ndarray, ndarray]:
@@ -145,18 +152,19 @@ class SharedLaw:
         return np.where(reached, (low + high) / 2, np.inf)
 
 
-def shared_law(runs: RecipeRuns, gain: Gain) -> SharedLaw:
+def shared_law(runs: RecipeRuns, gain: Gain, trend: float = TREND) -> SharedLaw:
     """The law for the runs of two recipes."""
     side = runs.recipe - 0.5
     if _on_paths(runs):
         centre = float(runs.x.mean())
-        return SharedLaw(runs.x - centre, None, side, centre, (0.0, 0.0), runs.scale, gain)
+        return SharedLaw(runs.x - centre, None, side, centre, (0.0, 0.0), runs.scale, gain, trend)
     n, d = runs.logs["N"], runs.logs["D"]
     cost = runs.logs["C"] - n - d
     offset = tuple(float(cost[runs.recipe == r].mean()) for r in (0, 1))
     nd = np.stack([n - n.mean(), d - d.mean()])
     centre = float(n.mean() + d.mean())
-    return SharedLaw(nd.sum(0), nd, side, centre, (offset[0], offset[1]), runs.scale, gain)
+    both = (offset[0], offset[1])
+    return SharedLaw(nd.sum(0), nd, side, centre, both, runs.scale, gain, trend)
 
 
 def _on_paths(runs: RecipeRuns) -> bool:
