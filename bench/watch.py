@@ -28,7 +28,7 @@ import numpy as np
 from scipy import optimize, stats
 
 from allometry.laws import forecast_constants, monitoring
-from allometry.laws.forecast import forecast, points, predicted, trend_of
+from allometry.laws.training_forecast import forecast, points, predicted, trend_of
 
 DECAY = 0.3
 CUTS = (0.25, 0.5, 0.75)

@@ -125,9 +125,9 @@ def fit(
         say(sentence)
     if json:
         write_json(law.to_dict() | imported.to_dict())
-    elif isinstance(law, laws.VariableLaw):
-        out.print(str(law), soft_wrap=True)
-    else:
+    elif isinstance(law, laws.Law):
         from allometry.report.terminal import law_table
 
         out.print(law_table(law))
+    else:
+        out.print(str(law), soft_wrap=True)

@@ -1,52 +1,56 @@
 """Scaling laws: fit loss against size, data and compute, predict with intervals, plan budgets.
 
-Needs numpy, scipy and a table of runs.
+Needs numpy, scipy and a table of runs. Names load on first use (PEP 562): a fit of losses in size
+and data loads neither laws in any variables nor comparisons.
 """
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from allometry._core.deprecation import moved
-from allometry.laws import (
-    branching,
-    hardware,
-    kaplan,
-    mammals,
-    memory,
-    published,
-    small_scale,
-)
-from allometry.laws.allometric import (
-    Allometry,
-    allometry,
-    common_exponent,
-    compare,
-    consistent,
-    isometry,
-)
-from allometry.laws.batch import fit_many
-from allometry.laws.comparison.comparison_verdict import RecipeComparison, compare_recipes
-from allometry.laws.design import Design
-from allometry.laws.downstream import TaskCurve, task_curve
-from allometry.laws.family_choice import FamilyChoice, choose_family
-from allometry.laws.fitting import extrapolate, fit
-from allometry.laws.forecast import forecast
-from allometry.laws.form_names import FORMS
-from allometry.laws.forms import Form
-from allometry.laws.hoffmann import allocations
-from allometry.laws.identifiability import identified, profile
-from allometry.laws.inverse import budget
-from allometry.laws.law import Law
-from allometry.laws.law_files import load
-from allometry.laws.live_watch import Watcher, optuna_pruner
-from allometry.laws.monitoring import TrainingState, watch
-from allometry.laws.multi_power import LossCurve, MultiPowerLaw, fit_schedule
-from allometry.laws.multivariate.campaigns import Replay, replay
-from allometry.laws.multivariate.form_library import LIBRARY
-from allometry.laws.multivariate.law import VariableLaw
-from allometry.laws.multivariate.pool import PoolDesign, choose_runs
-from allometry.laws.next_runs import next_runs
-from allometry.laws.plan import Plan, crossing_of
-from allometry.laws.transfer import transfer
+
+if TYPE_CHECKING:
+    from allometry.laws import (
+        branching,
+        hardware,
+        kaplan,
+        mammals,
+        memory,
+        published,
+        small_scale,
+    )
+    from allometry.laws.allometric import (
+        Allometry,
+        allometry,
+        common_exponent,
+        compare,
+        consistent,
+        isometry,
+    )
+    from allometry.laws.batch import fit_many
+    from allometry.laws.comparison.comparison_verdict import RecipeComparison, compare_recipes
+    from allometry.laws.data_transfer import transfer
+    from allometry.laws.design import Design
+    from allometry.laws.downstream import TaskCurve, task_curve
+    from allometry.laws.family_choice import FamilyChoice, choose_family
+    from allometry.laws.fitting import extrapolate, fit
+    from allometry.laws.form_names import FORMS
+    from allometry.laws.forms import Form
+    from allometry.laws.hoffmann import allocations
+    from allometry.laws.identifiability import identified, profile
+    from allometry.laws.inverse import budget
+    from allometry.laws.law import Law
+    from allometry.laws.law_files import load
+    from allometry.laws.live_watch import Watcher, optuna_pruner
+    from allometry.laws.monitoring import TrainingState, watch
+    from allometry.laws.multi_power import LossCurve, MultiPowerLaw, fit_schedule
+    from allometry.laws.multivariate.campaigns import Replay, replay
+    from allometry.laws.multivariate.form_library import LIBRARY
+    from allometry.laws.multivariate.law import VariableLaw
+    from allometry.laws.multivariate.pool import PoolDesign, choose_runs
+    from allometry.laws.plan import Plan, crossing_of
+    from allometry.laws.run_proposals import next_runs
+    from allometry.laws.training_forecast import forecast
 
 __all__ = [
     "FORMS",
@@ -100,13 +104,56 @@ __all__ = [
     "watch",
 ]
 
-_old_name = moved(__name__, {"Curve": "LossCurve"})
+_MODULES = {
+    "allometric": (
+        "Allometry",
+        "allometry",
+        "common_exponent",
+        "compare",
+        "consistent",
+        "isometry",
+    ),
+    "batch": ("fit_many",),
+    "comparison.comparison_verdict": ("RecipeComparison", "compare_recipes"),
+    "data_transfer": ("transfer",),
+    "design": ("Design",),
+    "downstream": ("TaskCurve", "task_curve"),
+    "family_choice": ("FamilyChoice", "choose_family"),
+    "fitting": ("extrapolate", "fit"),
+    "form_names": ("FORMS",),
+    "forms": ("Form",),
+    "hoffmann": ("allocations",),
+    "identifiability": ("identified", "profile"),
+    "inverse": ("budget",),
+    "law": ("Law",),
+    "law_files": ("load",),
+    "live_watch": ("Watcher", "optuna_pruner"),
+    "monitoring": ("TrainingState", "watch"),
+    "multi_power": ("LossCurve", "MultiPowerLaw", "fit_schedule"),
+    "multivariate.campaigns": ("Replay", "replay"),
+    "multivariate.form_library": ("LIBRARY",),
+    "multivariate.law": ("VariableLaw",),
+    "multivariate.pool": ("PoolDesign", "choose_runs"),
+    "run_proposals": ("next_runs",),
+    "plan": ("Plan", "crossing_of"),
+    "regressor": ("ScalingLawRegressor",),
+    "training_forecast": ("forecast",),
+}
+_SUBMODULES = ("branching", "hardware", "kaplan", "mammals", "memory", "published", "small_scale")
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+_deprecated = moved(__name__, {"Curve": "LossCurve"})
 
 
 def __getattr__(name: str) -> Any:
-    # It needs scikit-learn, which the other names do without.
-    if name == "ScalingLawRegressor":
-        from allometry.laws.regressor import ScalingLawRegressor
+    if name in _SUBMODULES:
+        return importlib.import_module(f"allometry.laws.{name}")
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"allometry.laws.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    return _deprecated(name)
 
-        return ScalingLawRegressor
-    return _old_name(name)
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -5,7 +5,7 @@ Letters: m draws, p parameters, n runs, v variables.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
 from numpy import ndarray
@@ -30,12 +30,12 @@ from allometry.laws.identifiability import (
     irreducible_loss_warning,
 )
 from allometry.laws.law import Law, Starts
-from allometry.laws.multivariate.fitting import fit_variables
-from allometry.laws.multivariate.form_library import LIBRARY
-from allometry.laws.multivariate.law import VariableLaw
 from allometry.laws.objective import EFFICIENT, FORECAST, PLAIN, SPREAD, Objective
 from allometry.laws.runs_table import VARIABLES, RunsTable, read
 from allometry.laws.selection import SPARE, Selection, choose, one_variable
+
+if TYPE_CHECKING:
+    from allometry.laws.multivariate.law import VariableLaw
 
 
 class FitOptions(TypedDict, total=False):
@@ -73,7 +73,7 @@ def fit(
     seed: int = 0,
     starts: int = 32,
     delta: float | None = None,
-) -> VariableLaw: ...
+) -> "VariableLaw": ...
 def fit(
     data: Mapping[str, Any] | Any,
     form: str | Form | Callable[..., Any] = "auto",
@@ -93,7 +93,7 @@ def fit(
     cost: str | Sequence[float] | None = None,
     roles: Mapping[str, str] | None = None,
     parameters: Mapping[str, tuple[float, float]] | None = None,
-) -> Law | VariableLaw:
+) -> "Law | VariableLaw":
     r"""Fit a scaling law to runs, with intervals and warnings on what is not identified.
 
     A named form minimises $\sum_i \rho_\delta(\log L_i - \log \hat L_i)$, Huber's loss on the log,
@@ -141,6 +141,9 @@ def fit(
         `hoffmann2022` section D.2 (Huber's loss on the log).
     """
     if variables is not None or _is_expression(form):
+        # Imported here: fits in size and data do without, and start in half the time.
+        from allometry.laws.multivariate.fitting import fit_variables
+
         return cast(
             "Law",  # the overloads say which
             fit_variables(
@@ -200,6 +203,8 @@ def _is_expression(form: Any) -> bool:
     """Whether a form is an expression or a published form in other variables."""
     if not isinstance(form, str) or form in FORMS:
         return False
+    from allometry.laws.multivariate.form_library import LIBRARY
+
     return form in LIBRARY or any(mark in form for mark in "+-*/^(")
 
 

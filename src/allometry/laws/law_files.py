@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from allometry._core.files import atomic_write
 from allometry._core.user_files import open_regular, parse_json, read_bytes, shorten
 from allometry._core.version import __version__
 from allometry.laws.law import Law
-from allometry.laws.multivariate.law import VariableLaw
-from allometry.laws.tagged_json import decode, encode
+
+if TYPE_CHECKING:
+    from allometry.laws.multivariate.law import VariableLaw
 
 FORMAT = "allometry law"
 VERSION = 1
@@ -30,7 +31,9 @@ MOST = 1 << 28
 """Largest file of a law in bytes; 100,000 draws of three forms take a tenth of it."""
 
 
-def save(law: Law | VariableLaw, path: Path | str, about: Mapping[str, str] | None = None) -> Path:
+def save(
+    law: "Law | VariableLaw", path: Path | str, about: Mapping[str, str] | None = None
+) -> Path:
     """Write a law to a JSON file and return its path; the file appears only when complete.
 
     Args:
@@ -38,6 +41,9 @@ def save(law: Law | VariableLaw, path: Path | str, about: Mapping[str, str] | No
         path: The file to write; an existing one is replaced.
         about: Facts on the runs that the law itself does not hold, such as the unit of the loss.
     """
+    # Here and below: asking whether a file is a law should not load all that a law may be.
+    from allometry.laws.tagged_json import encode
+
     content = {"about": dict(about or {}), "law": encode(law)}
     head = {
         "format": FORMAT,
@@ -74,6 +80,8 @@ def load(path: Path | str) -> Any:
 
 def load_with_facts(path: Path | str) -> tuple[Any, dict[str, str]]:
     """The law in a file, and the facts on its runs that `save` was given."""
+    from allometry.laws.tagged_json import decode
+
     data = _parsed(path)
     version = data.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -134,11 +142,13 @@ def _digest(version: int, content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _checked(law: Any, path: Path | str) -> Law | VariableLaw:
+def _checked(law: Any, path: Path | str) -> "Law | VariableLaw":
     """The law, after it has been evaluated at a run: the checksum does not vouch for its author.
 
     A file that was written by hand may have arrays of the wrong shape.
     """
+    from allometry.laws.multivariate.law import VariableLaw
+
     try:
         with np.errstate(all="ignore"):
             if isinstance(law, Law):

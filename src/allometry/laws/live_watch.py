@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any, final
 
 from allometry._core.errors import require, require_extra
-from allometry.laws.forecast import Schedule
 from allometry.laws.monitoring import TrainingState, watch
+from allometry.laws.training_forecast import Schedule
 
 
 @final

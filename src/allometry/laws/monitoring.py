@@ -7,7 +7,7 @@ import numpy as np
 
 from allometry._core.errors import require
 from allometry._core.estimate import Estimate
-from allometry.laws.forecast import Schedule, forecast
+from allometry.laws.training_forecast import Schedule, forecast
 
 BAND_SHARE = 0.9
 """The band at the last point is a forecast from the points up to this share of the progress."""
@@ -143,6 +143,6 @@ def _stop(
 
 def until(schedule: Schedule, last: float, total: float) -> Schedule:
     """The schedule of a training of `total` steps, seen as one that ends at `last`."""
-    from allometry.laws.forecast import rates
+    from allometry.laws.training_forecast import rates
 
     return rates(schedule, np.linspace(0.0, last, 1025), total)

@@ -29,6 +29,7 @@ from numpy import ndarray
 from allometry._core.errors import InputError
 from allometry._core.user_files import shorten
 from allometry.laws.coupled_forms import Coupled, Kaplan, Steps, Tied
+from allometry.laws.data_transfer import Product
 from allometry.laws.forms import Additive, Form
 from allometry.laws.law import Law
 from allometry.laws.learning_curves import Broken, Shifted, Sigmoid
@@ -36,7 +37,6 @@ from allometry.laws.multivariate.expression_forms import ExpressionForm, Paramet
 from allometry.laws.multivariate.law import VariableLaw
 from allometry.laws.multivariate.law_expressions import Node
 from allometry.laws.repeated_data import Repeated
-from allometry.laws.transfer import Product
 
 
 def _dataclasses(*roots: type) -> dict[str, type]:

@@ -1,13 +1,14 @@
 """The analysis on a terminal: tables and sentences that `rich` prints."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from allometry.laws import Design, Law, Plan, RecipeComparison
+from allometry.laws import Law, Plan
 from allometry.laws.hardware import Hardware
 from allometry.report import formatting as fmt
 from allometry.report import likelihood_units, plan_cells, plan_cost_cells, tables
@@ -15,6 +16,9 @@ from allometry.report.analysis import Analysis
 from allometry.report.cells import Cell, Table
 from allometry.report.prose import doubts, trust
 from allometry.report.run_groups import RunsLike
+
+if TYPE_CHECKING:  # a fit needs neither
+    from allometry.laws import Design, RecipeComparison
 
 MOST_NOTES = 5
 """Notes shown on a terminal; the page has them all."""
@@ -73,7 +77,7 @@ def plan_table(plan: Plan, unit: str = "nats", token: str = "token") -> Renderab
 
 
 def design_table(
-    design: Design, budget: float, hardware: Hardware | None = None
+    design: "Design", budget: float, hardware: Hardware | None = None
 ) -> RenderableType:
     """The next runs in order of benefit, with the width of the interval after each."""
     text = Text(plan_cost_cells.next_sentence(design, budget, hardware))
@@ -81,7 +85,7 @@ def design_table(
     return text if table is None else Group(drawn(replace(table, caption="Next runs")), text)
 
 
-def comparison_table(found: RecipeComparison) -> RenderableType:
+def comparison_table(found: "RecipeComparison") -> RenderableType:
     """The verdict, every rival against the leader, and warnings."""
     from allometry.report import comparison
 

@@ -3,8 +3,8 @@
 from typing import Any, final
 
 from allometry._core.errors import require_extra
-from allometry.laws.forecast import Schedule
 from allometry.laws.live_watch import Watcher
+from allometry.laws.training_forecast import Schedule
 
 
 def hugging_face_callback(
