@@ -8,11 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import optim
 from torch.func import vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from allometry._core import native
 from allometry.models import flows, packed_mlp
+from allometry.models.autoencoders.encoders import Dense
+from allometry.models.gan import Generator
 from allometry.train import objectives
 from allometry.train.packed.stack import StackedModels
 from allometry.train.packed.trace import TracedStep
@@ -176,3 +179,40 @@ def test_fused_steps_of_flows_have_it_and_are_packed_steps(make, monkeypatch):
         steppers[1].descend(plain)
     torch.testing.assert_close(packs[0].flat, packs[1].flat, rtol=1e-4, atol=1e-5)
     assert len(asked) == 2, "compiled again, not traced again"
+
+
+@built
+@pytest.mark.parametrize("mapped", [False, True])
+def test_gradients_of_gradients_are_those_of_torch(mapped):
+    """As contractive penalties and unrolled games take them."""
+    x, parameters = drawn(2, 9, [3, 7, 5, 2])
+
+    def penalty(way, leaves):
+        def one(x, *p):
+            return way(x, p).square().sum()
+
+        value = vmap(one)(*leaves).sum() if mapped else one(*(leaf[0] for leaf in leaves))
+        first = torch.autograd.grad(value, leaves, create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), leaves)
+
+    with packed_mlp.fused_mlp():
+        own = penalty(packed_mlp.perceptron, [t.requires_grad_() for t in (x, *parameters)])
+    exact = [t.detach().double().requires_grad_() for t in (x, *parameters)]
+    truth = penalty(lambda x, p: reference(x, *p), exact)
+    for made, wanted in zip(own, truth, strict=True):
+        torch.testing.assert_close(made.double(), wanted, rtol=1e-4, atol=1e-3)
+
+
+@built
+def test_encoders_and_generators_use_the_kernel_in_compiled_steps():
+    rng = torch.Generator().manual_seed(0)
+    for model in (Dense((3,), (2,), (8, 8), rng).float(),
+                  Generator(2, 8, 2, latent=3, norm=False, rng=rng).float()):  # fmt: skip
+        x = torch.randn(4, 3, generator=rng).float()
+        truth = model.double()(x.double())
+        with packed_mlp.fused_mlp():
+            graph = make_fx(model.float())(x)
+            made = model(x)
+        kernel = torch.ops.allometry.perceptron.default
+        assert any(node.target == kernel for node in graph.graph.nodes)
+        torch.testing.assert_close(made.double(), truth, rtol=1e-5, atol=1e-5)

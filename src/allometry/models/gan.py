@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from allometry._core.errors import require
+from allometry.models import packed_mlp
 
 
 @final
@@ -47,7 +48,7 @@ class Generator(nn.Module):
         super().__init__()
         sizes = (dim, width, depth, latent)
         require(min(sizes) >= 1, "Generator sizes", "be at least 1", sizes)
-        self.dim, self.latent = dim, latent
+        self.dim, self.latent, self.normed = dim, latent, norm
         layers: list[nn.Module] = []
         for i in range(depth):
             # No bias: batch norm would cancel it.
@@ -59,7 +60,7 @@ class Generator(nn.Module):
 
     def forward(self, z: Float[Tensor, "b z"]) -> Float[Tensor, "b d"]:
         """The points generated from noise."""
-        return self.layers(z)
+        return self.layers(z) if self.normed else packed_mlp.relu_layers(z, self.layers)
 
     @torch.no_grad()
     def sample(self, n: int, rng: torch.Generator | None = None) -> Float[Tensor, "n d"]:

@@ -16,7 +16,7 @@ from typing import Any, cast, final
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
 from allometry._core.native import load_kernels
@@ -34,7 +34,8 @@ _enabled = contextvars.ContextVar("fused perceptron enabled", default=False)
 def fused_mlp() -> Iterator[None]:
     """Use the fused pass inside this context wherever it applies.
 
-    It is opt-in because its gradients cannot be differentiated again.
+    It is opt-in because compiling pays for it only in trainings. Gradients of its gradients take
+    torch's products.
     """
     token = _enabled.set(True)
     try:
@@ -78,6 +79,15 @@ def perceptron(x: Float[Tensor, "n i"], parameters: Sequence[Tensor]) -> Float[T
     return out.squeeze(0)
 
 
+def relu_layers(
+    x: Float[Tensor, "n *i"], layers: nn.Sequential
+) -> Float[Tensor, "n o"]:
+    """The outputs of linear layers with ReLU between, by the fused pass where it applies."""
+    x = x.flatten(1)
+    given = [cast("Tensor", p) for m in layers[::2] for p in (m.weight, m.bias)]
+    return perceptron(x, given) if applies(x, given) else layers(x)
+
+
 def _sizes(x: Tensor, parameters: Sequence[Tensor]) -> list[int]:
     """Inputs, hidden units and outputs."""
     return [x.shape[2], *(b.shape[1] for b in parameters[1::2])]
@@ -118,9 +128,28 @@ class _Perceptron(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, ...]:
         kept, x, *parameters = ctx.saved_tensors
         slope, _ = grad_outputs
+        if torch.is_grad_enabled():  # the gradients will be differentiated in turn
+            return _separate_gradients(slope, x, parameters)
         dx, gradient = torch.ops.allometry.perceptron_backward(slope, x, parameters, kept)
         parts = gradient.split([p.shape[1:].numel() for p in parameters], 1)
         return dx, *(part.view(p.shape) for part, p in zip(parts, parameters, strict=True))
+
+
+def _separate_gradients(
+    slope: Float[Tensor, "M n o"], x: Float[Tensor, "M n i"], parameters: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """The gradients by torch's products, which are differentiable themselves."""
+    inputs, hidden = [], x
+    for i in range(0, len(parameters), 2):
+        hidden = torch.relu(hidden) if i else hidden
+        inputs.append(hidden)
+        hidden = hidden @ parameters[i].mT + parameters[i + 1].unsqueeze(-2)
+    gradients: list[Tensor] = []
+    for i in range(len(inputs) - 1, -1, -1):
+        gradients = [slope.mT @ inputs[i], slope.sum(-2), *gradients]
+        slope = slope @ parameters[2 * i]
+        slope = torch.where(inputs[i] > 0, slope, 0.0) if i else slope
+    return slope, *gradients
 
 
 def _vmap_rule(function: Any) -> Any:

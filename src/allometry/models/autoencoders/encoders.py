@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from allometry._core.errors import require
+from allometry.models import packed_mlp
 
 
 def draw(module: nn.Module, rng: torch.Generator | None) -> None:
@@ -59,7 +60,7 @@ class Dense(nn.Module):
 
     def forward(self, x: Float[Tensor, "n *i"]) -> Float[Tensor, "n *o"]:
         """The outputs, reshaped."""
-        return self.layers(x.flatten(1)).unflatten(1, self.outputs)
+        return packed_mlp.relu_layers(x, self.layers).unflatten(1, self.outputs)
 
 
 @final

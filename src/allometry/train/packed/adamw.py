@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from allometry.train.device import DeviceSettings, best_precision
 from allometry.train.device_batches import is_host
 from allometry.train.muon import update
+from allometry.train.packed import fused_adamw
 from allometry.train.packed.stack import Flat, StackedModels
 from allometry.train.packed.trace import Losses, TracedStep, compiler
 from allometry.train.training import Training
@@ -157,6 +158,14 @@ class Adam:
         b1, b2 = self.betas
         root = math.sqrt(1 - b2 ** (step + 1))
         lengths = [factor * root / (1 - b1 ** (step + 1)) for factor in factors]
+        fused = not self.matrices and fused_adamw.applies(self.models.flat, gradient)
+        if fused:
+            scales = _scales(norms, clips)
+            rows = list(zip(scales, factors, lengths, strict=True))
+            state = (self.models.flat, (self.first, self.second))
+            given = (gradient, self.inverse_rates, self.shrink, rows)
+            fused_adamw.update(*state, *given, betas=self.betas, eps=self.eps * root)
+            return
         gradient = self._clipped(gradient, norms, clips)
         before = [self.first[:, i : i + s.numel()].clone() for i, s in self.matrices]
         self.first.lerp_(gradient, 1 - b1)
@@ -169,6 +178,13 @@ class Adam:
             if self.shrink is not None:
                 flat.addcmul_(flat, self.shrink[row], value=-factor)
             flat.addcdiv_(self.first[row], below[row], value=-length)
+        self._orthogonal(gradient, before, factors)
+
+    def _orthogonal(
+        self, gradient: Flat, before: Sequence[Tensor], factors: Sequence[float]
+    ) -> None:
+        """Muon's update of its matrices, from their momentum `before` this step."""
+        alike = len(set(factors)) == 1
         for momentum, (rates, i, shape) in zip(before, self.matrix_rates, strict=True):
             columns = slice(i, i + shape.numel())
             momentum = momentum.unflatten(1, shape)
@@ -181,7 +197,7 @@ class Adam:
     def _clipped(self, gradient: Flat, norms: Float[Tensor, " M"], clips: Sequence[float]) -> Flat:
         """The gradients, shortened to the largest norms."""
         if is_host(gradient.device):
-            scales = [min(1.0, c / (n + 1e-6)) for c, n in zip(clips, norms.tolist(), strict=True)]
+            scales = _scales(norms, clips)
             return gradient * gradient.new_tensor(scales)[:, None] if min(scales) < 1 else gradient
         if self.clips is None:
             # MPS has no float64, in which the CPU computes these few numbers.
@@ -189,6 +205,11 @@ class Adam:
             self.clips = torch.tensor(clips, dtype=wide).to(gradient.device)
         scales = (self.clips / (norms.to(self.clips.dtype) + 1e-6)).clamp(max=1.0)
         return gradient * scales.to(gradient.dtype)[:, None]
+
+
+def _scales(norms: Float[Tensor, " M"], clips: Sequence[float]) -> list[float]:
+    """Factor on each gradient that shortens it to the largest norm."""
+    return [min(1.0, c / (n + 1e-6)) for c, n in zip(clips, norms.tolist(), strict=True)]
 
 
 def _matrices(training: Training) -> list[tuple[int, torch.Size]]:

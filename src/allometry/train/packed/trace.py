@@ -79,10 +79,7 @@ class TracedStep:
             (gradient,) = torch.autograd.grad(losses.sum(), leaf)
             return losses.detach(), gradient
 
-        # Only compiled lists on CPU use our own kernels.
-        own_kernels = fuse and is_host(models.flat.device)
-        with packed_mlp.fused_mlp() if own_kernels else contextlib.nullcontext():
-            graph = make_fx(step)(models.flat.detach(), *models.buffers.values(), *arguments)
+        graph = _graph(step, (models.flat.detach(), *models.buffers.values(), *arguments), fuse)
         self.changes = any(_changes(node) for node in graph.graph.nodes)
         """Whether a step writes into its arguments, as norms with running statistics do."""
         simplify(graph, fuse)
@@ -129,9 +126,20 @@ def traced_function(
         return function(*arguments)
 
     # Tracing distinguishes arguments by identity: no two may be the same tensor.
-    graph = make_fx(plain)(*(e.clone() for e in examples))
+    graph = _graph(plain, tuple(e.clone() for e in examples), fuse)
     simplify(graph, fuse)
     return compiled(graph) if fuse else graph
+
+
+def _graph(
+    function: Callable[..., Any], examples: tuple[Tensor, ...], fuse: bool
+) -> fx.GraphModule:
+    """The operations of `function`; only compiled lists on CPU use our own kernels."""
+    if fuse and is_host(examples[0].device):
+        # The kernels have no forward derivatives, which some objectives take.
+        with contextlib.suppress(RuntimeError, NotImplementedError), packed_mlp.fused_mlp():
+            return make_fx(function)(*examples)
+    return make_fx(function)(*examples)
 
 
 def compiler() -> str | None:
