@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from torch import optim
+from torch import nn, optim
 
 from allometry._core import native
 from allometry.train.packed import fused_adamw
+from allometry.train.packed.stack import StackedModels
 
 built = pytest.mark.skipif(native.find_compiler() is None, reason="there is no C++ compiler")
 RATES, DECAYS = (3e-3, 1e-2, 0.0), (0.1, 0.0, 0.2)
@@ -63,3 +64,24 @@ def test_other_dtypes_and_layouts_are_left_to_torch():
     assert not fused_adamw.applies(flat.double(), flat.double())
     assert not fused_adamw.applies(flat.mT, flat.mT)
     assert not fused_adamw.applies(flat, torch.zeros(4, 2).float().mT)
+
+
+@built
+def test_a_stack_takes_the_steps_of_torchs_adam():
+    """Also with a rate that changes, and a state that torch has begun."""
+    torch.manual_seed(0)
+    models = [nn.Linear(5, 3).float() for _ in range(2)]
+    stack = StackedModels(models)
+    step = stack.optimiser(optim.Adam, lr=1e-2, betas=(0.5, 0.999))
+    exact = stack.flat.detach().double().requires_grad_()
+    peer = optim.Adam([exact], lr=1e-2, betas=(0.5, 0.999))
+    for i in range(5):
+        gradient = torch.randn(2, 18).float()
+        step.param_groups[0]["lr"] = peer.param_groups[0]["lr"] = 1e-2 / (i + 1)
+        exact.grad = gradient.double()
+        step.apply(gradient)
+        peer.step()
+        state = step.inner.state[step.rows[0]]
+        assert float(state["step"]) == i + 1
+        assert torch.equal(step.rows[0].grad, gradient) == (i == 0), "torch's own step only once"
+    torch.testing.assert_close(stack.flat.detach().double(), exact.detach(), rtol=1e-5, atol=1e-6)

@@ -41,7 +41,8 @@ void step(const Row& r, int64_t P) {
   for (; i + W <= P; i += W) {
     V p = load(r.parameter + i), m = load(r.first + i), v = load(r.second + i);
     const V shrink = r.shrink == nullptr ? V{} : load(r.shrink + i);
-    update(r, p, m, v, load(r.gradient + i), load(r.inverse_rate + i), shrink);
+    const V inverse = r.inverse_rate == nullptr ? all(1.0f) : load(r.inverse_rate + i);
+    update(r, p, m, v, load(r.gradient + i), inverse, shrink);
     store(r.parameter + i, p);
     store(r.first + i, m);
     store(r.second + i, v);
@@ -50,7 +51,8 @@ void step(const Row& r, int64_t P) {
   if (left == 0) return;
   V p = part(r.parameter + i, left), m = part(r.first + i, left), v = part(r.second + i, left);
   const V shrink = part(r.shrink == nullptr ? nullptr : r.shrink + i, left);
-  update(r, p, m, v, part(r.gradient + i, left), part(r.inverse_rate + i, left), shrink);
+  const V inverse = r.inverse_rate == nullptr ? all(1.0f) : part(r.inverse_rate + i, left);
+  update(r, p, m, v, part(r.gradient + i, left), inverse, shrink);
   std::memcpy(r.parameter + i, &p, 4 * left);
   std::memcpy(r.first + i, &m, 4 * left);
   std::memcpy(r.second + i, &v, 4 * left);
@@ -67,7 +69,8 @@ extern "C" void adamw(const int64_t* sizes, float keep1, float keep2, float eps,
   for (int64_t m = 0; m < M; ++m) {
     const int64_t at = m * P;
     const Row row{parameters + at, first + at, second + at, gradient + m * apart,
-                  inverse_rates + at, shrink == nullptr ? nullptr : shrink + at,
+                  inverse_rates == nullptr ? nullptr : inverse_rates + at,
+                  shrink == nullptr ? nullptr : shrink + at,
                   rows[3 * m], rows[3 * m + 1], rows[3 * m + 2], keep1, keep2, eps};
     step(row, P);
   }

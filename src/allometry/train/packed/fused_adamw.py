@@ -41,7 +41,7 @@ def update(
     flat: Float[Tensor, "M P"],
     moments: tuple[Float[Tensor, "M P"], Float[Tensor, "M P"]],
     gradient: Float[Tensor, "M P"],
-    inverse_rates: Float[Tensor, "M P"],
+    inverse_rates: Float[Tensor, "M P"] | None,
     shrink: Float[Tensor, "M P"] | None,
     rows: Sequence[tuple[float, float, float]],
     *,
@@ -54,7 +54,7 @@ def update(
         flat: p.
         moments: m and v; both are updated first.
         gradient: Of each model.
-        inverse_rates: r.
+        inverse_rates: r; `None` for 1.
         shrink: s; `None` for no decay.
         rows: For each model a factor on its gradient, f and l.
         betas: Decay rates of m and v.
