@@ -135,15 +135,13 @@ def test_a_whole_run_gives_the_digits_of_the_cpu(name, tmp_path):
         assert found.columns["dtype"] == "float32"
 
 
-ALSO = {"gru", "pixelcnn", "cloze", "contractive_autoencoder", "variational_splines", "discrete"}
+ALSO = {"gru", "pixelcnn", "cloze", "contractive_autoencoder", "variational_splines", "discrete",
+        "moe"}  # fmt: skip
 
-
-# The number of tokens of each expert of a mixture depends on values, so its steps wait.
-ROUTED = {"moe"}
 
 
 @pytest.mark.parametrize(
-    "name", quick_first(sorted(set(TRAINED) - {"gan"} - ROUTED), QUICK | ALSO)
+    "name", quick_first(sorted(set(TRAINED) - {"gan"}), QUICK | ALSO)
 )
 def test_no_transfer_and_no_wait_within_a_block_of_steps(name, monkeypatch, tmp_path):
     training = training_of(name, monkeypatch)

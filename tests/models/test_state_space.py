@@ -236,6 +236,26 @@ def test_tokens_get_their_experts_in_proportion():
     torch.testing.assert_close(mixture(x), expected)
 
 
+@pytest.mark.parametrize("active", [1, 2, 3])
+@pytest.mark.parametrize("gated", [False, True])
+def test_all_experts_with_weights_are_the_routed_ones(gated, active):
+    """The form for GPUs has fixed shapes; its values and gradients are those of the other."""
+    mixture = MixtureOfExperts(6, 4, F.silu, ("inner", "outer"), gated, 3, active)
+    with torch.no_grad():
+        for p in mixture.parameters():
+            p.normal_(generator=rng(p.numel()))
+    x = torch.randn(9, 6, generator=rng()).requires_grad_()
+    scores = F.linear(x, mixture.router)
+    top, chosen = scores.topk(active, -1)
+    found = []
+    for form in (mixture._routed, mixture._all):
+        out = form(x, chosen, top.softmax(-1))
+        leaves = [p for p in (x, *mixture.parameters())]
+        found.append([out, *torch.autograd.grad(out.square().sum(), leaves, retain_graph=True)])
+    for routed, every in zip(*found, strict=True):
+        torch.testing.assert_close(every, routed)
+
+
 def test_balance_is_one_if_equal_and_more_if_not():
     equal = balance_loss(torch.zeros(8, 4), torch.arange(8)[:, None] % 4)
     assert float(equal) == pytest.approx(1.0)

@@ -99,7 +99,8 @@ def _settings(writer: Any, config: dict[str, Any]) -> None:
     writer.add_head_count(heads)
     writer.add_layer_norm_eps(1e-5)
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_tokenizer_model("none")
+    # Older builds of llama.cpp know only this name of "none".
+    writer.add_tokenizer_model("no_vocab")
     writer.add_file_type(0)
     if neox:
         writer.add_rope_dimension_count(width // heads)
