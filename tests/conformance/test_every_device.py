@@ -17,6 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from allometry import Estimate, Spec
+from allometry.models.diffusion.denoiser import Diffusion
 from allometry.study import recipes
 from allometry.study.recipes import sample_scores, text_run
 from allometry.study.request import RunContext, TrainingRequest, default_dtype
@@ -220,6 +221,17 @@ def test_a_gan_transfers_nothing_between_two_draws_of_random_numbers(variant):
         assert math.isfinite(float(game.cost_G))
 
 
+def tensors_of(model):
+    """Dictionary, key and value of every parameter and buffer."""
+    return [
+        (tensors, key, value.detach())
+        for module in model.modules()
+        for tensors in (module._parameters, module._buffers)
+        for key, value in tensors.items()
+        if value is not None
+    ]
+
+
 @pytest.mark.parametrize("name", quick_first(sorted(set(TRAINED) - {"gan"})))
 def test_a_step_has_one_device_by_the_rules_of_torch(name, monkeypatch):
     """Forward and backward under `FakeTensorMode`.
@@ -229,13 +241,7 @@ def test_a_step_has_one_device_by_the_rules_of_torch(name, monkeypatch):
     """
     training = training_of(name, monkeypatch)
     batch, model = training.batch(0), training.model
-    slots = [
-        (tensors, key, value.detach())
-        for module in model.modules()
-        for tensors in (module._parameters, module._buffers)
-        for key, value in tensors.items()
-        if value is not None
-    ]
+    slots = tensors_of(model)
     with FakeTensorMode() as mode:
         for tensors, key, value in slots:
             moved = mode.from_tensor(value).to("meta")
@@ -243,6 +249,23 @@ def test_a_step_has_one_device_by_the_rules_of_torch(name, monkeypatch):
         loss = training.objective(model, *(mode.from_tensor(part).to("meta") for part in batch))
         loss.backward()
         assert loss.device.type == "meta"
+
+
+@pytest.mark.parametrize("name", sorted(FORWARD_DERIVATIVES))
+def test_a_likelihood_by_forward_derivatives_has_one_device(name, monkeypatch):
+    """With equal steps: the error estimates of others are values, which fake tensors lack."""
+    model = training_of(name, monkeypatch).model
+    for part in model.modules():
+        if isinstance(part, Diffusion):
+            part.steps = 3
+    points = torch.zeros(4, *model.shape)
+    slots = tensors_of(model)
+    with FakeTensorMode() as mode:
+        for tensors, key, value in slots:
+            tensors[key] = mode.from_tensor(value).to("meta")
+        logs = model.log_prob(mode.from_tensor(points).to("meta"))
+        assert logs.device.type == "meta"
+        assert logs.shape == (4,)
 
 
 @pytest.mark.parametrize("name", ["transformer", "twins"])
