@@ -17,6 +17,7 @@ import tempfile
 import time
 import warnings
 
+import needs
 import torch
 from torch import optim
 
@@ -144,4 +145,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

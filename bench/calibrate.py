@@ -26,6 +26,7 @@ from pathlib import Path
 
 import calibration_model as model
 import families_registry as registry
+import needs
 import numpy as np
 import pandas as pd
 
@@ -394,4 +395,4 @@ def spec_rows(rows):
 
 if __name__ == "__main__":
     with np.errstate(all="ignore"):
-        main()
+        needs.run(main, needs.DATA)

@@ -16,6 +16,7 @@ import best_sizes
 import calibrate
 import calibration_model as model
 import crossovers
+import needs
 import numpy as np
 import pandas as pd
 
@@ -127,4 +128,4 @@ def main():
 
 if __name__ == "__main__":
     with np.errstate(all="ignore"):
-        main()
+        needs.run(main, needs.DATA)

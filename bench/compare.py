@@ -16,6 +16,7 @@ import warnings
 from collections import defaultdict
 from pathlib import Path
 
+import needs
 import numpy as np
 
 from allometry import laws
@@ -251,4 +252,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -21,6 +21,7 @@ import json
 import time
 
 import holdouts
+import needs
 import numpy as np
 import pandas as pd
 
@@ -160,4 +161,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main, needs.DATA)

@@ -9,6 +9,7 @@ Run: `python bench/curves.py`
 import time
 
 import holdouts
+import needs
 import numpy as np
 import pandas as pd
 
@@ -47,4 +48,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main, needs.DATA)

@@ -22,6 +22,7 @@ import time
 import warnings
 from pathlib import Path
 
+import needs
 import numpy as np
 import torch
 
@@ -112,7 +113,9 @@ def onnx(model, folder, prompt):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options)
-    agree("onnxruntime", model, prompt, session.run(None, {"tokens": np.array([prompt])})[0][0, -1])
+    agree(
+        "onnxruntime", model, prompt, session.run(None, {"tokens": np.array([prompt])})[0][0, -1]
+    )
     rng = np.random.default_rng(0)
 
     def run():
@@ -145,7 +148,12 @@ def parts(model):
     step = (time.process_time() - started) / NEW
     x, wide = torch.randn(1, WIDTH), torch.randn(1, 4 * WIDTH)
     a, b = torch.randn(WIDTH, 4 * WIDTH), torch.randn(4 * WIDTH, WIDTH)
-    weights = [(x, torch.randn(WIDTH, 3 * WIDTH)), (x, torch.randn(WIDTH, WIDTH)), (x, a), (wide, b)]
+    weights = [
+        (x, torch.randn(WIDTH, 3 * WIDTH)),
+        (x, torch.randn(WIDTH, WIDTH)),
+        (x, a),
+        (wide, b),
+    ]
     started = time.process_time()
     for _ in range(NEW):
         for _ in range(LAYERS):
@@ -229,4 +237,4 @@ def show(title, seconds, batch):
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

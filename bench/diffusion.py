@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import needs
 import torch
 from torch import optim
 
@@ -176,4 +177,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -13,6 +13,7 @@ Student's t. Autoencoders without revival are trained too, for their code use.
 import argparse
 import math
 
+import needs
 import numpy as np
 import torch
 from scipy import stats
@@ -103,4 +104,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import holdouts
+import needs
 import numpy as np
 import pandas as pd
 from scipy import optimize
@@ -180,4 +181,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -18,6 +18,7 @@ import statistics
 import time
 import warnings
 
+import needs
 import torch
 from torch import nn, optim
 
@@ -224,4 +225,4 @@ def rungs(target, kind, repeats, steps):
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

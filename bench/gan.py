@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 
+import needs
 import torch
 from torch import optim
 from torch.nn import functional
@@ -162,4 +163,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -9,6 +9,7 @@ Run: `python bench/hindsight.py`
 """
 
 import holdouts
+import needs
 import numpy as np
 import pandas as pd
 
@@ -59,4 +60,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main, needs.DATA)

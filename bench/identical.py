@@ -15,6 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import needs
+
 ROOT = Path(__file__).parent.parent
 NOTES = ROOT / "tests" / "fixtures" / "studies" / "notes.txt"
 DATA = ROOT.parent / "shared" / "data"
@@ -118,4 +120,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

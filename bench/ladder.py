@@ -229,7 +229,7 @@ def stepping(trainings, mode):
 
     def run(steps):
         for step in range(steps):
-            trainer.packs[0].step(step)
+            trainer.stacks[0].step(step)
 
     return run
 

@@ -7,8 +7,9 @@ the losses themselves; it has a grid of exponents (0.01 apart) and L-BFGS from t
 `bfgs` is the usual loop over 32 random starts with an analytic gradient. `chinchilla` is the
 package of that name: BFGS from a grid of 32 starts in long doubles, on the log of the loss. Ours
 has 32 starts too, and is timed once with backtests and the checks of `laws.fit`, once as the
-search alone, and once with 8 starts. Each peer gets the objective that it minimises. One thread, CPU seconds, medians of
-interleaved rounds; "excess" is by how much an objective exceeds the lowest of all methods.
+search alone, and once with 8 starts. Each peer gets the objective that it minimises. One thread,
+CPU seconds, medians of interleaved rounds; "excess" is by how much an objective exceeds the lowest
+of all methods.
 
 Peers that are not installed and data that are not there are named and left out. Synthetic runs at
 known parameters are always among the data.
@@ -23,6 +24,7 @@ import time
 import warnings
 
 import holdouts
+import needs
 import numpy as np
 import pandas as pd
 from scipy import optimize
@@ -200,4 +202,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

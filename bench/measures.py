@@ -20,6 +20,7 @@ import time
 import warnings
 from pathlib import Path
 
+import needs
 import numpy as np
 import torch
 
@@ -187,4 +188,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -14,6 +14,7 @@ import functools
 import json
 from pathlib import Path
 
+import needs
 import numpy as np
 
 import allometry as al
@@ -149,4 +150,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -5,9 +5,9 @@
 Both train the same models from the same weights on the same batches, with the same AdamW, clipping
 and schedule, in float32: the losses of the first steps must agree to one part in a thousand, or
 the bench stops. Ours runs as in a study: `BatchedTrainer` (for GANs `GANTraining`), traced, and
-compiled (`--no-compile` leaves that out; compiling takes up to a minute for each row). JAX's step is
-one compiled function with donated buffers. Both are interleaved in one process, which is bound to
-one core; the ratio is JAX's median CPU seconds of a step by ours, so above 1 ours is faster.
+compiled (`--no-compile` leaves that out; compiling takes up to a minute for each row). JAX's step
+is one compiled function with donated buffers. Both are interleaved in one process, which is bound
+to one core; the ratio is JAX's median CPU seconds of a step by ours, so above 1 ours is faster.
 
 JAX is no dependency: install it beside (`pip install jax`).
 """
@@ -19,6 +19,7 @@ import sys
 import time
 from statistics import median
 
+import needs
 import numpy as np
 import torch
 
@@ -80,7 +81,11 @@ FAMILIES = {
         negative_log_likelihood,
         both(normal(BATCH, 2), normal(BATCH, 2)),
     ),
-    "transformer": (lambda rng: decoder(VOCABULARY, *SHAPE, CONTEXT, rng), next_token, both(tokens)),
+    "transformer": (
+        lambda rng: decoder(VOCABULARY, *SHAPE, CONTEXT, rng),
+        next_token,
+        both(tokens),
+    ),
 }  # fmt: skip
 """Model, objective and batch of each family."""
 
@@ -108,6 +113,7 @@ class Ours:
         self.taken = 0
 
     def __call__(self, steps):
+        """Take steps; returns the losses of all members before each."""
         (stack,) = self.trainer.stacks
         losses = []
         for _ in range(steps):
@@ -128,9 +134,11 @@ class Fixed:
         self.next_noise = itertools.cycle(itertools.chain(*zip(*noise, strict=True)))
 
     def real(self):
+        """The next data."""
         return next(self.next_real)
 
     def latents(self):
+        """The next noise."""
         return next(self.next_noise)
 
 
@@ -145,6 +153,7 @@ class OurGAN:
         self.game.draws = Fixed(pool)
 
     def __call__(self, steps):
+        """Take steps; returns the discriminators' costs before each."""
         losses = []
         for _ in range(steps):
             self.game.step()
@@ -251,4 +260,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import needs
 import numpy as np
 from playwright.sync_api import sync_playwright
 
@@ -65,4 +66,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

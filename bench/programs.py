@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import time
 
+import needs
 import numpy as np
 import torch
 
@@ -148,4 +149,4 @@ def checked(made, alphabet, words, oracle):
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -18,6 +18,7 @@ import itertools
 from collections import defaultdict
 from pathlib import Path
 
+import needs
 import numpy as np
 
 from allometry import laws
@@ -166,4 +167,4 @@ def show(by_source):
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -24,6 +24,7 @@ import time
 
 import coverage
 import holdouts
+import needs
 import numpy as np
 import pandas as pd
 
@@ -152,4 +153,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main, needs.DATA)

@@ -12,6 +12,7 @@ import argparse
 
 import coverage
 import holdouts
+import needs
 import numpy as np
 import pandas as pd
 import split
@@ -64,4 +65,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main, needs.DATA)

@@ -10,6 +10,7 @@ Fresh rows represent a good model; each corruption has a mild and a strong form.
 import argparse
 from collections import Counter
 
+import needs
 import numpy as np
 import torch
 from sklearn.datasets import load_digits, make_moons
@@ -133,4 +134,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -24,6 +24,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+import needs
 import numpy as np
 from scipy import optimize, stats
 
@@ -284,4 +285,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

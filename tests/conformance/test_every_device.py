@@ -140,10 +140,7 @@ ALSO = {"gru", "pixelcnn", "cloze", "contractive_autoencoder", "variational_spli
         "moe"}  # fmt: skip
 
 
-
-@pytest.mark.parametrize(
-    "name", quick_first(sorted(set(TRAINED) - {"gan"}), QUICK | ALSO)
-)
+@pytest.mark.parametrize("name", quick_first(sorted(set(TRAINED) - {"gan"}), QUICK | ALSO))
 def test_no_transfer_and_no_wait_within_a_block_of_steps(name, monkeypatch, tmp_path):
     training = training_of(name, monkeypatch)
     seen = []

@@ -250,7 +250,7 @@ def test_all_experts_with_weights_are_the_routed_ones(gated, active):
     found = []
     for form in (mixture._routed, mixture._all):
         out = form(x, chosen, top.softmax(-1))
-        leaves = [p for p in (x, *mixture.parameters())]
+        leaves = (x, *mixture.parameters())
         found.append([out, *torch.autograd.grad(out.square().sum(), leaves, retain_graph=True)])
     for routed, every in zip(*found, strict=True):
         torch.testing.assert_close(every, routed)

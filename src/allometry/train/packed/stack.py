@@ -227,7 +227,7 @@ class StackedStep:
 
     @torch.no_grad()
     def _fused(self, gradient: Flat) -> bool:
-        """Adam's step by our own kernel where it applies: torch's call costs more than its work."""
+        """Adam's step by our kernel where it applies: torch's call costs more than its work."""
         (row, *others), group = self.rows, self.inner.param_groups[0]
         state = self.inner.state.get(row)  # torch fills it in the first step
         plain = type(self.inner) is optim.Adam and not (
