@@ -42,6 +42,9 @@ NOISY = 0.015
 NOISE_PRIOR = (4, 0.004)
 """Prior of the noise: equivalent to so many runs with this standard deviation."""
 
+NODES = 7
+"""Quantiles of the chi-square of the noise in an interval."""
+
 MOST_ROWS = 600
 """Runs used for backtests; larger tables are subsampled."""
 
@@ -214,12 +217,14 @@ def half_width(
     """
     free, typical = NOISE_PRIOR
     squared = (dof * noise**2 + free * typical**2) / (dof + free)
-    nodes = (np.arange(7) + 0.5) / 7
+    nodes = (np.arange(NODES) + 0.5) / NODES
     inflation = (dof + free) / special.chdtri(dof + free, nodes)
     known = (variance + squared)[:, None, None] * inflation[:, None]
-    scale = np.sqrt(known + TAU**2 * far[:, None, None] ** 2).reshape(len(variance), -1)
+    scale = np.sqrt(known + TAU**2 * far[:, None, None] ** 2).reshape(
+        len(variance), NODES * len(TAU)
+    )
     weight = np.tile(tau / len(nodes), len(nodes))
-    low, high = np.zeros(len(variance)), 40 * scale.max(1)
+    low, high = np.zeros(len(variance)), 40 * scale.max(1, initial=0.0)
     target = 0.5 + level / 2
     for _ in range(50):
         middle = 0.5 * (low + high)

@@ -30,6 +30,9 @@ CURVED = 0.05
 NARROW = 0.5
 """Standard deviation of a log below which the prior of its exponent widens in proportion."""
 
+SKEWED = 60
+"""Runs from which the two sides of a bowl may differ."""
+
 MOST_PARAMETERS = 32
 """Largest number of parameters of a candidate."""
 
@@ -157,9 +160,9 @@ def _shifted(b: _Builder, scale: Sequence[Variable]) -> str:
     factors = []
     for v in scale:
         a = b.exponent(f"a_{v.symbol}", v)
-        if v.kind == "log" and v.levels >= 3:
+        if v.kind in ("log", "offset") and v.levels >= 3:
             shift = b.positive(f"s_{v.symbol}", 0.2, 1.5)
-            factors.append(f"({v.symbol}/{v.centre:.12g} + {shift})^-{a}")
+            factors.append(f"({v.ratio} + {shift})^-{a}")
         else:
             factors.append(v.power(a))
     return f"{b.amplitude('A')}*{'*'.join(factors)}"
@@ -193,16 +196,28 @@ def _quadratic(b: _Builder, every: Sequence[Variable]) -> str:
     return f"exp({inside})" if b.log else inside
 
 
-def _bowl(b: _Builder, tuned: Sequence[Variable], scale: Sequence[Variable], unit: float) -> str:
-    """Quadratics in the logs of tuned variables whose centres move as powers of scale."""
+def _bowl(
+    b: _Builder, tuned: Sequence[Variable], scale: Sequence[Variable], unit: float, n: int
+) -> str:
+    """Bowls in the logs of tuned variables whose centres move as powers of scale.
+
+    With many runs, the centre of one moves with the other tuned variables too, as the best
+    learning rate does with the batch, and its two sides may differ: losses rise faster above the
+    best rate than below it.
+    """
     terms = []
-    for t in tuned:
+    for i, t in enumerate(tuned):
         centre = [f"({t.text}) - {b.real(f'm_{t.symbol}', 2 * t.spread)}"]
-        centre += [
-            f"{b.real(f'm_{t.symbol}_{u.symbol}', 0.4)}*({u.text})" for u in scale if u.levels >= 2
-        ]
+        moved = [u for u in scale if u.levels >= 2]
+        moved += [u for u in tuned[:i] if u.levels >= 3 and n >= SKEWED]
+        centre += [f"{b.real(f'm_{t.symbol}_{u.symbol}', 0.4)}*({u.text})" for u in moved]
         curve = b.positive(f"q_{t.symbol}", 0.1 * unit / max(t.spread, 0.3) ** 2, 1.5)
-        terms.append(f"{curve}*({' - '.join(centre)})^2")
+        away = f"({' - '.join(centre)})"
+        side = ""
+        if n >= SKEWED and t.levels >= 5:
+            skew = b.real(f"k_{t.symbol}", 0.7)
+            side = f"*exp({skew}*tanh({away}/{max(t.spread, 0.1):.12g}))"
+        terms.append(f"{curve}*{away}^2{side}")
     joined = " + ".join(terms)
     return joined if b.sign > 0 else f"-1*({joined})"
 
@@ -243,7 +258,7 @@ def compose(table: Table, rows: ndarray | None = None) -> list[ExpressionForm]:
             add(name, b, base)
             continue
         if tuned and not shares:
-            add(f"{name} + bowl", b, f"{base} + {_bowl(b, tuned, scale, level)}")
+            add(f"{name} + bowl", b, f"{base} + {_bowl(b, tuned, scale, level, len(y))}")
         if shares:
             add(f"{name} x mixture", b, f"{base}*exp({_exponents(b, shares)})")
     if not shares:
@@ -254,7 +269,7 @@ def compose(table: Table, rows: ndarray | None = None) -> list[ExpressionForm]:
         add("power", b, f"{b.amplitude('A', share=3)}*{_product(b, scale)}")
     if tuned and not scale:
         b = builder()
-        add("bowl", b, f"{b.irreducible()} + {_bowl(b, tuned, scale, level)}")
+        add("bowl", b, f"{b.irreducible()} + {_bowl(b, tuned, scale, level, len(y))}")
     if shares and not scale:
         b = builder()
         inside = _exponents(b, shares)

@@ -28,10 +28,14 @@ from allometry.laws.multivariate.form_library import LIBRARY, in_columns, ranged
 from allometry.laws.multivariate.groups import Fitted, fit_groups
 from allometry.laws.multivariate.law import Predictor, VariableLaw
 from allometry.laws.multivariate.law_expressions import parse
-from allometry.laws.multivariate.processes import fit_process
+from allometry.laws.multivariate.processes import (
+    PROCESS,
+    WITH_PROCESS,
+    Process,
+    fit_process,
+)
 from allometry.laws.multivariate.selection import (
     DELTA,
-    PROCESS,
     Selection,
     choose,
     errors_of,
@@ -94,14 +98,14 @@ def fit_variables(
         chosen, members = _asked(made, table, rng, starts, delta or PLAIN_DELTA)
     tau, ratios = posterior(chosen.errors), error_ratios(chosen.errors)
     lead = members[0]
-    first = next((m for m in members if isinstance(m, Fitted)), None)
+    first = next((fit for m in members if (fit := fitted_form(m)) is not None), None)
     return VariableLaw(
-        form=PROCESS if not isinstance(lead, Fitted) else lead.form.name,
+        form=lead.name if isinstance(lead, Process) else lead.form.name,
         equation=first.form.equation if first is not None else "a Gaussian process on logs",
         params={} if first is None else estimates(first, table),
         n=table.n,
         backtest=_summary(chosen.errors, ratios),
-        warnings=[*table.notes, *_warnings(table, lead)],
+        warnings=[*table.notes, *_warnings(table, fitted_form(lead))],
         why=chosen.why,
         members=tuple(members),
         tau=tau,
@@ -148,19 +152,28 @@ def _automatic(
     forms = compose(table)
     chosen = choose(table, forms, rows, rng)
     by_name, heavy = {form.name: form for form in forms}, recency(table, rows, rng)
+    every, fits = np.arange(table.n), dict[str, Fitted]()
+    count = min(starts, 8 if table.n > MOST_ROWS else 16)
+
+    def fitted(name: str) -> Fitted:
+        if name not in fits:
+            options: dict[str, Any] = {"starts": count, "rng": rng, "delta": delta}
+            fits[name] = fit_groups(by_name[name], table, [every], weights=heavy, **options)[0]
+        return fits[name]
+
     members: list[Predictor] = []
     for name, weight in zip(chosen.names, chosen.weights, strict=True):
-        if name == PROCESS:
-            process = fit_process(table, np.arange(table.n), rng)
-            members.append(replace(process, weight=weight))
+        if name in by_name:
+            members.append(replace(fitted(name), weight=weight))
             continue
-        count = min(starts, 8 if table.n > MOST_ROWS else 16)
-        every = [np.arange(table.n)]
-        found = fit_groups(
-            by_name[name], table, every, starts=count, rng=rng, delta=delta, weights=heavy
-        )[0]
-        members.append(replace(found, weight=weight))
+        trend = None if name == PROCESS else fitted(name.removesuffix(WITH_PROCESS))
+        members.append(replace(fit_process(table, every, rng, trend=trend), weight=weight))
     return chosen, members
+
+
+def fitted_form(member: Predictor) -> Fitted | None:
+    """The fit of a member's form, if it has one."""
+    return member.trend if isinstance(member, Process) else member
 
 
 def _made(
@@ -268,7 +281,7 @@ def _summary(errors: Sequence[Errors], ratios: Sequence[ndarray]) -> dict[str, f
     }
 
 
-def _warnings(table: Table, lead: Predictor) -> list[str]:
+def _warnings(table: Table, lead: Fitted | None) -> list[str]:
     out = []
     if _constant(table):
         what = "Every variable" if not table.variables else table.response
@@ -278,7 +291,7 @@ def _warnings(table: Table, lead: Predictor) -> list[str]:
         )
     elif table.n < 3:
         out.append(f"{table.n} runs say little of any law: predictions rest on the priors.")
-    elif not isinstance(lead, Fitted):
+    elif lead is None:
         out.append("No form predicts these runs well: predictions beyond them are unreliable.")
     elif table.n < 2 * lead.form.p:
         out.append(
@@ -286,7 +299,7 @@ def _warnings(table: Table, lead: Predictor) -> list[str]:
             "weakly: the priors matter."
         )
     for v, x in zip(table.variables, table.X, strict=True):
-        if v.role == "tuned" and isinstance(lead, Fitted) and v.levels < 3:
+        if v.role == "tuned" and lead is not None and v.levels < 3:
             out.append(f"{v.name} takes {v.levels} values: its optimum is not identified.")
         if v.role != "share" and len(np.unique(x)) == 2:
             out.append(f"{v.name} takes two values: its exponent comes from the prior.")

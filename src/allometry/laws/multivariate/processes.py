@@ -3,8 +3,10 @@
 Letters: n runs, v variables, k points asked for.
 
 The mean is linear in the coordinates with a wide prior, so that far from the runs the process
-goes over into a straight line in the logs. Lengths, amplitude and noise maximise the marginal
-likelihood with weakly informative priors.
+goes over into a straight line in the logs. A process may instead have a fitted form as its mean:
+it then holds what the form leaves over, such as the shape of a bowl, and far from the runs the
+form alone remains. Lengths, amplitude and noise maximise the marginal likelihood with weakly
+informative priors.
 
 References:
     `rasmussen2006` Eq. (2.30) and Eq. (5.9).
@@ -18,10 +20,17 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy import linalg, optimize
 
+from allometry.laws.multivariate.groups import Fitted
 from allometry.laws.multivariate.variable_runs import Table, coordinates
 
 MOST = 300
 """Runs of a process; larger tables are subsampled."""
+
+PROCESS = "gaussian process"
+"""Its name among the forms."""
+
+WITH_PROCESS = " + process"
+"""What is added to the name of a form that is the mean of a process."""
 
 WIDE = 4.0
 """Prior variance of the mean's level and of its slopes, in units of the response's variance."""
@@ -41,11 +50,17 @@ class Process:
     solved: Float[ndarray, " n"] = field(repr=False)
     lower: Float[ndarray, "n n"] = field(repr=False)
     weight: float = 1.0
+    trend: Fitted | None = None
 
     @property
     def name(self) -> str:
         """Its name among the forms."""
-        return "gaussian process"
+        return PROCESS if self.trend is None else f"{self.trend.form.name}{WITH_PROCESS}"
+
+    @property
+    def wide(self) -> float:
+        """Prior variance of the linear mean; none beside a form."""
+        return WIDE if self.trend is None else 0.0
 
     @property
     def noise(self) -> float:
@@ -59,20 +74,22 @@ class Process:
 
     def _cross(self, X: ndarray, group: ndarray) -> tuple[ndarray, ndarray]:
         P = coordinates(self.table.variables, X).T
-        return P, _kernel(self.hyper, P, self.Z, group, self.group)[0]
+        return P, _kernel(self.hyper, P, self.Z, group, self.group, self.wide)[0]
 
     def value(self, X: Float[ndarray, "v k"], group: Int[ndarray, "..."]) -> Float[ndarray, " k"]:
         """Values on the scale of the link."""
-        return self.middle + self.size * (self._cross(X, group)[1] @ self.solved)
+        own = self.middle + self.size * (self._cross(X, group)[1] @ self.solved)
+        return own if self.trend is None else own + self.trend.value(X, group)
 
     def variance(
         self, X: Float[ndarray, "v k"], group: Int[ndarray, "..."]
     ) -> Float[ndarray, " k"]:
         """Posterior variance of the values."""
         P, K = self._cross(X, group)
-        own = np.exp(2 * self.hyper[0]) + WIDE + WIDE * (P**2).sum(1)
+        own = np.exp(2 * self.hyper[0]) + self.wide + self.wide * (P**2).sum(1)
         V = linalg.solve_triangular(self.lower, K.T, lower=True)
-        return self.size**2 * np.maximum(own - (V**2).sum(0), 0.0)
+        inside = self.size**2 * np.maximum(own - (V**2).sum(0), 0.0)
+        return inside if self.trend is None else inside + self.trend.variance(X, group)
 
     def covariance(
         self, X: Float[ndarray, "v k"], group: Int[ndarray, "..."]
@@ -80,32 +97,49 @@ class Process:
         """Posterior covariance of the values."""
         P, K = self._cross(X, group)
         V = linalg.solve_triangular(self.lower, K.T, lower=True)
-        return self.size**2 * (_kernel(self.hyper, P, P, group, group)[0] - V.T @ V)
+        return self.size**2 * (_kernel(self.hyper, P, P, group, group, self.wide)[0] - V.T @ V)
 
 
-def fit_process(table: Table, rows: Int[ndarray, "..."], rng: np.random.Generator) -> Process:
-    """The process given some rows, with its hyperparameters."""
+def fit_process(
+    table: Table,
+    rows: Int[ndarray, "..."],
+    rng: np.random.Generator,
+    *,
+    trend: Fitted | None = None,
+) -> Process:
+    """The process given some rows, with its hyperparameters.
+
+    Args:
+        table: The runs.
+        rows: Rows to fit.
+        rng: Random numbers, for a table that is too large.
+        trend: A form fitted to these rows as the mean, instead of a line.
+    """
     if len(rows) > MOST:
         rows = _some(table, rows, rng)
     Z, group = coordinates(table.variables, table.X[:, rows]).T, table.group[rows]
-    z = table.z[rows]
-    middle, size = float(z.mean()), float(z.std()) or 1.0
+    z, middle, wide = table.z[rows], 0.0, 0.0
+    if trend is None:
+        middle, wide = float(z.mean()), WIDE
+    else:
+        z = z - trend.value(table.X[:, rows], group)
+    size = float(z.std()) or 1.0
     t = (z - middle) / size
     begin = np.concatenate([[-0.7, np.log(0.1), 0.0], np.full(Z.shape[1], 0.7)])
     bounds = [(-4, 2), (np.log(1e-3), 0.5), (-3, 3)] + [(-1.5, 4.0)] * Z.shape[1]
     found = optimize.minimize(
         _evidence,
         begin,
-        (Z, group, t),
+        (Z, group, t, wide),
         "L-BFGS-B",
         jac=True,
         bounds=bounds,
         options={"maxiter": 40},
     )
-    K, _ = _kernel(found.x, Z, Z, group, group)
+    K, _ = _kernel(found.x, Z, Z, group, group, wide)
     L = linalg.cholesky(K + (np.exp(2 * found.x[1]) + 1e-8) * np.eye(len(t)), lower=True)
     solved = linalg.cho_solve((L, True), t)
-    return Process(table, Z, group, found.x, middle, size, solved, L)
+    return Process(table, Z, group, found.x, middle, size, solved, L, trend=trend)
 
 
 def _some(
@@ -125,7 +159,7 @@ def _some(
 
 
 def _kernel(
-    hyper: ndarray, P: ndarray, Z: ndarray, gp: ndarray, gz: ndarray
+    hyper: ndarray, P: ndarray, Z: ndarray, gp: ndarray, gz: ndarray, wide: float
 ) -> tuple[ndarray, tuple[ndarray, ndarray, ndarray]]:
     """Covariances of points and runs, and the parts that derivatives need."""
     amplitude, lengths = np.exp(2 * hyper[0]), np.exp(hyper[3:])
@@ -135,13 +169,15 @@ def _kernel(
     share = 1 / (1 + np.exp(-hyper[2]))
     smooth = amplitude * np.exp(-0.5 * square.sum(2))
     pooled = np.where(same, 1.0, share)
-    K = WIDE * pooled + WIDE * (P @ Z.T) + smooth * pooled
+    K = wide * pooled + wide * (P @ Z.T) + smooth * pooled
     return K, (square, smooth, same)
 
 
-def _evidence(hyper: ndarray, Z: ndarray, group: ndarray, t: ndarray) -> tuple[float, ndarray]:
+def _evidence(
+    hyper: ndarray, Z: ndarray, group: ndarray, t: ndarray, wide: float
+) -> tuple[float, ndarray]:
     """Minus the log posterior of the hyperparameters, and its gradient."""
-    K, (square, smooth, same) = _kernel(hyper, Z, Z, group, group)
+    K, (square, smooth, same) = _kernel(hyper, Z, Z, group, group, wide)
     noise = np.exp(2 * hyper[1]) + 1e-8
     share = 1 / (1 + np.exp(-hyper[2]))
     pooled = np.where(same, 1.0, share)
@@ -160,7 +196,7 @@ def _evidence(hyper: ndarray, Z: ndarray, group: ndarray, t: ndarray) -> tuple[f
     gradient = np.empty(len(hyper))
     gradient[0] = (M * part).sum()
     gradient[1] = noise * np.trace(M)
-    away = np.where(same, 0.0, (WIDE + smooth) * share * (1 - share))
+    away = np.where(same, 0.0, (wide + smooth) * share * (1 - share))
     gradient[2] = 0.5 * (M * away).sum()
     gradient[3:] = 0.5 * np.einsum("ij,ij,ijv->v", M, part, square)
     return float(value), gradient + pull

@@ -15,8 +15,8 @@ ROLES = ("scale", "tuned", "share", "bits", "fraction", "group")
 """Names of the roles."""
 
 _TUNED = re.compile(
-    r"(^|_)(lr|learning_?rate|rate|batch|bs|bsz|batch_?size|aspect|aspect_?ratio|warm_?up|"
-    r"weight_?decay|wd|momentum|temperature|beta1|beta2|dropout|eps|epsilon)(_|$)"
+    r"(^|_)(lr|learning_?rate|rate|eta|step_?size|batch|bs|bsz|gbs|gbsz|mbs|batch_?size|"
+    r"aspect|aspect_?ratio|warm_?up|weight_?decay|wd|momentum|temperature|beta1|beta2|dropout|eps|epsilon)(_|$)"
 )
 _BITS = re.compile(r"(^|_)(bits?|precision|bit_?width)(_|$)")
 _FRACTION = re.compile(r"(^|_)(sparsity|fraction|frac|masked|pruned|dropped)(_|$)")

@@ -22,7 +22,7 @@ from allometry.laws.multivariate.backtests import (
 )
 from allometry.laws.multivariate.expression_forms import ExpressionForm
 from allometry.laws.multivariate.groups import Fitted, fit_groups
-from allometry.laws.multivariate.processes import Process, fit_process
+from allometry.laws.multivariate.processes import PROCESS, Process, fit_process
 from allometry.laws.multivariate.variable_runs import Table
 
 RESOLUTION = 0.003
@@ -40,10 +40,14 @@ MIN_WEIGHT = 0.03
 DELTA = 0.03
 """Threshold of Huber's loss for composed candidates."""
 
-PROCESS = "gaussian process"
-
 PROCESS_PENALTY = 1.5
 """Factor of the baseline's squared error: it is chosen only where forms fail."""
+
+FEWEST_FOR_PROCESS = 12
+"""Runs from which a Gaussian process competes with the forms."""
+
+FEWEST_FOR_TREND = 24
+"""Runs from which the best form also competes with a Gaussian process on what it leaves over."""
 
 NOISE_ROWS = 150
 """Runs from which the noise is estimated."""
@@ -85,18 +89,7 @@ def choose(
         names = [f.name for f in few] or [PROCESS]
         why = f"{n} runs are too few to backtest: the simplest forms are averaged."
         return Selection(names, [1 / len(names)] * len(names), [], why)
-    sets, heavy = [part.train for part in parts], recency(table, rows, rng)
-    found: dict[str, list[Predictor]] = {
-        f.name: list(
-            fit_groups(f, table, sets, starts=starts, rng=rng, delta=DELTA, weights=heavy)
-        )
-        for f in able
-    }
-    size = {f.name: f.p for f in able}
-    if process and n >= 12:
-        found[PROCESS] = [fit_process(table, s, rng) for s in sets]
-        size[PROCESS] = 0
-    errors = {name: errors_of(table, parts, fits) for name, fits in found.items()}
+    errors, size = _backtested(table, able, parts, rows, rng, process, starts)
     scores = {name: _score(each) for name, each in errors.items()}
     cost = {
         name: s
@@ -118,6 +111,35 @@ def choose(
     )
     why = f"{listed}: in {len(parts)} backtests the errors were {shown}."
     return Selection(order, shares, _average([errors[k] for k in order], shares), why)
+
+
+def _backtested(
+    table: Table,
+    forms: Sequence[ExpressionForm],
+    parts: Sequence[Fold],
+    rows: Int[ndarray, "..."],
+    rng: np.random.Generator,
+    process: bool,
+    starts: int,
+) -> tuple[dict[str, list[Errors]], dict[str, int]]:
+    """Errors and numbers of parameters of the forms, the process, and the best form with one."""
+    sets, heavy = [part.train for part in parts], recency(table, rows, rng)
+    fits = {
+        f.name: fit_groups(f, table, sets, starts=starts, rng=rng, delta=DELTA, weights=heavy)
+        for f in forms
+    }
+    errors = {name: errors_of(table, parts, each) for name, each in fits.items()}
+    size = {f.name: f.p for f in forms}
+    if process and len(rows) >= FEWEST_FOR_TREND:
+        lead = min(fits, key=lambda name: _score(errors[name]))
+        both = [
+            fit_process(table, s, rng, trend=fit) for s, fit in zip(sets, fits[lead], strict=True)
+        ]
+        errors[both[0].name], size[both[0].name] = errors_of(table, parts, both), size[lead]
+    if process and len(rows) >= FEWEST_FOR_PROCESS:
+        alone = [fit_process(table, s, rng) for s in sets]
+        errors[PROCESS], size[PROCESS] = errors_of(table, parts, alone), 0
+    return errors, size
 
 
 def recency(
