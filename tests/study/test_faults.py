@@ -95,7 +95,7 @@ def test_after_sigterm_a_training_resumes_from_its_checkpoint_and_its_log_is_com
             (worker,) = [
                 pid
                 for pid, line in descendants().items()
-                if "allometry.study.execute.worker" in line
+                if "allometry.study.execute" in line
             ]
             os.kill(worker, signal.SIGTERM)
 

@@ -6,19 +6,19 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+from allometry.study.execute import child_processes
 from allometry.study.execute.driver import Workers, WorkerState, order
 from allometry.study.execute.run_results import LARGEST
 from allometry.study.tasks import Bundle
 from allometry.train.device import DeviceSettings
 
-WORKER = (sys.executable, "-m", "allometry.study.execute.worker")
-"""The command of a worker, a process that reads orders and writes events."""
+WORKER = "allometry.study.execute.worker"
+"""The module of a worker, a process that reads orders and writes events."""
 
 
 @final
@@ -26,7 +26,7 @@ WORKER = (sys.executable, "-m", "allometry.study.execute.worker")
 class _Pipe:
     """A process, and the incomplete line that it has written."""
 
-    process: subprocess.Popen[bytes]
+    process: child_processes.Child
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
     """Bytes in `parts`."""
@@ -74,7 +74,7 @@ class WorkerProcesses(Workers):
         folder: The study's.
         threads: Of each worker, unless a bundle has its own number.
         on: Device and precision of the runs.
-        command: Starts a worker.
+        command: Starts a worker. Default: a fork of a process that has imported torch.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class WorkerProcesses(Workers):
         folder: Path,
         threads: int,
         on: DeviceSettings | None = None,
-        command: tuple[str, ...] = WORKER,
+        command: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__(threads, on)
         self.folder, self.command = folder, command
@@ -91,18 +91,18 @@ class WorkerProcesses(Workers):
 
     def start(self, index: int) -> None:
         """Start a worker."""
-        environment = os.environ | {
-            "OMP_NUM_THREADS": str(self.threads),
-            "MKL_NUM_THREADS": str(self.threads),
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-        }
-        process = subprocess.Popen(
-            self.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for the driver, which stops the workers
-        )
+        process: child_processes.Child
+        if self.command is None:
+            device = self.on.resolved().device
+            process = child_processes.start(WORKER, threads=self.threads, device=device)
+        else:
+            process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=child_processes.environment_of(self.threads),
+                start_new_session=True,  # Ctrl-C is for the driver, which stops the workers
+            )
         assert process.stdout is not None
         self.members[index], self.pipes[index] = WorkerState(), _Pipe(process)
         self.selector.register(process.stdout, selectors.EVENT_READ, index)

@@ -10,8 +10,6 @@ import json
 import math
 import os
 import selectors
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +17,7 @@ from typing import Any, final
 
 from allometry._core.process import available_cores
 from allometry._core.spec import Spec
+from allometry.study.execute import child_processes
 from allometry.study.schedule import step_time_cache
 
 LIMIT = 10.0
@@ -219,21 +218,15 @@ class _Profiler:
     ) -> None:
         self.shapes, self.options, self.compiled = shapes, options, compiled
         self.found: list[dict[str, Any] | None] = []
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: child_processes.Child | None = None
         self.buffer, self.heard = b"", 0.0
 
     def start(self, selector: selectors.BaseSelector) -> None:
         """Profile all shapes without a result."""
-        environment = os.environ | {
-            "OMP_NUM_THREADS": str(self.options.threads),
-            "MKL_NUM_THREADS": str(self.options.threads),
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "allometry.study.schedule.timing_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
+        self.process = child_processes.start(
+            "allometry.study.schedule.timing_worker",
+            threads=self.options.threads,
+            device=self.options.device,
         )
         left = self.shapes[len(self.found) :]
         about = {
