@@ -96,7 +96,7 @@ def test_a_worker_has_its_own_environment_folder_and_threads(started, tmp_path, 
     child = started()
     assert child.server is server
     pid = pid_of(child)
-    assert os.readlink(f"/proc/{pid}/cwd") == str(tmp_path)
+    assert Path(f"/proc/{pid}/cwd").readlink() == tmp_path
     # A session of its own: Ctrl-C in the terminal is for the driver.
     assert os.getsid(pid) == pid
     assert len(list(Path(f"/proc/{pid}/task").iterdir())) == 2  # the second reads orders

@@ -89,14 +89,14 @@ class StudyRun:
                 require_extra("tensorboard", "tensorboard")
             self.study.tasks(self.folder)  # refuses an invalid study before its folder exists
             make_folder(self.folder)
-            self._report(self._train())
+            self._report(self._train(page=True))
 
     def train(self) -> "Runs":
         """Run the study with progress, without a report."""
         with lock_folder(self.folder, dry_run=False):
             self.study.tasks(self.folder)
             make_folder(self.folder)
-            return self._train()
+            return self._train(page=False)
 
     def _choose_rate(self, rates: Sequence[float]) -> None:
         from allometry.report import formatting as fmt
@@ -107,8 +107,10 @@ class StudyRun:
         folder = path_inside(self.folder, "rates")
         self.study = recipes.carried(self.study, folder, rates, executor=self.executor)
 
-    def _train(self) -> "Runs":
+    def _train(self, *, page: bool) -> "Runs":
+        """Run the study; `page`: show its losses where the report will be."""
         from allometry.cli.progress_bars import StudyProgress, both
+        from allometry.cli.running_report import RunningReport
         from allometry.study import Runs, TensorBoardLogger
 
         logger = (
@@ -130,13 +132,13 @@ class StudyRun:
                 f"{runs} on {self.study.target.name} with {workers}{estimate}. "
                 f"Results go to {self.folder}."
             )
+        progress = StudyProgress(tasks, self.executor.workers)
+        shown = RunningReport(self.folder, self.study, progress) if page else None
         try:
             # Standard output is for the answer alone, also if a library prints meanwhile.
-            with (
-                contextlib.redirect_stdout(sys.stderr),
-                StudyProgress(tasks, self.executor.workers) as progress,
-            ):
+            with contextlib.redirect_stdout(sys.stderr), progress:
                 watchers: list[Callable[[Event], None]] = [progress]
+                watchers += [] if shown is None else [shown]
                 watchers += [] if logger is None else [logger]
                 watchers += [] if budget is None else [budget.watch(self.folder)]
                 return self.study.run(
@@ -148,6 +150,8 @@ class StudyRun:
                     make_queue=None if budget is None else budget.make_queue,
                 )
         except KeyboardInterrupt:
+            if shown is not None:
+                shown.write(stopped=True)
             say("Stopped. The same command resumes from here.")
             raise typer.Exit(130) from None
         finally:
