@@ -134,7 +134,8 @@ fork_server.main()
 
 
 DRIVER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
 from allometry.study import Study, local, recipes
 from allometry.targets import Text
 text = Text.from_string("she sells sea shells by the sea shore. " * 300)

@@ -5,7 +5,7 @@ import pytest
 
 from allometry import InputError, Spec
 from allometry.study import local
-from allometry.study.execute.executors import LocalExecutor
+from allometry.study.execute.executors import LocalExecutor, longest_first
 from allometry.study.tasks import Task
 from tests.study.fakes import FakeRun, _starts
 
@@ -55,6 +55,18 @@ def test_the_longest_goes_first(tmp_path):
     work = [Task(s, s().work()) for s in specs]
     started = [e for e in local(workers=1)(work, tmp_path) if e.kind == "started"]
     assert [e.task.spec.arguments["name"] for e in started] == ["r2", "r1", "r0"]
+
+
+def test_of_many_the_shortest_precedes_the_longest():
+    specs = [Spec(FakeRun, name=f"r{i}", seconds=0.1 * (i + 1)) for i in range(7)]
+    work = [Task(s, s().work()) for s in specs]
+
+    def order(tasks, workers):
+        waiting = longest_first(tasks, workers)
+        return [bundle.tasks[0].spec.arguments["name"][1:] for bundle in waiting]
+
+    assert "".join(order(work, 2)) == "0654321"
+    assert "".join(order(work[:6], 2)) == "543210"
 
 
 def test_closing_stops_the_workers(tmp_path):

@@ -93,9 +93,7 @@ def test_after_sigterm_a_training_resumes_from_its_checkpoint_and_its_log_is_com
         kinds = [e.kind for e in events]
         if event.kind == "progress" and event.data["step"] > 20 and "stopped" not in kinds:
             (worker,) = [
-                pid
-                for pid, line in descendants().items()
-                if "allometry.study.execute" in line
+                pid for pid, line in descendants().items() if "allometry.study.execute" in line
             ]
             os.kill(worker, signal.SIGTERM)
 

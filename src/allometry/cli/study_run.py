@@ -79,6 +79,8 @@ class StudyRun:
         Args:
             rates: Learning rates to compare at the smallest size first; the best is used.
         """
+        from allometry.study.execute.executors import LocalExecutor
+
         with lock_folder(self.folder, dry_run=self.dry_run):
             if self.dry_run:
                 self.print_grid()
@@ -87,7 +89,9 @@ class StudyRun:
                 self._choose_rate(rates)
             if self.tensorboard:
                 require_extra("tensorboard", "tensorboard")
-            self.study.tasks(self.folder)  # refuses an invalid study before its folder exists
+            # Refuses an invalid study before its folder exists.
+            if self.study.tasks(self.folder) and isinstance(self.executor, LocalExecutor):
+                self.executor.warm_up()
             make_folder(self.folder)
             self._report(self._train(page=True))
 

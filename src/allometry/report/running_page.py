@@ -23,8 +23,8 @@ MARK = '<meta name="allometry-page" content="running">'
 WIDE, NARROW = 960, 344
 """Widths in pixels of the chart on wide and narrow screens."""
 
-MOST_POINTS = 64
-"""Points of one curve."""
+SPACING = 1.06
+"""Ratio of the data seen at two points of a curve."""
 
 MOST_CURVES = 60
 """Runs whose curves are drawn: those that started last."""
@@ -58,11 +58,11 @@ class RunSoFar:
     loss: float | None = None
 
     def add(self, share: float, loss: float) -> None:
-        """Add a point to the curve; one between two others is dropped where there are too many."""
+        """Add a point to the curve: evenly spaced in logarithms, and always the last one."""
+        if len(self.seen) > 1 and share * self.D < SPACING * self.seen[-2]:
+            del self.seen[-1], self.losses[-1]
         self.seen.append(share * self.D)
         self.losses.append(loss)
-        if len(self.seen) > MOST_POINTS:
-            del self.seen[1:-1:2], self.losses[1:-1:2]
 
 
 def replaceable(path: Path) -> bool:
@@ -70,7 +70,7 @@ def replaceable(path: Path) -> bool:
     if not path_exists(path):
         return True
     with path.open(encoding="utf-8", errors="replace") as file:
-        return MARK in file.read(4096)
+        return MARK in file.read(1 << 17)  # it follows the style
 
 
 def write(

@@ -10,6 +10,7 @@ import torch
 
 from allometry._core.errors import require
 from allometry._core.process import available_cores
+from allometry.study.execute import child_processes
 from allometry.study.execute.driver import Event, drive
 from allometry.study.execute.processes import WorkerProcesses
 from allometry.study.tasks import Bundle, Task, single
@@ -17,6 +18,9 @@ from allometry.train.device import DeviceSettings
 
 MOST = 1024
 """Largest number of processes on one machine, and of threads of each."""
+
+MANY = 3
+"""Bundles of each worker above which the shortest one goes first."""
 
 
 class Executor(ABC):
@@ -70,6 +74,10 @@ class LocalExecutor(Executor):
     def __repr__(self) -> str:
         return f"local(workers={self.workers}, threads={self.threads}, on={self.on!r})"
 
+    def warm_up(self) -> None:
+        """Start to import what the first worker needs, while this process does something else."""
+        child_processes.warm_up(self.threads, self.on.resolved().device)
+
     @property
     def workers(self) -> int:
         """Processes."""
@@ -81,8 +89,8 @@ class LocalExecutor(Executor):
         return self._threads
 
     def __call__(self, tasks: Iterable[Task | Bundle], folder: Path) -> Iterator[Event]:
-        """Longest first, so that workers end at about the same time."""
-        waiting = longest_first(tasks)
+        """Longest first, so that workers end at about the same time; see `longest_first`."""
+        waiting = longest_first(tasks, self.workers)
         processes = WorkerProcesses(folder, self.threads, self.on)
         yield from drive(processes, waiting, self.workers, self.workers * self.threads)
 
@@ -112,9 +120,16 @@ def usual_workers(on: DeviceSettings, cores: int) -> int:
     return torch.cuda.device_count() if spread else 1
 
 
-def longest_first(tasks: Iterable[Task | Bundle]) -> deque[Bundle]:
-    """Bundles, longest first; a queue keeps its own order."""
+def longest_first(tasks: Iterable[Task | Bundle], workers: int | None = None) -> deque[Bundle]:
+    """Bundles, longest first; a queue keeps its own order.
+
+    If there are many for each of `workers`, the shortest one precedes them: its result is there
+    within seconds, and the others can still be balanced.
+    """
     if isinstance(tasks, deque):
         return cast("deque[Bundle]", tasks)
     bundles = [single(task) if isinstance(task, Task) else task for task in tasks]
-    return deque(sorted(bundles, key=lambda bundle: -bundle.work))
+    waiting = deque(sorted(bundles, key=lambda bundle: -bundle.work))
+    if workers is not None and len(waiting) > MANY * workers:
+        waiting.rotate(1)
+    return waiting

@@ -225,7 +225,8 @@ def threads() -> int:
 def main() -> None:
     """Serve the driver whose socket is the descriptor that the first argument names."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the driver decides when to end
+        # The driver decides when to end. Processes that it starts don't inherit handlers.
+        signal.signal(number, lambda *_: None)
     control = socket.socket(fileno=int(sys.argv[1]))
     import numpy as np  # noqa: F401
     import scipy.linalg  # noqa: F401
