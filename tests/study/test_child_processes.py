@@ -168,5 +168,5 @@ def test_forked_and_new_processes_write_the_same_results(tmp_path, monkeypatch):
     forked = study.run(tmp_path / "forked", local(workers=1, threads=1)).frame()
     monkeypatch.setattr(child_processes, "can_fork", lambda _: False)
     new = study.run(tmp_path / "new", local(workers=1, threads=1)).frame()
-    columns = ["key", "status", "loss", "loss_se", "test_loss", "sample"]
+    columns = ["key", "status", "loss", "loss_se", "test_loss", "energy_distance"]
     assert forked[columns].equals(new[columns])
