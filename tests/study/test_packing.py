@@ -19,7 +19,14 @@ import allometry as al
 from allometry import InputError, Spec
 from allometry.study import Runs, Schedule, Study, local, recipes
 from allometry.study.request import default_dtype
-from allometry.study.schedule import cost_model, job_timing, packing, timing, timing_worker
+from allometry.study.schedule import (
+    compiling,
+    cost_model,
+    job_timing,
+    packing,
+    timing,
+    timing_worker,
+)
 from allometry.study.schedule.packing import bundles, choose, one_step, span, stepping
 from allometry.study.schedule.study_budget import flops, seconds_of, within
 from allometry.study.schedule.timing import (
@@ -108,7 +115,7 @@ def test_no_worker_is_left_without_work(monkeypatch):
 def test_long_bundles_are_compiled_where_trying_says_so(monkeypatch):
     answers = iter([CompiledStepTime(1.0, 0.7, 10.0), CompiledStepTime(1.0, 0.7, 1e4)])
     monkeypatch.setattr(
-        packing, "profile_compiled", lambda packs, *_: [next(answers)] * len(packs)
+        compiling, "profile_compiled", lambda packs, *_: [next(answers)] * len(packs)
     )
     price = StepTime(200.0, {}, 0.0, 0.0)
     first, _ = choices(monkeypatch, price)
@@ -116,6 +123,42 @@ def test_long_bundles_are_compiled_where_trying_says_so(monkeypatch):
     assert all(b.how.compiled and b.name != b.tasks[0].key for b in first)
     assert not any(b.how.compiled for b in second)
     assert sum(b.work for b in first) == pytest.approx(0.7 * sum(b.work for b in second))
+
+
+def test_compiling_risks_at_most_three_percent_of_a_shape(monkeypatch, tmp_path):
+    """A shape is compiled to try it only if that is lost in its time; a known one always."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(compiling, "compiler", lambda: "c++")
+    asked, known = [], []
+    monkeypatch.setattr(
+        compiling, "profile_compiled", lambda s, *_: asked.extend(s) or [None] * len(s)
+    )
+    made, _ = choices(monkeypatch, StepTime(1e-6, {}, 0.0, 0.0), tokens=[1.6e4])
+    steps = sum(bundle.work for bundle in made) / 1e-6
+    least = compiling.COMPILE_SECONDS / compiling.RISK / steps
+    for share in (0.99, 1.01):
+        choices(monkeypatch, StepTime(least * share, {}, 0.0, 0.0), tokens=[1.6e4])
+        known.append(len(asked))
+    assert known == [0, 1]
+    # The median time of earlier compilations replaces the assumed one.
+    monkeypatch.setattr(compiling, "compile_seconds", lambda: 2 * compiling.COMPILE_SECONDS)
+    choices(monkeypatch, StepTime(least * share, {}, 0.0, 0.0), tokens=[1.6e4])
+    assert len(asked) == 1
+
+
+def test_a_shape_of_an_earlier_study_is_compiled_where_it_saves_time(monkeypatch):
+    monkeypatch.setattr(compiling, "compiler", lambda: "c++")
+    monkeypatch.setattr(compiling, "profile_compiled", None)
+    for share, expected in ((0.7, True), (0.99, False)):
+        times = CompiledStepTime(1.0, share, 2.0, 20.0)
+        monkeypatch.setattr(compiling, "known_compiled", lambda s, *_, t=times: [t] * len(s))
+        made, _ = choices(monkeypatch, StepTime(1.0, {}, 0.0, 0.0), tokens=[1.6e4])
+        assert {bundle.how.compiled for bundle in made} == {expected}
+    # Too short: loading the code takes longer than it saves.
+    times = CompiledStepTime(1.0, 0.7, 2.0, 20.0)
+    monkeypatch.setattr(compiling, "known_compiled", lambda s, *_: [times] * len(s))
+    made, _ = choices(monkeypatch, StepTime(0.01, {}, 0.0, 0.0), tokens=[1.6e4])
+    assert not any(bundle.how.compiled for bundle in made)
 
 
 @pytest.mark.parametrize("counted", [False, True])

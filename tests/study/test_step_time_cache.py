@@ -89,3 +89,24 @@ def test_a_cache_that_others_can_write_to_is_not_used(profiled, cache):
     os.chmod(cache.parent, 0o777)  # noqa: PTH101 - that is what is tested
     profile(shapes(), OPTIONS)
     assert len(profiled) == 2 * paid
+
+
+def test_compiled_step_times_are_known_to_the_next_study(monkeypatch):
+    asked = []
+
+    def compile_all(shapes, options, *, compiled, seconds):
+        asked.extend(each for share in shapes for each in share)
+        price = {"eager": 1.0, "compiled": 0.6, "once": 2.0, "cold": 17.0}
+        return [[dict(price) for _ in share] for share in shapes]
+
+    monkeypatch.setattr(timing, "_profile", compile_all)
+    assert timing.known_compiled(shapes(), OPTIONS) == [None, None]
+    assert step_time_cache.compile_seconds() is None
+    made = timing.profile_compiled(shapes(), OPTIONS)
+    assert made == [timing.CompiledStepTime(1.0, 0.6, 2.0, 17.0)] * 2
+    assert timing.known_compiled(shapes(), OPTIONS) == made
+    assert step_time_cache.compile_seconds() == 17.0
+    # The number of vectorised models is part of what is compiled.
+    pair = [[spec for (spec,) in shapes()]]
+    assert timing.known_compiled(pair, OPTIONS) == [None]
+    assert len(asked) == 2

@@ -15,6 +15,7 @@ from allometry._core.files import atomic_write, path_inside
 from allometry._core.spec import Spec
 from allometry.runs.schedule_file import read_schedule
 from allometry.study.request import Request, TrainingRequest
+from allometry.study.schedule.compiling import changed, compiled_bundles
 from allometry.study.schedule.cost_model import LARGEST_PACK, estimate, largest_pack
 from allometry.study.schedule.fixed_bundles import bundle_name, deterministic_bundles
 from allometry.study.schedule.measured_costs import load
@@ -24,23 +25,15 @@ from allometry.study.schedule.timing import (
     StepTime,
     TimingOptions,
     profile,
-    profile_compiled,
 )
 from allometry.study.tasks import Bundle, ExecutionOptions, Task, single
 from allometry.train.lr_schedule import branch_step, log_spaced
-from allometry.train.packed.trace import compiler
 
 START = 2.5
 """Seconds until a worker starts its first run: a new process imports torch."""
 
 CURVE = 12
 """Evaluations along a training."""
-
-LONG = 1800.0
-"""Total seconds of one shape above which compilation is profiled.
-
-Profiling takes 10 to 30 s per shape on a core; compiled steps take a fifth to a third less time.
-"""
 
 TRACE_BELOW = 0.9
 """Relative time of a traced step below which tracing is used."""
@@ -190,7 +183,7 @@ def choose(
     ]
     options = options if vectorise else [option[:1] for option in options]
     chosen = [bundle for bundles in _fastest(options, workers) for bundle in bundles]
-    chosen = _compile(chosen, timing, report) if vectorise else chosen
+    chosen = compiled_bundles(chosen, timing, report) if vectorise else chosen
     if vectorise and sum(len(bundle.tasks) for bundle in chosen) == len(tasks):
         # Otherwise jobs without training would wait for the threads of a long training.
         chosen = _spread(chosen, timing, until)
@@ -202,43 +195,6 @@ def choose(
     costs = load(workers, threads)
     estimates = {task.key: costs.seconds(single(task)) for task in left}
     return chosen + [single(Task(t.spec, seconds.get(t.key, estimates[t.key]))) for t in left]
-
-
-def _compile(
-    chosen: list[Bundle], timing: TimingOptions, report: Callable[[str], None] | None
-) -> list[Bundle]:
-    """Compile shapes that take long enough, if profiling says that it is faster."""
-    shapes: dict[str, list[Bundle]] = {}
-    for bundle in chosen:
-        shapes.setdefault(_compiled_shape(bundle), []).append(bundle)
-    work = {name: sum(bundle.work for bundle in some) for name, some in shapes.items()}
-    long = [name for name in shapes if work[name] > LONG]
-    if not long or compiler() is None:
-        return chosen
-    if report is not None:
-        report(f"Compiling {len(long)} shapes for this processor, up to half a minute each ...")
-    first = [shapes[name][0] for name in long]
-    specs = [[t.spec for t in bundle.tasks][: bundle.how.size] for bundle in first]
-    times = dict(zip(long, profile_compiled(specs, timing), strict=True))
-    bundles = []
-    for bundle in chosen:
-        name = _compiled_shape(bundle)
-        compiled = times.get(name)
-        if compiled is not None:
-            share = compiled.compiled / compiled.eager
-            # Every worker that uses the shape loads it once.
-            loads = compiled.once * min(timing.workers, len(shapes[name]))
-            if work[name] * (1 - share) > loads:
-                how = dataclasses.replace(bundle.how, compiled=True)
-                bundle = _changed(bundle, how, share)
-        bundles.append(bundle)
-    return bundles
-
-
-def _compiled_shape(bundle: Bundle) -> str:
-    """Identifies what is compiled once: the shape and the number of models."""
-    spec = bundle.tasks[0].spec
-    return json.dumps([bundle.how.size, shape_key(spec, spec())])
 
 
 def _spread(chosen: list[Bundle], timing: TimingOptions, until: float) -> list[Bundle]:
@@ -259,17 +215,9 @@ def _spread(chosen: list[Bundle], timing: TimingOptions, until: float) -> list[B
             share = fast.step / slow.step
         if share < 0.9:
             how = dataclasses.replace(bundle.how, threads=more)
-            bundle = _changed(bundle, how, share, name=bundle.name)
+            bundle = changed(bundle, how, share, name=bundle.name)
         bundles.append(bundle)
     return bundles
-
-
-def _changed(
-    bundle: Bundle, how: ExecutionOptions, share: float, name: str | None = None
-) -> Bundle:
-    """The bundle with other options, in a share of its time."""
-    tasks = tuple(Task(task.spec, task.work * share) for task in bundle.tasks)
-    return Bundle(name or bundle_name([task.key for task in tasks]), tasks, how)
 
 
 def _fastest(options: list[list[list[Bundle]]], workers: int) -> list[list[Bundle]]:

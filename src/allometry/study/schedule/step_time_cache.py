@@ -10,6 +10,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from allometry._core.files import atomic_write
@@ -29,6 +30,9 @@ LONG = 1000
 """Number of steps from which on tracing is profiled too."""
 
 FILE = "step_times.json"
+
+COMPILED = {"eager", "compiled", "once", "cold"}
+"""Values of an entry about compiled steps."""
 
 
 def shape_key(spec: Spec, request: TrainingRequest) -> str:
@@ -75,6 +79,16 @@ def load(keys: Sequence[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def compile_seconds() -> float | None:
+    """The median time to compile a shape, over those in the cache; `None` without any."""
+    stored: dict[str, Any] = {}
+    with contextlib.suppress(OSError):
+        stored = read_cache(private_folder() / FILE)
+    entries = (e for e in stored.values() if isinstance(e, dict) and _valid(e))
+    times = [e["found"]["cold"] for e in entries if set(e["found"]) == COMPILED]
+    return median(times) if times else None
+
+
 def store(results: Mapping[str, dict[str, Any]]) -> None:
     """Add results; an unwritable cache is ignored."""
     if not results:
@@ -93,8 +107,8 @@ def _valid(entry: dict[str, Any]) -> bool:
     found = entry.get("found")
     if not _number(entry.get("at")) or not isinstance(found, dict):
         return False
-    if set(found) == {"seconds"}:
-        return _number(found["seconds"])
+    if set(found) in ({"seconds"}, COMPILED):
+        return all(map(_number, found.values())) and found.get("eager") != 0
     if set(found) != {"step", "packed", "measure", "finish", "traced"}:
         return False
     packed, finish = found["packed"], found["finish"]

@@ -82,11 +82,12 @@ class JobTime:
 @final
 @dataclass(frozen=True)
 class CompiledStepTime:
-    """Seconds of one update eager and compiled, and to load the compiled code."""
+    """Seconds of one update eager and compiled, to load the compiled code, and to compile it."""
 
     eager: float
     compiled: float
     once: float
+    cold: float = 0.0
 
 
 def profile(
@@ -150,7 +151,7 @@ def profile_compiled(
     """Step times of compiled shapes. It takes as long as compilation does.
 
     Each shape is compiled by one process; the compiled code stays on disk, from where workers load
-    it within seconds.
+    it within seconds, and the step times in the cache of `known_compiled`.
     """
     workers = min(options.workers, 2 * available_cores(), len(shapes))
     shares = [list(range(i, len(shapes), workers)) for i in range(workers)]
@@ -161,7 +162,23 @@ def profile_compiled(
     ):
         for i, price in zip(share, prices, strict=True):
             found[i] = None if price is None else CompiledStepTime(**price)
+    keys = _compiled_keys(shapes, options)
+    known = zip(keys, found, strict=True)
+    step_time_cache.store({key: asdict(each) for key, each in known if each is not None})
     return found
+
+
+def known_compiled(
+    shapes: Sequence[Sequence[Spec]], options: TimingOptions
+) -> list[CompiledStepTime | None]:
+    """Step times of shapes that an earlier study has compiled; `None` for the others."""
+    keys = _compiled_keys(shapes, options)
+    known = step_time_cache.load(keys)
+    return [CompiledStepTime(**known[key]) if key in known else None for key in keys]
+
+
+def _compiled_keys(shapes: Sequence[Sequence[Spec]], options: TimingOptions) -> list[str]:
+    return step_time_cache.entry_keys(shapes, asdict(options) | {"compiled": True})
 
 
 def _mean(values: Iterable[float | None]) -> float:
