@@ -98,3 +98,27 @@ def test_a_page_that_cannot_be_written_does_not_stop_the_study(study, tmp_path, 
     for step in (1, 2):
         shown(Event("progress", task, 0, {"step": step, "steps": 5, "loss": 1.0}))
     assert not shown.active
+
+
+@pytest.mark.browser
+def test_in_a_browser_the_page_becomes_the_report_and_stays_where_it_was(browser, tmp_path):
+    """Opened from disk, without a server."""
+    runs = {
+        str(i): RunSoFar("transformer", f"2 layers, width {i}", 0, 100.0 * i, 1e5, [1e3], [2.0])
+        for i in range(4, 60)
+    }
+    path = running_page.write(tmp_path / "report.html", runs, **WORDS)
+    page, troubles = browser.new_page(viewport={"width": 900, "height": 500}), []
+    page.on("console", lambda m: troubles.append(m.text))
+    page.on("pageerror", lambda e: troubles.append(str(e)))
+    page.goto(path.as_uri())
+    page.evaluate("window.scrollTo(0, 600)")
+    running_page.write(path, runs, **WORDS | {"total": 77})
+    page.wait_for_function(
+        "document.querySelector('h1').textContent.includes('77')", timeout=60000
+    )
+    assert page.evaluate("window.scrollY") == 600
+    path.write_text("<!doctype html><title>Report</title><h1>The law</h1>")
+    page.wait_for_function("document.title == 'Report'", timeout=60000)
+    page.close()
+    assert not troubles
