@@ -114,11 +114,10 @@ def test_in_a_browser_the_page_becomes_the_report_and_stays_where_it_was(browser
     page.goto(path.as_uri())
     page.evaluate("window.scrollTo(0, 600)")
     running_page.write(path, runs, **WORDS | {"total": 77})
-    page.wait_for_function(
-        "document.querySelector('h1').textContent.includes('77')", timeout=60000
-    )
+    page.locator("h1", has_text="77").wait_for(timeout=60000)
+    page.wait_for_timeout(500)  # the script runs after the heading is there
     assert page.evaluate("window.scrollY") == 600
     path.write_text("<!doctype html><title>Report</title><h1>The law</h1>")
-    page.wait_for_function("document.title == 'Report'", timeout=60000)
+    page.locator("h1", has_text="The law").wait_for(timeout=60000)
     page.close()
     assert not troubles
