@@ -74,8 +74,8 @@ class Forked:
         """Send SIGKILL."""
         if self.code is not None or self.server.send({"kill": self.number}):
             return
-        # The server has died, so nobody waits for its processes, and their numbers stay theirs
-        # until they end.
+        # The server has died. Until its processes end, their numbers stay theirs, and the init
+        # process waits for them.
         self._listen(0.0)
         if self.heard:
             with contextlib.suppress(ProcessLookupError):
