@@ -50,6 +50,8 @@ def test_the_page_and_the_table(runs, typed):
 def test_mistakes(runs, typed):
     done = typed("compare", "runs.csv", "--by", "optimizer", cwd=runs)
     assert done.returncode == 2
-    assert "--by must be a column of runs.csv; got 'optimizer'" in done.stderr
+    assert "--by must be the recipe's column of runs.csv; got 'optimizer'" in done.stderr
+    done = typed("compare", "runs.csv", "--by", "Recipe", cwd=runs)
+    assert "Did you mean recipe?" in done.stderr
     assert typed("compare", "A.csv", "A.csv", cwd=runs).returncode == 2
     assert typed("compare", "A.csv", cwd=runs).returncode == 2

@@ -180,6 +180,8 @@ def test_mistakes_get_one_sentence():
     frame = ladder()
     with pytest.raises(InputError, match="by must be a column of the runs; got 'optimizer'"):
         al.laws.compare_recipes(frame, by="optimizer")
+    with pytest.raises(InputError, match="by must not be the loss or a size; got 'N'"):
+        al.laws.compare_recipes(frame, by="N")
     with pytest.raises(InputError, match="recipe must have at least 2 values"):
         al.laws.compare_recipes(rows_of(frame, frame["recipe"] == "A"))
     with pytest.raises(InputError, match="at must be positive and finite"):
@@ -252,3 +254,46 @@ def test_a_stated_noise_keeps_false_verdicts_rare():
 def test_noise_beyond_what_was_stated_is_noted():
     found = al.laws.compare_recipes(ladder(1, m=1.0, sizes=4, noise=0.02), noise=0.001)
     assert any("scatter more" in text for text in found.warnings)
+
+
+def test_repeated_rows_and_seeds_without_effect_are_no_replicates():
+    """A table that is written twice, or whose code ignores the seed, shows no further noise."""
+    frame = ladder(m=1.05, sizes=3, seeds=2)
+    twice = {name: np.concatenate([column, column]) for name, column in frame.items()}
+    once, again = (al.laws.compare_recipes(f) for f in (frame, twice))
+    assert any("12 rows repeat others" in text for text in again.warnings)
+    assert again.rivals[0].e_value == once.rivals[0].e_value
+    single = rows_of(frame, frame["seed"] == 0)
+    same = {name: np.concatenate([column] * 4) for name, column in single.items()}
+    same["seed"] = np.repeat([0, 1, 2, 3], len(single["seed"]))
+    deaf = al.laws.compare_recipes(same)
+    assert any("All seeds of A have the same loss" in text for text in deaf.warnings)
+    assert deaf.rivals[0].e_value == al.laws.compare_recipes(single).rivals[0].e_value
+
+
+def test_rows_without_a_recipe_are_left_out_and_counted():
+    frame = ladder(sizes=3)
+    frame["recipe"] = np.where(np.arange(len(frame["loss"])) == 0, "", frame["recipe"])
+    frame["recipe"] = np.where(frame["recipe"] == "B", "nan", frame["recipe"])
+    found = al.laws.compare_recipes(frame)
+    assert found.runs.names == ("A", "nan")
+    assert any("without a value of recipe are left out: 1" in text for text in found.warnings)
+    assert not any("without a usable loss" in text for text in found.warnings)
+
+
+def test_recipes_without_a_common_scale_are_compared_with_a_warning():
+    frame = ladder(sizes=4)
+    low, high = frame["C"] < 1e18, frame["C"] > 1e19
+    apart = rows_of(frame, np.where(frame["recipe"] == "A", low, high))
+    found = al.laws.compare_recipes(apart)
+    assert found.winner is None
+    assert any("no scale in common" in text for text in found.warnings)
+    together = al.laws.compare_recipes(frame)
+    assert not any("no scale in common" in text for text in together.warnings)
+
+
+def test_where_only_the_law_is_uncertain_larger_scales_are_asked_for():
+    found = al.laws.compare_recipes(ladder(0, m=1.5, sizes=4, noise=0.003), at=1e29)
+    assert found.winner is None
+    assert found.rivals[0].e_value >= 20
+    assert "larger scales would decide" in found.verdict

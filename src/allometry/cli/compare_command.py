@@ -1,5 +1,6 @@
 """`allometry compare`."""
 
+import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,17 +9,20 @@ import typer
 
 from allometry._core.errors import InputError, require
 from allometry.cli import option_types
-from allometry.cli.console import out, say, write_json
+from allometry.cli import own_training_options as own
+from allometry.cli.console import counted, duration, out, say, write_json
 from allometry.cli.fit_command import CColumn, DColumn, Json, LossColumn, NColumn, Report, Where
 from allometry.cli.run_options import DFrom, LossUnit, NFrom
 
 if TYPE_CHECKING:
     from allometry.laws import RecipeComparison
+    from allometry.study import Study
 
 Paths = Annotated[
-    list[Path],
+    list[Path] | None,
     typer.Argument(
-        help="Runs of all recipes, or a file or folder per recipe; formats as for `fit`."
+        help="Runs of all recipes, or a file or folder per recipe; formats as for `fit`. Left "
+        "out with --command."
     ),
 ]
 By = Annotated[
@@ -49,16 +53,22 @@ Run = Annotated[
         "--run", help="RUNS are FILE.py:function of studies: run them until a verdict stands."
     ),
 ]
-Budget = Annotated[str, typer.Option(help="Time of --run, such as 2h.")]
-Folder = Annotated[Path, typer.Option(help="Folder of the runs of --run.")]
+Budget = Annotated[
+    str | None,
+    typer.Option(help="Time of --run or --command from now on, such as 2h. Default: 1h."),
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the runs of --run or --command. Default: runs/compare."),
+]
 Workers = Annotated[
     int | None,
-    typer.Option(max=option_types.LARGEST_COUNT, help="Number of worker processes of --run."),
+    typer.Option(max=option_types.LARGEST_COUNT, help="Worker processes of --run or --command."),
 ]
 
 
 def compare(
-    runs: Paths,
+    runs: Paths = None,
     by: By = None,
     at: At = None,
     n: NColumn = None,
@@ -75,17 +85,44 @@ def compare(
         typer.Option(min=0, max=option_types.LARGEST_SEED, help="Seed of the draws."),
     ] = 0,
     run: Run = False,
-    budget: Budget = "1h",
-    folder: Folder = Path("runs/compare"),
+    budget: Budget = None,
+    folder: Folder = None,
     workers: Workers = None,
+    command: own.Commands = None,
+    metric: own.Metric = "json:loss",
+    shapes: own.Shapes = None,
+    rates: own.Rates = None,
+    name: own.Names = None,
+    n_metric: own.NMetric = None,
+    flops_metric: own.FlopsMetric = None,
+    timeout: own.Timeout = "24h",
+    retries: own.Retries = 1,
     report: Report = None,
     json: Json = False,
 ) -> None:
     """Compare recipes: the winner at a scale, and how much compute the change is worth."""
-    if run:
-        found, messages = _refereed(runs, at, budget, folder, workers, noise)
+    if command:
+        fix = "Give the recipes as commands, or as RUNS."
+        require(not runs, "runs", "be left out with --command", [str(r) for r in runs or ()], fix)
+        studies = own.studies(
+            command, name, shapes, metric=metric, rates=rates or (), n_metric=n_metric,
+            flops_metric=flops_metric, timeout=timeout, retries=retries,
+        )  # fmt: skip
+    else:
+        fix = "Give a table, a file or folder per recipe, or --command."
+        require(bool(runs), "runs", "be given", None, fix)
+        given = next((k for k, v in (("shapes", shapes), ("name", name)) if v), None)
+        require(given is None, f"{given}", "be given with --command only", shapes or name)
+        studies = _studies(runs or []) if run else None
+    if studies is not None:
+        found, messages = _refereed(studies, at, budget, folder, workers, noise)
         _show(found, messages, report, json)
         return
+    assert runs is not None
+    lonely = next((k for k, v in (("budget", budget), ("folder", folder)) if v is not None), None)
+    fix = "Give --run with studies, or --command; see `allometry compare --help`."
+    require(lonely is None, f"{lonely}", "be given with --run or --command only",
+            budget or folder, fix)  # fmt: skip
     from allometry import laws
 
     options = {"N": n, "D": d, "C": c, "loss": loss, "where": where or ()}
@@ -116,19 +153,9 @@ def _show(found: "RecipeComparison", messages: list[str], report: Path | None, j
     out.print(comparison_table(found))
 
 
-def _refereed(
-    jobs: list[Path],
-    at: float | None,
-    budget: str,
-    folder: Path,
-    workers: int | None,
-    noise: float | None,
-) -> "tuple[RecipeComparison, list[str]]":
-    """Run the studies that FILE.py:function arguments name, until a verdict stands."""
-    from allometry.study import local
+def _studies(jobs: list[Path]) -> "dict[str, Study]":
+    """The studies that FILE.py:function arguments name."""
     from allometry.study.jobs import study
-    from allometry.study.referee import referee
-    from allometry.study.schedule.study_budget import seconds_of
 
     names = [str(job) for job in jobs]
     fix = "Write: allometry compare --run a.py:study b.py:study."
@@ -142,11 +169,30 @@ def _refereed(
     functions = [name.rpartition(":")[2] for name in names]
     pairs = zip(stems, functions, strict=True)
     labels = stems if len(set(stems)) == len(stems) else [f"{s}-{f}" for s, f in pairs]
-    studies = {label: study(name) for label, name in zip(labels, names, strict=True)}
-    done = referee(
-        studies, folder, seconds_of(budget), local(workers), at=at, noise=noise, report=say
-    )
-    return done.found, [f"{done.runs} runs in {done.seconds:.0f} s: {done.why}."]
+    return {label: study(name) for label, name in zip(labels, names, strict=True)}
+
+
+def _refereed(
+    studies: "dict[str, Study]",
+    at: float | None,
+    budget: str | None,
+    folder: Path | None,
+    workers: int | None,
+    noise: float | None,
+) -> "tuple[RecipeComparison, list[str]]":
+    """Run studies until a verdict stands."""
+    from allometry.study import local
+    from allometry.study.referee import referee
+    from allometry.study.schedule.study_budget import seconds_of
+
+    seconds, folder = seconds_of(budget or "1h"), folder or Path("runs/compare")
+    try:
+        done = referee(studies, folder, seconds, local(workers), at=at, noise=noise, report=say)
+    except KeyboardInterrupt:
+        say("Stopped. The same command resumes from here.")
+        raise typer.Exit(130) from None
+    ended = f"{counted(done.runs, 'run')} in {duration(done.seconds)}: {done.why}."
+    return done.found, [*done.notes, ended]
 
 
 def _labels(paths: list[Path]) -> dict[Path, str]:
@@ -158,7 +204,7 @@ def _labels(paths: list[Path]) -> dict[Path, str]:
 
 
 def _load(path: Path, keep: tuple[str, ...], options: dict[str, Any]) -> Any:
-    from allometry.laws.comparison.paired_runs import RATES
+    from allometry.laws.comparison.repeated_rows import RATES
     from allometry.runs.importers import load
 
     return load(path, keep=(*keep, *RATES, "D_unique"), **options)
@@ -169,8 +215,12 @@ def _read(path: Path, by: str, options: dict[str, Any]) -> tuple[dict[str, Any],
     columns = imported.columns
     if by not in columns:
         names = [*imported.recognised.values(), *imported.unrecognised]
+        near = difflib.get_close_matches(by.lower(), [str(n).lower() for n in names], 1, 0.7)
+        alike = next((n for n in names if near and str(n).lower() == near[0]), None)
+        fix = "" if alike is None else f" Did you mean {alike}?"
         raise InputError(
-            f"--by must be a column of {path}; got {by!r}. Columns: {', '.join(names[:15])}."
+            f"--by must be the recipe's column of {path}; got {by!r}. Columns: "
+            f"{', '.join(names[:15])}.{fix}"
         )
     return columns, imported.words()
 

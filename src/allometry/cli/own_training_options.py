@@ -1,7 +1,9 @@
 """Options of `allometry run --command`: the user's own training script as a ladder."""
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -78,6 +80,58 @@ def study(
         rates=rates, name=name, n_metric=n_metric, flops_metric=flops_metric,
         timeout=seconds_of(timeout), retries=retries,
     )  # fmt: skip
+
+
+Rates = Annotated[
+    list[float] | None,
+    typer.Option(
+        help="Values of {lr}; the best of each recipe and size is used. Repeat the option."
+    ),
+]
+Commands = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--command",
+        help="A training command per recipe, run as by `allometry run --command` until a verdict "
+        "stands. Give the option once per recipe.",
+    ),
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Option("--name", help="Name of a recipe of --command, in the same order."),
+]
+
+
+def studies(
+    commands: Sequence[str], names: Sequence[str] | None, shapes: str | None, **options: Any
+) -> "dict[str, Study]":
+    """The studies of several commands by name of the recipe."""
+    listed = list(commands)
+    fix = "Give --command once per recipe."
+    several = len(set(listed)) == len(listed) >= 2
+    require(several, "command", "be two or more different commands", listed, fix)
+    labels = list(names) if names else labels_of(listed)
+    fit = len(labels) == len(listed) == len(set(labels))
+    require(fit, "name", f"be {len(listed)} different names", labels)
+    plain = [name for name in labels if not re.fullmatch(r"[\w][\w.+-]{0,59}", name)]
+    require(not plain, "name", "be of letters, digits, '.', '+' and '-'", plain)
+    return {
+        name: study(command, shapes, name=name, seeds=None, **options)
+        for name, command in zip(labels, listed, strict=True)
+    }
+
+
+def labels_of(commands: Sequence[str]) -> list[str]:
+    """A name for each command: its script, or the words that the others do not have."""
+    words = [command.split() for command in commands]
+    scripts = [next((w for w in ws if w.endswith((".py", ".sh"))), ws[0]) for ws in words]
+    stems = [Path(script).stem for script in scripts]
+    if len(set(stems)) == len(stems):
+        return stems
+    shared = set(words[0]).intersection(*words[1:])
+    own = ["-".join(w.strip("-") for w in ws if w not in shared) for ws in words]
+    return [re.sub(r"[^\w.+-]+", "-", name).strip("-.+")[:60] or f"command-{i + 1}"
+            for i, name in enumerate(own)]  # fmt: skip
 
 
 def execute(run: "StudyRun") -> None:

@@ -85,7 +85,8 @@ Rates = Annotated[
 Budget = Annotated[
     str | None,
     typer.Option(
-        help="Time from now to the report, such as 10min. It determines the largest size."
+        help="Time from now to the report, such as 10min. It determines the largest size; with "
+        "--command, which runs are left out."
     ),
 ]
 Flops = Annotated[
@@ -211,10 +212,12 @@ def run(
             command, shapes, metric=metric, seeds=seeds, rates=rates or (), name=name,
             n_metric=n_metric, flops_metric=flops_metric, timeout=timeout, retries=retries,
         )  # fmt: skip
-        fix = "Limit each run with --timeout, or choose fewer --shapes."
-        require(not budget and not flops, "budget", "be left out with --command", budget, fix)
+        fix = "Give a time with --budget, or choose fewer --shapes."
+        require(not flops, "flops", "be left out with --command", flops, fix)
         folder = folder or Path("runs") / study.target.name
-        own.execute(StudyRun(study, folder, runner, dry_run, json, tensorboard))
+        study_run = StudyRun(study, folder, runner, dry_run, json, tensorboard)
+        study_run.limit(budget, None, deterministic=deterministic)
+        own.execute(study_run)
         return
     job = require_job(job)
     if all_families:

@@ -18,6 +18,7 @@ from allometry.cli.console import counted, duration, err, out, say, write_json
 
 if TYPE_CHECKING:
     from allometry.study import Event, Executor, Runs, Schedule, Study
+    from allometry.study.execute.time_limited_queue import TimeLimitedQueue
     from allometry.study.tasks import Bundle, Task
     from allometry.study.time_budget import TimeBudget
 
@@ -64,6 +65,8 @@ class StudyRun:
             seconds = seconds_of(budget)
             self.time_budget = budgeted(self.study, self.folder, seconds, self.executor)
             self.study = self.time_budget.study
+            if self.time_budget.own:
+                return
         if flops is not None:
             self.study = within(self.study, operations=flops)
         token = str(self.study.target.describe().get("token") or "token")
@@ -161,15 +164,24 @@ class StudyRun:
         finally:
             if budget is not None:
                 budget.save(self.folder)
-                if budget.queue is not None and budget.queue.dropped:
-                    say(left_out(budget.queue.dropped))
+                if budget.queue is not None:
+                    self._say_left_out(budget.queue)
+
+    def _say_left_out(self, queue: "TimeLimitedQueue") -> None:
+        """Say what the budget left out, and what it stopped."""
+        if queue.interrupted:
+            say(left_out(queue.interrupted, "Stopped at the end of the budget"))
+        if queue.dropped:
+            say(left_out(queue.dropped))
 
     def _schedule(self) -> "tuple[Schedule | None, list[Task], float | None]":
         """The schedule, its tasks, and the estimated seconds until the report is written."""
         budget, executor = self.time_budget, self.executor
         if budget is not None:
             schedule = budget.schedule(self.folder)
-            seconds = budget.expected(self.folder)
+            seconds = budget.expected(self.folder) if budget.costs.known else None
+            if budget.queue is None:
+                budget.make_queue(schedule.bundles)
             assert budget.queue is not None
             tasks = [task for bundle in budget.queue for task in bundle.tasks]
             budget.save(self.folder)
@@ -216,24 +228,26 @@ class StudyRun:
 
     def print_grid(self) -> None:
         """Print the runs with their estimated cost."""
+        from allometry.study.own_training.own_costs import costs_of
         from allometry.study.schedule import measured_costs
         from allometry.study.schedule.study_budget import START, span
         from allometry.study.tasks import Task, single
 
         budget, workers = self.time_budget, self.executor.workers
-        costs = (
-            budget.costs
-            if budget is not None
-            else measured_costs.load(workers, self.executor.threads)
-        )
+        machine = measured_costs.load(workers, self.executor.threads)
+        costs = costs_of(self.study, self.folder, machine) if budget is None else budget.costs
         rows = self.study.rows()
         specs = {spec.key: spec for spec in self.study.specs()}
         for row in rows:
-            row["seconds"] = costs.seconds(single(Task(specs[row["key"]], row["seconds"])))
+            task = Task(specs[row["key"]], row["seconds"])
+            row["seconds"] = costs.seconds(single(task)) if costs.known else None
         if self.json:
             write_json(rows)
             return
         out.print(grid(rows))
+        if not costs.known:
+            say(f"{counted(len(rows), 'run')}. Their runtime is estimated once one has finished.")
+            return
         seconds = span(self.study, costs, workers, packs=self.executor.packs)
         seconds += START + costs.report(len(rows))
         if budget is not None:
@@ -280,18 +294,19 @@ def grid(rows: list[dict[str, Any]]) -> Table:
         table.add_column(head, justify="right")
     for (family, shape, N, D, C, seconds), number in configurations.items():
         cells = (fmt.count(N), fmt.count(D), fmt.flops(C) if C else "none")
-        table.add_row(family, shape, *cells, str(number), fmt.duration(seconds))
+        each = "unknown" if seconds is None else fmt.duration(seconds)
+        table.add_row(family, shape, *cells, str(number), each)
     return table
 
 
-def left_out(bundles: "Sequence[Bundle]") -> str:
-    """A sentence on the runs that were left out to keep to a budget."""
+def left_out(bundles: "Sequence[Bundle]", how: str = "Left out to keep to the budget") -> str:
+    """A sentence on the runs that were left out to keep to a budget, or stopped at its end."""
     requests = [task.spec() for bundle in bundles for task in bundle.tasks]
     names = Counter(f"{r.columns['family']} {r.columns['shape']}" for r in requests)
     most = [f"{name} ({number})" for name, number in names.most_common(4)]
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     runs = counted(len(requests), "run")
-    return f"Left out to keep to the budget: {runs}, {', '.join(most)}{more}."
+    return f"{how}: {runs}, {', '.join(most)}{more}."
 
 
 def _size_range(study: "Study") -> str:

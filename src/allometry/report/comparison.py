@@ -14,16 +14,30 @@ from allometry.report import formatting as fmt
 from allometry.report.cells import Cell, Head, Table
 from allometry.report.law_charts import assembled, log_axis
 from allometry.report.page_template import policy
-from allometry.report.theme import LIGHT, Spec, layer
+from allometry.report.theme import DARK, LIGHT, Spec, layer
 
 POINTS = 40
 """Scales at which a band is drawn."""
 
+MOST_BAND = 1.5
+"""Largest ratio of the axis' ends to the outermost gains."""
+
+
+def _variables(colours: dict[str, str], warning: str) -> str:
+    named = "".join(f"--{name}:{value};" for name, value in colours.items())
+    return f":root{{{named}--warning:{warning}}}"
+
+
 STYLE = (
+    f"{_variables(LIGHT, '#8a5a00')}"
+    f"@media(prefers-color-scheme:dark){{{_variables(DARK, '#e0b050')}}}"
     "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;"
-    f"color:{LIGHT['ink']};background:{LIGHT['paper']}}}svg{{max-width:100%;height:auto}}"
-    "table{border-collapse:collapse}td,th{padding:.2rem 1rem .2rem 0;text-align:left}"
-    "figure{margin:2rem 0}figcaption{font-size:.9rem;opacity:.75}li.w{color:#8a5a00}"
+    "color:var(--ink);background:var(--paper)}svg{max-width:100%;height:auto}"
+    "div{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
+    "td,th{padding:.2rem 1rem .2rem 0;text-align:left;vertical-align:top}td{white-space:nowrap}"
+    "th small{display:block;font-weight:normal}"
+    "figure{margin:2rem 0}figcaption{font-size:.9rem;opacity:.75}li.w{color:var(--warning)}"
+    "ul.key{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.2rem 1.2rem}"
 )
 
 MOST_COLOURS = len(theme.FAMILY_COLOURS)
@@ -93,7 +107,9 @@ def gains(found: RecipeComparison, width: int = 720) -> Spec:
         layers.append(layer(line, "area", look, x="x", y="lo", y2="hi"))
         look = {"color": colour, "strokeWidth": 2, "clip": True, "aria": False}
         layers.append(layer(line, "line", look, x="x", y="mid"))
-        values += [*middle, ends[0][0], ends[0][1]]
+        # A band that is much wider than the gains is cut, so that these stay visible.
+        most, least = MOST_BAND * max(*middle, 1.0), min(*middle, 1.0) / MOST_BAND
+        values += [min(max(e, least), most) for pair in ends for e in pair]
     xs = log_axis("x", np.exp(x), fmt.count, UNITS[found.scale], 7)
     ys = log_axis("y", values, fmt.significant, None, 7)
     title = f"Times the {MULTIPLIED[found.scale]} of {found.leader} for the same loss"
@@ -102,16 +118,24 @@ def gains(found: RecipeComparison, width: int = 720) -> Spec:
 
 def html_table(table: Table) -> str:
     """A table in HTML."""
-    head = "".join(f"<th>{html.escape(h.text)}</th>" for h in table.heads)
+    units = (f"<small>{html.escape(h.unit)}</small>" if h.unit else "" for h in table.heads)
+    head = "".join(
+        f"<th>{html.escape(h.text)}{unit}</th>" for h, unit in zip(table.heads, units, strict=True)
+    )
     rows = (
         "".join(f"<td>{html.escape(f'{c.text} {c.more}'.strip())}</td>" for c in row)
         for row in table.rows
     )
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<div><table><tr>{head}</tr>{body}</table></div>"
 
 
 def _colour(i: int) -> str:
-    return LIGHT[theme.FAMILY_COLOURS[i % MOST_COLOURS]]
+    return LIGHT[_colour_name(i)]
+
+
+def _colour_name(i: int) -> str:
+    return theme.FAMILY_COLOURS[i % MOST_COLOURS]
 
 
 def write(path: Path | str, found: RecipeComparison) -> Path:
@@ -119,7 +143,7 @@ def write(path: Path | str, found: RecipeComparison) -> Path:
     title = "Comparison of recipes"
     key = "".join(
         f'<li><svg width="12" height="12" aria-hidden="true"><circle cx="6" cy="6" r="5" '
-        f'fill="{_colour(i)}"/></svg> {html.escape(name)}</li>'
+        f'fill="var(--{_colour_name(i)})"/></svg> {html.escape(name)}</li>'
         for i, name in enumerate(found.runs.names)
     )
     captions = {
@@ -127,8 +151,9 @@ def write(path: Path | str, found: RecipeComparison) -> Path:
         "The gain with its 95 % interval, to the scale asked for": gains(found),
     }
     figures = "".join(
-        f"<figure>{theme.svg(spec)}<figcaption>{html.escape(caption)}.</figcaption></figure>"
-        for caption, spec in captions.items()
+        f"<figure>{theme.inline(theme.svg(spec), f'f{i}', html.escape(caption))}"
+        f"<figcaption>{html.escape(caption)}.</figcaption></figure>"
+        for i, (caption, spec) in enumerate(captions.items())
     )
     warnings = "".join(f"<li class=w>{html.escape(w)}</li>" for w in found.warnings)
     parts = [
@@ -136,7 +161,7 @@ def write(path: Path | str, found: RecipeComparison) -> Path:
         f'<meta http-equiv="Content-Security-Policy" content="{policy(STYLE)}">',
         f"<title>{title}</title><style>{STYLE}</style>",
         f"<h1>{title}</h1><p><strong>{html.escape(found.verdict)}</strong></p>",
-        f"{html_table(table(found))}<ul>{warnings}</ul><ul>{key}</ul>{figures}",
+        f"{html_table(table(found))}<ul>{warnings}</ul><ul class=key>{key}</ul>{figures}",
     ]
     path = Path(path)
     with atomic_write(path) as file:

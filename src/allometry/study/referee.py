@@ -3,12 +3,13 @@
 The first round has the smallest sizes with two seeds of each recipe. After each round the runs are
 compared; the evidence is valid at every look. While undecided, the next round adds a size if the
 multiplier at the scale asked for is much less certain than at the largest size measured. Otherwise
-it adds a seed of every size.
+it adds a seed of every size. No round is started that is not expected to end within the budget,
+and runs in progress at its end are stopped.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -16,84 +17,29 @@ import numpy as np
 
 from allometry._core.errors import InputError, require
 from allometry._core.files import make_folder
-from allometry._core.spec import Spec
 from allometry.laws import RecipeComparison, compare_recipes
 from allometry.study.execute.executors import Executor
+from allometry.study.own_training.command_study import observations
+from allometry.study.referee_arm import FIRST_SEEDS, FIRST_SIZES, MOST_SEEDS, Arm
 from allometry.study.study import Study
 
-FIRST_SIZES, FIRST_SEEDS, MOST_SEEDS = 3, 2, 16
 TREND_DECIDES = 2.0
 """Ratio of the widths, beyond and inside the measured sizes, from which on a size is added."""
 
 
 @final
 @dataclass(frozen=True)
-class ChosenRuns:
-    """A recipe that asks for given runs only."""
-
-    specs: tuple[Spec, ...]
-    __name__ = "chosen"
-
-    def __call__(
-        self, target: Any, ladder: Iterable[float], *, tokens: Sequence[float], seeds: int
-    ) -> list[Spec]:
-        """The given runs."""
-        return list(self.specs)
-
-
-@final
-@dataclass
-class Arm:
-    """One of the studies: its runs by size and seed, the cheapest size first."""
-
-    name: str
-    study: Study
-    folder: Path
-    sizes: list[dict[int, Spec]] = field(default_factory=list)
-    compute: list[float] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        old = self.study
-        all_seeds = Study(
-            old.target, old.recipes, old.ladder, max(MOST_SEEDS, old.seeds), old.tokens, old.unit
-        )
-        found: dict[tuple[Any, ...], tuple[float, dict[int, Spec]]] = {}
-        for spec in all_seeds.specs():
-            request = spec()
-            columns, budget = request.columns, request.budget()
-            key = (columns.get("family"), columns.get("shape"), budget.N, budget.D)
-            cost = budget.C or float(budget.N * budget.D) or float(columns.get("rung", 0))
-            found.setdefault(key, (cost, {}))[1][int(columns.get("seed", 0))] = spec
-        for cost, specs in sorted(found.values(), key=lambda item: item[0]):
-            self.sizes.append(specs)
-            self.compute.append(cost)
-
-    def carry_out(self, sizes: int, seeds: int, executor: Executor) -> None:
-        """Run the first sizes with the first seeds; what is in the journal is not repeated."""
-        specs = [s for size in self.sizes[:sizes] for k, s in sorted(size.items())[:seeds]]
-        old = self.study
-        chosen = Study(
-            old.target, [ChosenRuns(tuple(specs))], old.ladder, seeds, old.tokens, old.unit
-        )
-        chosen.run(self.folder, executor)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The records of its runs."""
-        from allometry.runs.journal import Journal
-
-        path = self.folder / "journal.jsonl"
-        return list(Journal(path).latest().values()) if path.exists() else []
-
-
-@final
-@dataclass(frozen=True)
 class Refereed:
-    """The comparison, what it cost, and why it ended."""
+    """The comparison, the number of its runs, the seconds it took, and why it ended.
+
+    `notes` are sentences on failed runs, learning rates and mistakes in the user's code.
+    """
 
     found: RecipeComparison
     runs: int
     seconds: float
     why: str
+    notes: tuple[str, ...] = ()
 
 
 def referee(
@@ -110,9 +56,10 @@ def referee(
 
     Args:
         studies: By name of the recipe. Sizes, tokens and families are those of the studies;
-            seeds are added as needed.
+            seeds are added as needed. Several learning rates are all tried with the first two
+            seeds of a size; further seeds use the best.
         folder: Each study has a folder in it; the same folder again continues.
-        seconds: Time budget.
+        seconds: Time budget of this call.
         executor: Carries the runs out.
         at: Scale of the verdict in FLOPs. Default: the largest that all studies can reach.
         noise: Standard deviation of the log loss between seeds, if known from elsewhere.
@@ -120,73 +67,95 @@ def referee(
     """
     require(len(studies) >= 2, "studies", "be at least 2", list(studies))
     require(seconds > 0, "budget", "be above 0", seconds)
-    began = time.monotonic()
+    end = (began := time.monotonic()) + seconds
     folder = make_folder(folder)
-    arms = [Arm(name, study, folder / name) for name, study in studies.items()]
+    arms = [
+        Arm(name, study, folder / name, executor.workers, executor.threads)
+        for name, study in studies.items()
+    ]
     most = min(len(arm.sizes) for arm in arms)
-    goal = at if at is not None else min(arm.compute[-1] for arm in arms)
+    tops = [arm.sizes[-1].compute for arm in arms]
+    goal = at if at is not None or min(tops) <= 0 else min(tops)
     sizes, seeds = min(FIRST_SIZES, most), FIRST_SEEDS
     while True:
-        for arm in arms:
-            arm.carry_out(sizes, seeds, executor)
-        frame = frame_of(arms)
-        found = compare_recipes(frame, at=goal if goal > 0 else None, noise=noise)
-        spent = time.monotonic() - began
+        for i, arm in enumerate(arms):
+            # Each study has its share, so that one whose runs hang does not use up all the time.
+            arm.carry_out(
+                sizes, seeds, executor, max(0.0, end - time.monotonic()) / (len(arms) - i)
+            )
+        frame = frame_of(arms, seconds)
+        found = compare_recipes(frame, at=goal, noise=noise)
         report(f"{sizes} sizes, {seeds} seeds: {found.verdict}")
-        if found.winner is not None:
-            return Refereed(found, len(frame["loss"]), spent, "the verdict stands")
-        following = _following(found, sizes, seeds, most)
-        if following is None:
-            return Refereed(found, len(frame["loss"]), spent, "all sizes and seeds are used")
-        cost = _cost(arms, frame, (sizes, seeds), following, executor.workers)
-        if spent + cost > seconds:
-            why = f"the next round would take about {cost:.0f} s, more than the budget has left"
-            return Refereed(found, len(frame["loss"]), spent, why)
+        following = _following(arms, found, sizes, seeds, most)
+        left = end - time.monotonic()
+        why = _why(arms, found, (sizes, seeds), following, left)
+        if why is not None:
+            done = int((frame["status"] == "done").sum())
+            return Refereed(found, done, time.monotonic() - began, why, _notes(arms))
+        assert following is not None
         sizes, seeds = following
 
 
-def frame_of(arms: Sequence[Arm]) -> dict[str, Any]:
-    """The finished runs of all studies as columns, with the recipe's name."""
-    rows = [row | {"recipe": arm.name} for arm in arms for row in arm.rows()]
-    done = [row for row in rows if row.get("status") == "done"]
-    lost = sorted({str(row.get("error")) for row in rows if row.get("status") != "done"})
-    if len({row["recipe"] for row in done}) < len(arms):
-        reason = f": {lost[0]}" if lost else ""
-        raise InputError(f"every study must have a run that finished; got none of one{reason}.")
-    names = ("recipe", "N", "D", "C", "loss", "seed")
-    return {name: np.array([row.get(name) for row in done], object) for name in names} | {
-        "status": np.array(["done"] * len(done), object)
-    }
+def frame_of(arms: Sequence[Arm], seconds: float) -> dict[str, Any]:
+    """The runs of all studies as columns, with the recipe's name."""
+    rows = [row | {"recipe": arm.name} for arm in arms for row in arm.records()]
+    for arm in arms:
+        mine = [row for row in rows if row["recipe"] == arm.name]
+        if any(row.get("status") == "done" for row in mine):
+            continue
+        lost = [str(row.get("error")) for row in mine]
+        reason = f"none did: {lost[0]}" if lost else f"none did within {seconds:.3g} s"
+        fix = "" if lost else " Give a larger --budget; the same command continues."
+        raise InputError(f"every study must have a run that ends; of {arm.name} {reason}.{fix}")
+    names = ("recipe", "N", "D", "C", "loss", "seed", "status")
+    return {name: np.array([row.get(name) for row in rows], object) for name in names}
 
 
 def _following(
-    found: RecipeComparison, sizes: int, seeds: int, most: int
+    arms: Sequence[Arm], found: RecipeComparison, sizes: int, seeds: int, most: int
 ) -> tuple[int, int] | None:
     """The sizes and seeds of the next round; `None` if there is nothing to add."""
     (low, high), (near, far) = found.multiplier.interval, found.measured.interval
     trend = np.log(high / max(low, 1e-12)) > TREND_DECIDES * np.log(far / max(near, 1e-12))
-    if sizes < most and (trend or seeds >= MOST_SEEDS):
+    useful = not any(arm.ignores_seed() for arm in arms)
+    most_seeds = min(MOST_SEEDS, *(arm.most_seeds for arm in arms)) if useful else FIRST_SEEDS
+    if sizes < most and (trend or seeds >= most_seeds):
         return sizes + 1, seeds
-    if seeds < MOST_SEEDS:
-        return sizes, seeds + 1
+    return (sizes, seeds + 1) if seeds < most_seeds else None
+
+
+def _why(
+    arms: Sequence[Arm],
+    found: RecipeComparison,
+    now: tuple[int, int],
+    following: tuple[int, int] | None,
+    left: float,
+) -> str | None:
+    """Why the comparison ends here; `None` if the next round is to be carried out."""
+    if found.winner is not None:
+        return "the verdict stands"
+    waiting = sum(len(arm.missing(*now)) for arm in arms)
+    if waiting:
+        runs = "1 run was" if waiting == 1 else f"{waiting} runs were"
+        return f"{runs} left out to keep to the budget"
+    if following is None:
+        deaf = [arm.name for arm in arms if arm.ignores_seed()]
+        if deaf:
+            return f"all seeds of {', '.join(deaf)} end with the same loss, so more add nothing"
+        return "all sizes and seeds are used"
+    cost = sum(arm.expected(arm.missing(*following)) for arm in arms)
+    if cost > left:
+        return (
+            f"the next round would take about {cost:.2g} s, more than the budget has left "
+            f"({max(left, 0):.2g} s)"
+        )
     return None
 
 
-def _cost(
-    arms: Sequence[Arm],
-    frame: Mapping[str, Any],
-    now: tuple[int, int],
-    following: tuple[int, int],
-    workers: int,
-) -> float:
-    """Expected seconds of a round, from the time per FLOP of the runs so far."""
-    rows = [row for arm in arms for row in arm.rows() if row.get("status") == "done"]
-    pace = [float(row["seconds"]) / max(float(row.get("C") or 1), 1.0) for row in rows]
-    least = float(np.median([row["seconds"] for row in rows]))
-    slowest = float(np.median(pace))
-    total = 0.0
+def _notes(arms: Sequence[Arm]) -> tuple[str, ...]:
+    """Sentences on learning rates, and on failed runs and mistakes in the user's code."""
+    notes = []
     for arm in arms:
-        for i, cost in enumerate(arm.compute[: following[0]]):
-            extra = following[1] if i >= now[0] else following[1] - now[1]
-            total += extra * max(least, slowest * cost)
-    return total / max(workers, 1)
+        notes += arm.rate_notes()
+        notes += [f"{arm.name}: {text}" for text in observations(arm.rows().values())]
+    return tuple(notes)

@@ -1,7 +1,8 @@
 """A study with a wall-clock budget, counted from the start of the process.
 
-The budget includes imports, the choice of sizes, runs, fits and the report. The folder stores the
-time spent and the chosen sizes, so that a resumed study continues with them for the time left.
+Sizes are chosen to fit. A user's own code keeps its shapes; the longest that do not fit are left
+out. The budget includes imports, the choice of sizes, runs, fits and the report. The folder stores
+the time spent and the chosen sizes, so that a resumed study continues with them for the time left.
 """
 
 import contextlib
@@ -19,9 +20,10 @@ from allometry.runs.schedule_file import read_schedule
 from allometry.study.execute.driver import Event
 from allometry.study.execute.executors import Executor
 from allometry.study.execute.time_limited_queue import TimeLimitedQueue
+from allometry.study.own_training.own_costs import costs_of
 from allometry.study.schedule import measured_costs
 from allometry.study.schedule.fixed_bundles import rule_bundles
-from allometry.study.schedule.measured_costs import MeasuredCosts
+from allometry.study.schedule.measured_costs import RunCosts
 from allometry.study.schedule.packing import Schedule, bundles
 from allometry.study.schedule.study_budget import fitted
 from allometry.study.study import Study
@@ -57,11 +59,16 @@ class TimeBudget:
     study: Study
     seconds: float
     before: float
-    costs: MeasuredCosts
+    costs: RunCosts
     executor: Executor
     asked: dict[str, Any]
     elapsed: Callable[[], float]
     queue: TimeLimitedQueue | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether the runs are the user's own code, whose shapes are not chosen here."""
+        return not getattr(self.study.target, "profiled", True)
 
     @property
     def spent(self) -> bool:
@@ -85,7 +92,7 @@ class TimeBudget:
 
     def make_queue(self, chosen: Sequence[Bundle]) -> TimeLimitedQueue:
         """The queue that keeps to the time left."""
-        more = further_runs(self.study) if self.executor.packs else None
+        more = further_runs(self.study) if self.executor.packs and not self.own else None
         seconds = max(0.0, self.left())
         self.queue = TimeLimitedQueue(chosen, seconds, self.executor.workers, self.costs, more)
         return self.queue
@@ -138,7 +145,8 @@ def budgeted(
     Raises:
         InputError: The budget is too small; the message has the smallest sufficient one.
     """
-    costs = measured_costs.load(executor.workers, executor.threads)
+    machine = measured_costs.load(executor.workers, executor.threads)
+    costs = costs_of(study, folder, machine)
     asked: dict[str, Any] = {
         "smallest": study.ladder[0],
         "rungs": len(study.ladder),
@@ -153,7 +161,7 @@ def budgeted(
         resumed = Study(*sizes, study.unit)
         spent = float(saved["spent"])
         return TimeBudget(resumed, seconds, spent, costs, executor, asked, elapsed)
-    sized = fitted(study, seconds, costs, executor.workers)
+    sized = study if costs is not machine else fitted(study, seconds, machine, executor.workers)
     return TimeBudget(sized, seconds, 0.0, costs, executor, asked, elapsed)
 
 

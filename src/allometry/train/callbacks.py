@@ -56,6 +56,8 @@ def lightning_callback(
 ) -> Any:
     """A callback of Lightning that forecasts, warns, and stops a hopeless training.
 
+    Its attribute `forecast_state` is the last `TrainingState`.
+
     Args:
         beat: The final loss to beat; without one, nothing is stopped.
         loss: Which metric to watch after each validation.

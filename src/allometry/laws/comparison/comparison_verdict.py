@@ -285,7 +285,7 @@ def _warnings(runs: RecipeRuns, x: float, rivals: list[Rival]) -> list[str]:
         found.append("Two sizes leave the irreducible loss to its prior. Add a third size.")
     if x > top + FAR:
         found.append(
-            f"{math.exp(x):.3g} {unit} is {math.exp(x - top):.0f} times the largest scale at "
+            f"{math.exp(x):.3g} {unit} is {math.exp(x - top):.3g} times the largest scale at "
             "which two recipes have runs: the answer rests on the law."
         )
     unpaired = [rival.name for rival in rivals if rival.pairs < 2]
@@ -294,12 +294,29 @@ def _warnings(runs: RecipeRuns, x: float, rivals: list[Rival]) -> list[str]:
             f"Few runs of {', '.join(unpaired[:4])} have a partner of the same size, data and "
             "seed: they are compared by the law alone, which is less precise."
         )
+    apart = [name for name in (rival.name for rival in rivals) if _apart(runs, rivals, name)]
+    if apart:
+        found.append(
+            f"{', '.join(apart[:4])} and the leader have no scale in common: their comparison "
+            "rests on the law. Add runs at the same scales."
+        )
     if runs.scale != "C":
         found.append(
             f"Compute is unknown, so the multiplier is one of {MULTIPLIED[runs.scale]}. "
             "Give C, or N and D."
         )
     return found
+
+
+def _apart(runs: RecipeRuns, rivals: list[Rival], name: str) -> bool:
+    """Whether the scales of a rival and of the leader do not overlap."""
+    leader = next(n for n in runs.names if n not in {rival.name for rival in rivals})
+    (low, high), (least, most) = (
+        (float(x.min()), float(x.max()))
+        for x in (runs.x[runs.recipe == runs.names.index(n)] for n in (leader, name))
+    )
+    # Twice the scale is close enough: FLOPs may differ between recipes of the same size.
+    return max(low, least) > min(high, most) + math.log(2.0)
 
 
 def _noise_notes(rivals: list[Rival], noise: float | None) -> list[str]:

@@ -13,10 +13,8 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from allometry._core.errors import require
+from allometry.laws.comparison.repeated_rows import RATES, distinct_runs
 from allometry.laws.runs_table import VARIABLES, column_names, numbers, usable
-
-RATES = ("lr", "learning_rate", "max_lr", "peak_lr", "rate")
-"""Columns of the learning rate, in order of preference."""
 
 
 @final
@@ -94,13 +92,18 @@ def read(data: Any, by: str) -> RecipeRuns:
     if {"N", "D", "C"} <= set(present):
         missing = ~np.isfinite(columns["C"])
         columns["C"] = np.where(missing, 6 * columns["N"] * columns["D"], columns["C"])
-    labels = np.array([str(v).strip() for v in data[by]], dtype=object)
+    fix = "Runs are compared at equal size; name the column of the recipe."
+    require(by not in ("loss", *VARIABLES), "by", "not be the loss or a size", by, fix)
+    labels = np.array([_label(v) for v in data[by]], dtype=object)
     require(len(labels) == len(columns["loss"]), by, "have a value per loss", len(labels))
+    unnamed = labels == ""
     notes: list[str] = []
     status = {"status": data["status"]} if "status" in names else {}
-    keep = usable(status, columns, present, notes)
-    _note_failures(labels, keep, notes)
-    rows = np.flatnonzero(keep)
+    keep = usable(status, columns, present, notes) & ~unnamed
+    if unnamed.any():
+        notes.append(f"Runs without a value of {by} are left out: {int(unnamed.sum())}.")
+    _note_failures(labels[~unnamed], keep[~unnamed], notes)
+    rows = distinct_runs(data, names, labels, columns, np.flatnonzero(keep), notes)
     require(len(rows) > 0, "data", "hold runs that finished with a positive loss", "none")
     found = sorted(set(labels[rows].tolist()))
     fix = "Name the column of the recipe with by= (--by)."
@@ -119,6 +122,14 @@ def read(data: Any, by: str) -> RecipeRuns:
     chosen = _one_rate(runs, data, known, rows)
     # The order of the rows must not matter, not even to the last digit.
     return chosen.take(np.lexsort((chosen.y, chosen.x, chosen.recipe)))
+
+
+def _label(value: Any) -> str:
+    """The name of a recipe; empty if there is none. A recipe may be called "nan"."""
+    if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
+        return ""
+    whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value) if whole else value).strip()
 
 
 def _note_failures(labels: ndarray, keep: ndarray, notes: list[str]) -> None:

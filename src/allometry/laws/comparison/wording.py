@@ -4,6 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from allometry._core.estimate import Estimate
+from allometry.laws.comparison.sequential import DECISIVE
 
 if TYPE_CHECKING:
     from allometry.laws.comparison.comparison_verdict import RecipeComparison, Rival
@@ -60,10 +61,14 @@ def _cost(found: "RecipeComparison", rival: "Rival") -> str:
     """What a verdict would cost, while undecided."""
     if found.winner is not None:
         return ""
+    waiting = [rival for rival in found.rivals if not rival.decided]
+    if all(rival.e_value >= DECISIVE * len(found.rivals) for rival in waiting):
+        return "; runs at larger scales would decide, not more of these sizes"
     factors = [rival.more for rival in found.rivals if not rival.decided]
     if any(more is None for more in factors) or not factors:
         return "; how many more runs would decide is not identified"
     more = max(more for more in factors if more is not None)
     total = len(found.runs.y)
     extra = max(1, math.ceil(total * (more - 1)))
-    return f"; about {extra} more runs of these sizes are expected to decide"
+    runs = "run of these sizes is" if extra == 1 else "runs of these sizes are"
+    return f"; about {extra} more {runs} expected to decide"

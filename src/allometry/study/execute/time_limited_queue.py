@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import final
 
 from allometry.study.execute.driver import Event
-from allometry.study.schedule.measured_costs import MeasuredCosts
+from allometry.study.schedule.measured_costs import RunCosts
 from allometry.study.tasks import Bundle
 
 GRACE = 0.05
 """Share of the time by which the last run may exceed the deadline before it is stopped."""
 
-LONGEST = 0.4
-"""Largest share of the time for one bundle; a longer one leaves no margin for errors."""
+LONGEST = RunCosts.longest_share
+"""Largest share of the time for one bundle of our own trainings."""
 
 FULL = 0.9
 """Share of the time from which on no further runs are added."""
@@ -64,7 +64,7 @@ class TimeLimitedQueue(deque[Bundle]):
         bundles: Iterable[Bundle],
         seconds: float,
         workers: int,
-        costs: MeasuredCosts,
+        costs: RunCosts,
         further: Iterator[Sequence[Bundle]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -103,6 +103,11 @@ class TimeLimitedQueue(deque[Bundle]):
         kept = {bundle.name for bundle in self}
         kept |= {running.bundle.name for running in self.running.values()}
         return [b for name, b in self.asked.items() if name not in kept | self.ended]
+
+    @property
+    def interrupted(self) -> list[Bundle]:
+        """Bundles that were running at the deadline; they start again if the study resumes."""
+        return [running.bundle for running in self.running.values()] if self.stopped else []
 
     def extra_runs(self) -> dict[str, Bundle]:
         """Bundles of further runs that have not ended, by the keys of their runs."""
@@ -189,7 +194,7 @@ class TimeLimitedQueue(deque[Bundle]):
     def _kept(self, free: Sequence[float], most: float) -> list[Bundle]:
         """As many waiting bundles as fit: the longest are dropped, further ones first."""
         cost = self.costs.seconds
-        most_each = LONGEST * self.seconds
+        most_each = self.costs.longest_share * self.seconds
         asked = sorted(self._waiting(self.asked), key=cost)
         extra = sorted(self._waiting(self.extra), key=cost)
         candidates = [b for b in (*asked, *extra) if cost(b) <= min(most, most_each)]

@@ -10,6 +10,7 @@ import json
 import math
 import platform
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,9 +67,49 @@ class FinishedRun:
     log_ratio: float
 
 
+class RunCosts(ABC):
+    """Expected seconds of the runs of a study; updated while they end."""
+
+    longest_share = 0.4
+    """Largest share of a time budget for one bundle; a longer one leaves no margin for errors."""
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known about the runtimes."""
+        return True
+
+    @abstractmethod
+    def seconds(self, bundle: Bundle) -> float:
+        """Expected seconds of a bundle."""
+
+    @abstractmethod
+    def learn(self, bundle: Bundle, seconds: float, busy: float | None = None) -> None:
+        """Record the seconds of a bundle, and the CPU seconds of its process."""
+
+    @abstractmethod
+    def first_run(self) -> float:
+        """Expected seconds that a worker's first run takes longer than others."""
+
+    @abstractmethod
+    def learn_first_run(self, seconds: float) -> None:
+        """Record by how many seconds a worker's first run took longer than expected."""
+
+    @abstractmethod
+    def report(self, runs: int) -> float:
+        """Expected seconds of fits, intervals and report, by the number of runs."""
+
+    @abstractmethod
+    def learn_report(self, runs: int, seconds: float) -> None:
+        """Record the seconds of the report."""
+
+    @abstractmethod
+    def save(self, workers: int, threads: int) -> None:
+        """Save what was learnt for the next study; an unwritable cache is ignored."""
+
+
 @final
 @dataclass
-class MeasuredCosts:
+class MeasuredCosts(RunCosts):
     """Expected seconds of bundles, updated with every finished one.
 
     Args:

@@ -10,7 +10,7 @@ from allometry._core.spec import Spec
 from allometry.study.execute.time_limited_queue import LONGEST, ending
 from allometry.study.request import TrainingRequest
 from allometry.study.schedule.fixed_bundles import rule_bundles
-from allometry.study.schedule.measured_costs import MeasuredCosts
+from allometry.study.schedule.measured_costs import MeasuredCosts, RunCosts
 from allometry.study.schedule.packing import stepping
 from allometry.study.schedule.timing import StepTime
 from allometry.study.size_ladder import ladder
@@ -241,7 +241,7 @@ class _StudyCosts:
         return self.overhead + max(work / (FILLED * self.workers), longest / LONGEST)
 
 
-def span(study: Study, costs: MeasuredCosts, workers: int, *, packs: bool = True) -> float:
+def span(study: Study, costs: RunCosts, workers: int, *, packs: bool = True) -> float:
     """Expected seconds of all runs of a study, bundled by a fixed rule."""
     tasks = [Task(spec, spec().work()) for spec in study.specs()]
     made = rule_bundles(tasks) if packs else [single(task) for task in tasks]
