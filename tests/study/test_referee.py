@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from allometry._core.errors import InputError
-from allometry.study import Journal, command_study, function_study
+from allometry.study import Journal, command_study, function_study, local
 from allometry.study.referee import referee
 from allometry.study.referee_arm import Arm
 from tests.support.stub import Here
@@ -208,11 +208,11 @@ def test_a_script_that_hangs_is_stopped_at_the_end_of_the_budget(tmp_path):
         for name in ("hang", "plain")
     }  # fmt: skip
     began = time.monotonic()
-    done = referee(pair, tmp_path / "runs", 20.0, Here())
-    assert time.monotonic() - began < 60
+    done = referee(pair, tmp_path / "runs", 60.0, local(1))
+    assert time.monotonic() - began < 180
     assert "left out to keep to the budget" in done.why
     kept = [row for arm in ("hang", "plain") for row in rows(tmp_path / "runs" / arm)]
-    assert sum(row["status"] == "done" for row in kept) >= 4
+    assert sum(row["status"] == "done" for row in kept) >= 2
 
 
 def rows(folder):

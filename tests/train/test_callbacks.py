@@ -92,6 +92,7 @@ def test_the_trainer_of_hugging_face_stops_with_it(tmp_path):
     assert callback.state.stop
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_the_trainer_of_lightning_stops_with_it(tmp_path):
     lightning = pytest.importorskip("pytorch_lightning")
     torch = pytest.importorskip("torch")

@@ -33,7 +33,7 @@ STYLE = (
     f"@media(prefers-color-scheme:dark){{{_variables(DARK, '#e0b050')}}}"
     "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem;"
     "color:var(--ink);background:var(--paper)}svg{max-width:100%;height:auto}"
-    "div{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
+    "div{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}"
     "td,th{padding:.2rem 1rem .2rem 0;text-align:left;vertical-align:top}td{white-space:nowrap}"
     "th small{display:block;font-weight:normal}"
     "figure{margin:2rem 0}figcaption{font-size:.9rem;opacity:.75}li.w{color:var(--warning)}"
