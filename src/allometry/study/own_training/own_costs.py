@@ -145,7 +145,7 @@ class OwnCosts(RunCosts):
 
 
 def costs_of(study: Study, folder: Path, machine: MeasuredCosts) -> RunCosts:
-    """The costs of a study's runs: by its own finished runs if nobody can profile them."""
+    """The costs of a study's runs: by its finished runs if they can't be profiled."""
     if getattr(study.target, "profiled", True):
         return machine
     return OwnCosts.of(machine, study.specs(), Journal(folder / "journal.jsonl").latest())
