@@ -82,7 +82,7 @@ def perceptron(x: Float[Tensor, "n i"], parameters: Sequence[Tensor]) -> Float[T
 def relu_layers(x: Float[Tensor, "n *i"], layers: nn.Sequential) -> Float[Tensor, "n o"]:
     """The outputs of linear layers with ReLU between, by the fused pass where it applies."""
     x = x.flatten(1)
-    given = [cast("Tensor", p) for m in layers[::2] for p in (m.weight, m.bias)]
+    given = [cast("Tensor", p) for m in list(layers)[::2] for p in (m.weight, m.bias)]
     return perceptron(x, given) if applies(x, given) else layers(x)
 
 
