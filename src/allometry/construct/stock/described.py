@@ -116,10 +116,11 @@ def _generator(made: Generator, rng: np.random.Generator) -> Described:
         [made.alphabet[i] for i in rng.integers(count, size=int(rng.integers(1, made.n)))]
         for _ in range(SAMPLES)
     ]
-    samples = []
-    for i in rng.integers(len(prompts), size=SAMPLES).tolist():
-        word = [*prompts[i], *made(prompts[i], steps=made.n - len(prompts[i]))]
-        samples.append(made.slots(word)[0])
+    chosen = [prompts[i] for i in rng.integers(len(prompts), size=SAMPLES).tolist()]
+    lengths: dict[int, list[list[Any]]] = {}
+    for prompt, new in zip(chosen, made.many(chosen, steps=made.n), strict=True):
+        lengths.setdefault(len(prompt) + len(new), []).append([*prompt, *new])
+    samples = [made.program.ids(words) for words in lengths.values()]
     ends = [] if made.end is None else [made.alphabet.index(made.end)]
     symbols = Symbols([*words, START], before=[count], ends=ends, silent=True)
     unit = made.program.readouts[0].unit

@@ -1,5 +1,6 @@
 """Run an exported checkpoint in the stock library and compare it with the original."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from allometry._core.errors import require_extra
 from allometry.construct.stock.stock_checkpoint import DTYPES, Checkpoint
-from allometry.models.transformer.model import Transformer
 
 
 @final
@@ -67,50 +67,70 @@ class ExportCertificate:
         return "\n".join(f"{name:<16} {value}" for name, value in rows)
 
 
-def compare(
-    folder: Path,
-    checkpoint: Checkpoint,
-    model: Transformer,
-    samples: list[Tensor],
-    answer: Callable[[Tensor], Tensor],
-    precision: str,
-) -> tuple[int, int, float]:
-    """Answers compared, answers that differ, and the largest difference of an output.
+def load(folder: Path, checkpoint: Checkpoint) -> Any:
+    """The model that `transformers` loads from an exported folder by an Auto class.
 
     Args:
         folder: The exported folder.
         checkpoint: What is in it.
-        model: The original.
-        samples: Inputs of the original.
-        answer: What is decided by the outputs; real outputs must agree to 1e-4.
-        precision: Precision in which the folder is loaded.
     """
     transformers = require_extra("transformers", "hf")
     name = checkpoint.config["architectures"][0]
     auto = transformers.AutoModelForCausalLM
     if name.endswith("TokenClassification"):
         auto = transformers.AutoModelForTokenClassification
+    dtype = DTYPES[checkpoint.precision]
     with _without_progress_bar(transformers.utils.logging):
-        theirs = auto.from_pretrained(folder, dtype=DTYPES[precision], local_files_only=True)
+        theirs = auto.from_pretrained(folder, dtype=dtype, local_files_only=True)
     assert type(theirs).__name__ == name
-    theirs.eval()
+    theirs.config.use_cache = False  # whole inputs are compared
+    return theirs.eval()
+
+
+Compared = tuple[int, int, float]
+"""Answers compared, answers that differ, and the largest difference of an output."""
+
+
+def compare(
+    theirs: Any,
+    checkpoint: Checkpoint,
+    samples: list[Tensor],
+    truth: list[Tensor],
+    answer: Callable[[Tensor], Tensor],
+    *,
+    columns: bool = False,
+    most: float = math.inf,
+) -> Compared:
+    """Compare the outputs of a loaded checkpoint with the original's.
+
+    Args:
+        theirs: The loaded checkpoint, in any precision.
+        checkpoint: What was loaded.
+        samples: Inputs of the original.
+        truth: Its outputs on each of them.
+        answer: What is decided by the outputs; real outputs must agree to 1e-4.
+        columns: Whether tokens are columns of the inputs and outputs.
+        most: Largest difference of an output: the first batch beyond it, or with a different
+            answer, is the last one.
+    """
     total = wrong = 0
     largest = 0.0
     table = torch.tensor(checkpoint.ids)
     with torch.no_grad():
-        for tokens in samples:
+        for tokens, ours in zip(samples, truth, strict=True):
             if checkpoint.inputs is not None:
-                embedded = (tokens.mT.double() @ checkpoint.inputs).to(DTYPES[precision])
+                embedded = (tokens.mT.double() @ checkpoint.inputs).to(theirs.dtype)
                 out = theirs(inputs_embeds=embedded).logits
-                out = out.mT if model.columns else out
+                out = out.mT if columns else out
             else:
                 out = theirs(input_ids=table[tokens]).logits
-            ours = model(tokens)
             out = out.to(ours.dtype)
             largest = max(largest, float((out - ours).abs().max()))
             a, b = answer(out), answer(ours)
             same = (a - b).abs() <= 1e-4 if a.is_floating_point() else a == b
             total, wrong = total + a.numel(), wrong + int((~same).sum())
+            if largest > most or (wrong and most < math.inf):
+                break
     return total, wrong, largest
 
 

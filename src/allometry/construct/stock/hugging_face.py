@@ -13,8 +13,14 @@ from torch import Tensor
 from allometry._core.errors import InputError, require
 from allometry._core.files import atomic_write, make_folder
 from allometry.construct.stock import encoder_models, gpt2, gpt_neox, llama, tokenizer_files
-from allometry.construct.stock.described import Answer, Described, describe
-from allometry.construct.stock.equality import ExportCertificate, compare, runtime
+from allometry.construct.stock.described import Described, describe
+from allometry.construct.stock.equality import (
+    Compared,
+    ExportCertificate,
+    compare,
+    load,
+    runtime,
+)
 from allometry.construct.stock.neutral_norm import largest_square, layout
 from allometry.construct.stock.stock_checkpoint import Checkpoint, Symbols
 from allometry.models.transformer.model import Block, Transformer
@@ -48,26 +54,30 @@ def write_folder(
     if isinstance(made, Transformer):
         return _write_trained(made, folder, vocabulary)
     described = describe(made)
-    tried: dict[str, tuple[Checkpoint, tuple[int, int, float]]] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for precision in ("float32", "float64"):
-            checkpoint = constructed(described, precision)
-            trial = Path(scratch) / precision
-            _write(trial, checkpoint, _tokenizer(described.symbols, checkpoint), None)
-            result = compare(trial, checkpoint, *_compared(described), precision)
-            tried[precision] = checkpoint, result
-            if _equal(result, described.unit):
-                break
-        precision, (checkpoint, result) = list(tried.items())[-1]
-        if not _equal(result, described.unit):
-            raise InputError(
-                "export.made must give equal answers in float64 as a stock checkpoint; got "
-                f"{result[1]:,} wrong of {result[0]:,}. Use to='onnx' or 'safetensors'."
-            )
-        needs = precision
-        if precision == "float32":
-            half = compare(trial, checkpoint, *_compared(described), "bfloat16")
-            needs = "bfloat16" if _equal(half, described.unit) else needs
+    model, samples = described.model, described.samples
+    truth = _outputs(model, samples)
+    most = SLACK * described.unit
+
+    def tried(theirs: Any, checkpoint: Checkpoint, limit: float = math.inf) -> Compared:
+        answer, columns = described.answer, model.columns
+        return compare(theirs, checkpoint, samples, truth, answer, columns=columns, most=limit)
+
+    for precision in ("float32", "float64"):
+        checkpoint = constructed(described, precision)
+        with tempfile.TemporaryDirectory() as scratch:
+            _write(Path(scratch), checkpoint, None, None)
+            theirs = load(Path(scratch), checkpoint)
+        result = tried(theirs, checkpoint)
+        if _equal(result, most):
+            break
+    else:
+        raise InputError(
+            "export.made must give equal answers in float64 as a stock checkpoint; got "
+            f"{result[1]:,} wrong of {result[0]:,}. Use to='onnx' or 'safetensors'."
+        )
+    needs = precision
+    if precision == "float32" and _equal(tried(theirs.bfloat16(), checkpoint, most), most):
+        needs = "bfloat16"
     certificate = _certificate(checkpoint, result, described.samples, needs)
     _write(folder, checkpoint, _tokenizer(described.symbols, checkpoint), certificate)
     return certificate
@@ -128,9 +138,8 @@ def _write_trained(
 
     with tempfile.TemporaryDirectory() as scratch:
         _write(Path(scratch), checkpoint, files, None)
-        result = compare(
-            Path(scratch), checkpoint, model, samples, lambda out: out, checkpoint.precision
-        )
+        theirs = load(Path(scratch), checkpoint)
+    result = compare(theirs, checkpoint, samples, _outputs(model, samples), lambda out: out)
     if result[1]:
         raise InputError(
             f"export.model must have equal logits to 1e-4 as a stock checkpoint; got differences "
@@ -141,16 +150,17 @@ def _write_trained(
     return certificate
 
 
-def _equal(result: tuple[int, int, float], unit: float) -> bool:
-    return result[1] == 0 and result[2] <= SLACK * unit
+def _outputs(model: Transformer, samples: list[Tensor]) -> list[Tensor]:
+    with torch.no_grad():
+        return [model(tokens) for tokens in samples]
 
 
-def _compared(described: Described) -> tuple[Transformer, list[Tensor], Answer]:
-    return described.model, described.samples, described.answer
+def _equal(result: Compared, most: float) -> bool:
+    return result[1] == 0 and result[2] <= most
 
 
 def _certificate(
-    checkpoint: Checkpoint, result: tuple[int, int, float], samples: list[Tensor], needs: str
+    checkpoint: Checkpoint, result: Compared, samples: list[Tensor], needs: str
 ) -> ExportCertificate:
     config = checkpoint.config
     return ExportCertificate(

@@ -111,33 +111,25 @@ def layout(model: Transformer, heads: int, largest: float, precision: str, eps: 
 def largest_square(model: Transformer, samples: list[Tensor]) -> float:
     """Largest squared norm of the residual stream on samples, with the balancing coordinate."""
     largest = 0.0
-    with torch.no_grad():
-        for tokens in samples:
-            states = model.states(tokens)
-            states = states.mT if model.columns else states
-            for part in (states, _between(model, tokens)):
-                square = part.square().sum(-1) + part.sum(-1).square()
-                largest = max(largest, float(square.max()))
-    return largest
-
-
-def _between(model: Transformer, tokens: Tensor) -> Tensor:
-    """The residual stream between attention and feed-forward layer of each block."""
-    seen: list[Tensor] = []
-    handles = []
-    for block in model.blocks:
-        assert isinstance(block, Block)
-        if block.feed_forward is not None:
-            hook = block.feed_forward.register_forward_pre_hook(
-                lambda _module, inputs: seen.append(inputs[0])
-            )
-            handles.append(hook)
+    # Also the stream between attention and feed-forward layer of each block.
+    between: list[Tensor] = []
+    parts = [b.feed_forward for b in model.blocks if isinstance(b, Block) and b.feed_forward]
+    handles = [
+        part.register_forward_pre_hook(lambda _module, inputs: between.append(inputs[0]))
+        for part in parts
+    ]
     try:
-        model(tokens)
+        for tokens in samples:
+            between.clear()
+            with torch.no_grad():
+                states = model.states(tokens)
+            for stream in (states.mT if model.columns else states, *between):
+                square = stream.square().sum(-1) + stream.sum(-1).square()
+                largest = max(largest, float(square.max()))
     finally:
         for handle in handles:
             handle.remove()
-    return torch.stack(seen) if seen else torch.zeros(1, 1, 1, model.width, dtype=torch.float64)
+    return largest
 
 
 @final
