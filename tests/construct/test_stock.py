@@ -9,7 +9,7 @@ import transformers
 import allometry as al
 from allometry import InputError
 from allometry.construct import dyck, program, turing
-from allometry.construct.programs import library
+from allometry.construct.programs import arithmetic, library
 from allometry.construct.stock.export_formats import write
 from allometry.construct.stock.hugging_face import write_folder
 from allometry.models import Transformer
@@ -183,3 +183,16 @@ def test_gguf_files_hold_the_weights(positions, tmp_path):
 def test_the_check_of_an_export_shows_no_progress_bar(tmp_path, capsys):
     al.construct.export(dyck(2, 2, 4, mode="generate"), tmp_path / "hf", to="hf")
     assert "Loading weights" not in capsys.readouterr().err
+
+
+def test_float32_is_refused_where_neurons_are_near_their_thresholds(tmp_path):
+    # Six-digit products: on 24 samples all tokens are right in float32, but 488*453 is not.
+    made = arithmetic.calculator(3)
+    certificate = write_folder(made, tmp_path)
+    assert (certificate.precision, certificate.needs) == ("float64", "float64")
+    generate = transformers.pipeline("text-generation", model=str(tmp_path))
+    answer = generate("488*453\n", return_full_text=False, max_new_tokens=9)
+    assert answer[0]["generated_text"] == str(488 * 453)
+    with pytest.raises(InputError, match="exact in float32"):
+        write(made, tmp_path / "gguf", "gguf")
+    assert not (tmp_path / "gguf").exists()

@@ -64,7 +64,7 @@ def write_gguf(made: Any, folder: Path | str, vocabulary: Vocabulary | None = No
         words = [str(i) for i in range(made.vocabulary or 0)]
         checkpoint = hugging_face.trained(made, Symbols(words))
     else:
-        checkpoint = hugging_face.constructed(describe(made), "float32")
+        checkpoint = hugging_face.in_float32(describe(made))
     config = checkpoint.config
     name = config["architectures"][0]
     modern = name in ("LlamaForCausalLM", "Qwen3ForCausalLM")

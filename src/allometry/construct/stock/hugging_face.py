@@ -17,8 +17,10 @@ from allometry.construct.stock.described import Described, describe
 from allometry.construct.stock.equality import (
     Compared,
     ExportCertificate,
+    Reference,
     compare,
     load,
+    references,
     runtime,
 )
 from allometry.construct.stock.neutral_norm import largest_square, layout
@@ -27,7 +29,8 @@ from allometry.models.transformer.model import Block, Transformer
 from allometry.targets.vocabulary import Vocabulary
 
 SLACK = 0.125
-"""Largest difference of a construction's outputs, in units: decisions have margins of 0.5."""
+"""Largest difference of a construction's outputs, in units, and of the inputs of its neurons:
+a quarter of their margins of 0.5."""
 
 MASKED = 2.0**12
 """What the score of a masked key loses at least."""
@@ -39,8 +42,8 @@ def write_folder(
     """Write a stock checkpoint, run it in `transformers`, and compare its answers.
 
     The folder has `config.json`, `model.safetensors`, `tokenizer.json` and `allometry.json`, the
-    certificate. Weights are float32 if then all answers on the samples
-    are equal and outputs differ by at most `SLACK`, else float64.
+    certificate. Weights are float32 if then all answers on the samples are equal, and outputs and
+    inputs of neurons differ by at most `SLACK`; else float64.
 
     Args:
         made: A construction or a trained decoder.
@@ -54,33 +57,41 @@ def write_folder(
     if isinstance(made, Transformer):
         return _write_trained(made, folder, vocabulary)
     described = describe(made)
-    model, samples = described.model, described.samples
-    truth = _outputs(model, samples)
-    most = SLACK * described.unit
-
-    def tried(theirs: Any, checkpoint: Checkpoint, limit: float = math.inf) -> Compared:
-        answer, columns = described.answer, model.columns
-        return compare(theirs, checkpoint, samples, truth, answer, columns=columns, most=limit)
-
+    truth = _truth(described)
     for precision in ("float32", "float64"):
         checkpoint = constructed(described, precision)
-        with tempfile.TemporaryDirectory() as scratch:
-            _write(Path(scratch), checkpoint, None, None)
-            theirs = load(Path(scratch), checkpoint)
-        result = tried(theirs, checkpoint)
-        if _equal(result, most):
+        theirs, result = _tried(described, checkpoint, truth)
+        if _equal(result, described):
             break
     else:
         raise InputError(
             "export.made must give equal answers in float64 as a stock checkpoint; got "
-            f"{result[1]:,} wrong of {result[0]:,}. Use to='onnx' or 'safetensors'."
+            f"{result.wrong:,} wrong of {result.total:,}. Use to='onnx' or 'safetensors'."
         )
     needs = precision
-    if precision == "float32" and _equal(tried(theirs.bfloat16(), checkpoint, most), most):
-        needs = "bfloat16"
+    if precision == "float32":
+        half = _compared(theirs.bfloat16(), described, checkpoint, truth)
+        needs = "bfloat16" if _equal(half, described) else needs
     certificate = _certificate(checkpoint, result, described.samples, needs)
     _write(folder, checkpoint, _tokenizer(described.symbols, checkpoint), certificate)
     return certificate
+
+
+def in_float32(described: Described) -> Checkpoint:
+    """The float32 checkpoint of a construction, if its answers are right in `transformers`.
+
+    Raises:
+        InputError: Rounding is too large.
+    """
+    checkpoint = constructed(described, "float32")
+    _, result = _tried(described, checkpoint, _truth(described))
+    if not _equal(result, described):
+        raise InputError(
+            "export.made must be exact in float32 for this format; got differences of "
+            f"{result.inner:.2g} where neurons have margins of 0.5. Use to='hf' or 'onnx', which "
+            "write float64."
+        )
+    return checkpoint
 
 
 def constructed(described: Described, precision: str) -> Checkpoint:
@@ -139,24 +150,47 @@ def _write_trained(
     with tempfile.TemporaryDirectory() as scratch:
         _write(Path(scratch), checkpoint, files, None)
         theirs = load(Path(scratch), checkpoint)
-    result = compare(theirs, checkpoint, samples, _outputs(model, samples), lambda out: out)
-    if result[1]:
+    truth = references(model, samples, inner=False)
+    result = compare(theirs, checkpoint, model, truth, lambda out: out)
+    if result.wrong:
         raise InputError(
             f"export.model must have equal logits to 1e-4 as a stock checkpoint; got differences "
-            f"up to {result[2]:.2g}. Use to='safetensors'."
+            f"up to {result.difference:.2g}. Use to='safetensors'."
         )
     certificate = _certificate(checkpoint, result, samples, checkpoint.precision)
     _write(folder, checkpoint, files, certificate)
     return certificate
 
 
-def _outputs(model: Transformer, samples: list[Tensor]) -> list[Tensor]:
-    with torch.no_grad():
-        return [model(tokens) for tokens in samples]
+def _truth(described: Described) -> list[Reference]:
+    discrete = described.model.table is not None
+    return references(described.model, described.samples, inner=discrete)
 
 
-def _equal(result: Compared, most: float) -> bool:
-    return result[1] == 0 and result[2] <= most
+def _tried(
+    described: Described, checkpoint: Checkpoint, truth: list[Reference]
+) -> tuple[Any, Compared]:
+    """The checkpoint as loaded by `transformers`, and how it differs from the construction."""
+    with tempfile.TemporaryDirectory() as scratch:
+        _write(Path(scratch), checkpoint, None, None)
+        theirs = load(Path(scratch), checkpoint)
+    return theirs, _compared(theirs, described, checkpoint, truth)
+
+
+def _compared(
+    theirs: Any, described: Described, checkpoint: Checkpoint, truth: list[Reference]
+) -> Compared:
+    model, answer = described.model, described.answer
+    return compare(
+        theirs, checkpoint, model, truth, answer, lambda found: _equal(found, described)
+    )
+
+
+def _equal(result: Compared, described: Described) -> bool:
+    # Answers on samples do not show rounding that the next step function removes, but would not
+    # remove on another input: so the inputs of neurons are compared too.
+    near = result.difference <= SLACK * described.unit and result.inner <= SLACK
+    return result.wrong == 0 and near
 
 
 def _certificate(
@@ -169,9 +203,10 @@ def _certificate(
         precision=checkpoint.precision,
         needs=needs,
         inputs=sum(len(s) for s in samples),
-        answers=result[0],
-        wrong=result[1],
-        difference=result[2],
+        answers=result.total,
+        wrong=result.wrong,
+        difference=result.difference,
+        inner=result.inner,
         layers=config.get("n_layer") or config["num_hidden_layers"],
         width=config.get("n_embd") or config["hidden_size"],
         parameters=checkpoint.parameters,
