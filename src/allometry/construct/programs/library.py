@@ -80,15 +80,20 @@ def shuffle_dyck(pairs: Sequence[Sequence[Hashable]] = ("()",)) -> SequenceOpera
     """Whether the input is balanced in each pair separately; at every position."""
     require(len(pairs) > 0, "shuffle_dyck.pairs", "name at least one pair", pairs)
     last = select(indices, length() - 1)
-    bad: SequenceOperator | None = None
-    for opening, closing in pairs:
-        balance = pair_balance(opening, closing)
-        below = aggregate(everything(), numerical(balance < 0)) > 0
-        unbalanced = aggregate(last, balance != 0, default=False)
-        wrong = below | unbalanced
-        bad = wrong if bad is None else bad | wrong
-    assert bad is not None
-    return ~bad
+    balances = [pair_balance(opening, closing) for opening, closing in pairs]
+    # Counts of the pairs that fail, instead of a disjunction: sums need no layers.
+    negative = _count_true([balance < 0 for balance in balances])
+    open_pairs = _count_true([balance != 0 for balance in balances])
+    below = aggregate(everything(), negative) > 0
+    unbalanced = aggregate(last, open_pairs, default=0) > 0
+    return ~(below | unbalanced)
+
+
+def _count_true(tests: Sequence[SequenceOperator]) -> SequenceOperator:
+    first, *others = [numerical(test) for test in tests]
+    for other in others:
+        first = first + other
+    return first
 
 
 def shifted(k: int) -> SequenceOperator:
@@ -101,9 +106,12 @@ def detects(pattern: Sequence[Hashable]) -> SequenceOperator:
     require(len(pattern) > 0, "detects.pattern", "have at least one token", pattern)
     size = len(pattern)
     found: SequenceOperator = tokens == pattern[-1]
-    for k in range(1, size):
-        found = found & (shifted(k) == pattern[-1 - k])
-    return combine(lambda f, i: None if i < size - 1 else f, found, indices)
+    if size == 1:
+        return found
+    earlier = [shifted(k) for k in range(1, size)]
+    for token, expected in zip(earlier, pattern[-2::-1], strict=True):
+        found = found & (token == expected)
+    return combine(lambda f, t: None if t is None else f, found, earlier[-1])
 
 
 def count_of(token: Hashable) -> SequenceOperator:

@@ -31,6 +31,8 @@ from allometry.construct.programs.value_sets import LARGEST, Domains, conjuncts,
 Form = dict[str, float]
 BEGIN = "begin"
 """The coordinate that is 1 at the start token and 0 elsewhere."""
+COARSE = 16
+"""Largest number of values of a second raw number in a table."""
 FINEST = 2.0**-30
 """Smallest difference of numbers that must be distinguished, relative to the largest."""
 
@@ -98,9 +100,9 @@ class Lowering:
         """A form with the number g(value) at every position, and its stage."""
         atoms, f = self.domains.view(node)
         atom = atoms[0]
-        if isinstance(node, Linear) and atom is node and g is float:
-            form, stage = self._total(node)
-            return form, stage
+        sums = atom is node or any(isinstance(a, Width) for a in atoms)
+        if isinstance(node, Linear) and sums and g is float:
+            return self._total(node)
         if isinstance(atom, Steps) and len(atoms) == 1:
             table, cases = self._stepped(atom)
             return self._tabulated(table, [float(g(f((v,)))) for v in cases])
@@ -253,21 +255,25 @@ class Lowering:
             return self._scalars[key]
         self._keep.append(atoms)
         total: Form = {}
-        last, unit = 0, 1.0
+        last, span = 0, 0.0
         levels = [0.0]
-        # One raw number can be used unchanged: its values are within one unit.
-        raw = next((a for a in atoms if self._is_raw(a)), None)
-        order = sorted(range(len(atoms)), key=lambda i: atoms[i] is raw)
+        # Raw numbers need no table of their own. The first may have any number of values.
+        first = next((a for a in atoms if self._is_raw(a)), None)
+        raw = [a is first or (self._is_raw(a) and self._coarse(a)) for a in atoms]
+        order = sorted(range(len(atoms)), key=lambda i: (atoms[i] is first, raw[i]))
         for place in reversed(order):
-            atom = atoms[place]
-            if atom is raw:
+            atom, unit = atoms[place], 1.0
+            if raw[place]:
                 form, numbers, stage = self._raw(atom)  # type: ignore[arg-type]
             else:
                 form, stage = self.code(atom)
                 numbers = [float(i) for i in range(len(self.domains.values(atom)))]
+            if atom is not first:
+                # Adjacent values of this atom are further apart than all others together.
+                unit = (span + 1) / _gap(numbers)
             total, last = _plus(total, form, unit, 0.0), max(last, stage)
             levels = [unit * x + y for x in numbers for y in levels]
-            unit *= max(numbers) - min(numbers) + 1
+            span += unit * (max(numbers) - min(numbers))
         # `levels` and `cases` enumerate the atoms in `order`, the first one slowest.
         cases = []
         for case in product(*(self.domains.values(atoms[i]) for i in order)):
@@ -311,6 +317,16 @@ class Lowering:
             isinstance(atom, Linear) and is_atom(self.domains.view(atom)[0], atom)
         )
 
+    def _coarse(self, atom: SequenceOperator) -> bool:
+        """Whether a raw number can share a table with another one: few and distant values."""
+        if isinstance(atom, Width):
+            return self.domains.n <= COARSE
+        values = self.domains.values(atom)
+        if isinstance(values, range) or len(values) > COARSE:
+            return False
+        numbers = [float(v) for v in values]
+        return max(numbers) - min(numbers) <= COARSE**2 * _gap(numbers)
+
     def _tabulated(self, table: TableOperation, numbers: list[float]) -> tuple[Form, int]:
         order = sorted(range(len(numbers)), key=lambda i: table.levels[i])
         if max(numbers) == min(numbers):
@@ -343,6 +359,12 @@ class Lowering:
             if name != ONE:
                 known = self.coordinates[name]
                 known.last = max(known.last, stage)
+
+
+def _gap(numbers: list[float]) -> float:
+    """The smallest difference of distinct numbers; 1 if there are no two."""
+    ordered = sorted(set(numbers))
+    return min((b - a for a, b in pairwise(ordered)), default=1.0)
 
 
 def _affine(x: list[float], y: list[float]) -> tuple[float, float] | None:

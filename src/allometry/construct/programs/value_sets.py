@@ -75,18 +75,33 @@ class Domains:
             first = views[0][0]
             base = len(first) == 1 and isinstance(first[0], Tokens | Indices)
             if base and all(len(a) == 1 and a[0] is first[0] for a, _ in views):
-                factors = [c for c, _ in node.terms]
-                return (
-                    first,
-                    lambda v: (
-                        node.constant
-                        + sum(
-                            c * _number(f(v), node)
-                            for c, (_, f) in zip(factors, views, strict=True)
-                        )
-                    ),
-                )
+                return first, self._summed(node, first, views)
+            atoms = tuple({id(a): a for found, _ in views for a in found}.values())
+            # A width is not linear in what its head fetches: a sum of widths needs a table, and a
+            # function of the sum another one. A function of the widths needs one.
+            if any(isinstance(a, Width) for a in atoms) and self._count(atoms) <= FUSED:
+                return atoms, self._summed(node, atoms, views)
         return (node,), lambda v: v[0]
+
+    def _summed(
+        self, node: Linear, atoms: tuple[SequenceOperator, ...], views: list[View]
+    ) -> Callable[[tuple[Any, ...]], Any]:
+        """A linear combination as a function of atoms."""
+        place = {id(a): i for i, a in enumerate(atoms)}
+        parts = [
+            (c, f, [place[id(a)] for a in found])
+            for (c, _), (found, f) in zip(node.terms, views, strict=True)
+        ]
+
+        def total(v: tuple[Any, ...]) -> Any:
+            return node.constant + sum(
+                c * _number(f(tuple(v[i] for i in at)), node) for c, f, at in parts
+            )
+
+        return total
+
+    def _count(self, atoms: Sequence[SequenceOperator]) -> int:
+        return math.prod(len(self.values(a)) for a in atoms)
 
     def _combined(self, node: Combine) -> View:
         parts: list[View] = [self.view(node.first), self.view(node.second)]
@@ -95,9 +110,7 @@ class Domains:
         def joined() -> list[SequenceOperator]:
             return list({id(a): a for atoms, _ in parts for a in atoms}.values())
 
-        def size(atoms: Any) -> int:
-            return math.prod(len(self.values(a)) for a in atoms)
-
+        size = self._count
         while size(joined()) > FUSED:
             # Tabulate the part whose number of values shrinks most separately.
             gains = [
