@@ -88,6 +88,7 @@ PLAIN = ("--form", "chinchilla")
         ("list", "forms"),
         ("measure", "real.npy", "samples.npy", "--only", "mmd"),
         ("construct", "dyck", "()", "--k", "1", "--depth", "1", "--seconds", "0.1"),
+        ("construct", "generator", "increment", "101", "--size", "3", "--seconds", "0.1"),
         ("run", "embedded", "--family", "ngram", "--dry-run", "--rungs", "2"),
     ],
     ids=lambda words: " ".join(words[:2]),

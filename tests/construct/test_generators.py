@@ -8,7 +8,7 @@ import pytest
 import transformers
 
 from allometry import InputError
-from allometry.construct import generator, program
+from allometry.construct import export, generator, program
 from allometry.construct.programs import (
     aggregate,
     arithmetic,
@@ -23,6 +23,7 @@ from allometry.construct.programs import (
     interpret,
     latest,
     library,
+    named_generators,
     number,
     product,
     remainder,
@@ -283,3 +284,46 @@ def test_listing_has_every_head_and_neuron():
 def test_what_cannot_be_exact_is_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_generators_are_made_by_name():
+    adder = named_generators.named("adder", 1)
+    assert adder.n == 7
+    for text in ("7+8", "7+8\\n", "7+8\n"):
+        prompt = named_generators.prompt_of(adder, text)
+        assert "".join(prompt) == "7+8\n"
+        assert named_generators.text_of(adder, adder(prompt)) == "15"
+    words = named_generators.named("subleq")
+    assert named_generators.prompt_of(words, "0=1 1=2 @0") == ["0=1", "1=2", "@0"]
+    for name in ("foo", "missing.py:made"):
+        with pytest.raises(InputError, match="must be"):
+            named_generators.named(name)
+
+
+def test_a_file_names_a_generator(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from allometry.construct import generator\n"
+        "from allometry.construct.programs import tokens\n"
+        "def echo(): return generator(tokens, alphabet='ab', n=4)\n"
+        "def other(): return tokens\n"
+    )
+    made = named_generators.named(f"{file}:echo")
+    assert made(named_generators.prompt_of(made, "b")) == ["b", "b", "b"]
+    with pytest.raises(InputError, match="must return a generator; got Tokens"):
+        named_generators.named(f"{file}:other")
+
+
+@pytest.mark.parametrize(
+    ("to", "name", "files"),
+    [
+        (None, "made.gguf", ["made.gguf"]),
+        ("gguf", "folder", ["folder/model.gguf"]),
+        ("transformer-lens", "lens", ["lens/config.json", "lens/model.safetensors"]),
+    ],
+)
+def test_export_writes_every_format(to, name, files, tmp_path):
+    made = generators.increment(2)
+    export(made, tmp_path / name, to)
+    found = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
+    assert found == files

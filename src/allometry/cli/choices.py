@@ -203,5 +203,6 @@ CONSTRUCTIONS = {
     "dyck": "a recogniser or generator of the Dyck language",
     "turing": "a network that runs a Turing machine",
     "program": "a program of sequence operators compiled to weights",
+    "generator": "a program that generates text, compiled to a decoder",
 }
 """Constructions (`construct`)."""

@@ -20,8 +20,15 @@ app = typer.Typer(
 Save = Annotated[
     Path | None,
     typer.Option(
-        help="Write the network to a .safetensors or .onnx file, or to a folder for "
+        help="Write the network to a .safetensors, .onnx or .gguf file, or to a folder for "
         "Hugging Face transformers."
+    ),
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        help="Format of --save: safetensors, onnx, gguf, hf or transformer-lens. Default: by the "
+        "file's suffix, hf for a folder."
     ),
 ]
 Page = Annotated[
@@ -64,6 +71,7 @@ def universal(
         bool, typer.Option("--compact", help="Use two wide blocks instead of many narrow ones.")
     ] = False,
     save: Save = None,
+    to: To = None,
     picture: Annotated[
         Path | None, typer.Option(help="Plot the output against the function to an SVG file.")
     ] = None,
@@ -86,7 +94,7 @@ def universal(
 
         written.append(f"Picture: {draw(picture, network)}")
     if save is not None:
-        written.append(f"Weights: {construct.export(network, save)}")
+        written.append(f"Weights: {construct.export(network, save, to)}")
     if json:
         write_json(network.certificate.to_dict())
     else:
@@ -119,6 +127,7 @@ def dyck(
     ] = "layered",
     seconds: Seconds = 2.0,
     save: Save = None,
+    to: To = None,
     page: Page = None,
     json: Json = False,
 ) -> None:
@@ -136,7 +145,7 @@ def dyck(
         probabilities = network(word or "").tolist()
         symbols = [*network.language.alphabet, "end"]
         answer = {"next": dict(zip(symbols, probabilities, strict=True))}
-    _print(network, answer, word or "", save, page, json)
+    _print(network, answer, word or "", save, to, page, json)
 
 
 @app.command("turing", epilog=epilog("construct turing"))
@@ -155,6 +164,7 @@ def turing(
         str, typer.Option(help="How steps are run: depth, looped or autoregressive.")
     ] = "looped",
     save: Save = None,
+    to: To = None,
     page: Page = None,
     json: Json = False,
 ) -> None:
@@ -168,7 +178,7 @@ def turing(
     end = network(tape)
     answer = {"state": end.state, "head": end.head, "halted": end.halted, "steps": end.step}
     answer |= {"tape": end.text(), "certificate": network.certificate}
-    _print(network, answer, tape, save, page, json)
+    _print(network, answer, tape, save, to, page, json)
 
 
 @app.command("program", epilog=epilog("construct program"))
@@ -188,6 +198,7 @@ def program(
     ] = 8,
     seconds: Seconds = 2.0,
     save: Save = None,
+    to: To = None,
     page: Page = None,
     json: Json = False,
 ) -> None:
@@ -200,14 +211,64 @@ def program(
     if tokens is not None:
         answer["output"] = list(map(str, network(tokens)))
     answer["certificate"] = network.verify(seconds)
-    _print(network, answer, tokens or alphabet[:n], save, page, json)
+    _print(network, answer, tokens or alphabet[:n], save, to, page, json)
+
+
+@app.command("generator", epilog=epilog("construct generator"))
+def generator(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A generator: counter, increment, adder, calculator, long_addition, "
+            "long_multiplication, closing, stack_machine, subleq, or FILE.py:function."
+        ),
+    ],
+    prompt: Annotated[
+        str | None,
+        typer.Argument(
+            help="What the network continues, such as 95+27. Tokens of several letters are "
+            "separated by spaces."
+        ),
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            max=option_types.LARGEST_COUNT,
+            help="Digits of a number (or bits, tokens, instructions, cells). Default: the "
+            "generator's own.",
+        ),
+    ] = None,
+    listing: Annotated[
+        bool, typer.Option("--listing", help="Print what each head and neuron does.")
+    ] = False,
+    seconds: Seconds = 2.0,
+    save: Save = None,
+    to: To = None,
+    page: Page = None,
+    json: Json = False,
+) -> None:
+    """Compile a program that generates text to a decoder, verified against an interpreter."""
+    from allometry.construct.programs import named_generators
+
+    network = named_generators.named(name, size)
+    tokens = None if prompt is None else named_generators.prompt_of(network, prompt)
+    answer: dict[str, Any] = {}
+    if tokens is not None:
+        answer["output"] = named_generators.text_of(network, network(tokens))
+    answer["schedule"] = str(network.schedule)
+    if listing:
+        answer["listing"] = network.listing
+    answer["certificate"] = network.verify(seconds)
+    word = tokens or (network.prompts or [network.alphabet[:1]])[0]
+    _print(network, answer, word, save, to, page, json)
 
 
 def _print(
     network: Any,
     answer: dict[str, Any],
-    word: str,
+    word: Any,
     save: Path | None,
+    to: str | None,
     page: Path | None,
     json: bool,
 ) -> None:
@@ -220,12 +281,13 @@ def _print(
     if page is not None:
         written.append(f"Page: {steps(page, network, word)}")
     if save is not None:
-        written.append(f"Network: {export(network, save)}")
+        written.append(f"Network: {export(network, save, to)}")
     proof = answer.get("certificate")
     if json:
         write_json(answer | ({"certificate": proof.to_dict()} if proof is not None else {}))
     else:
         for key, value in answer.items():
-            out.print(str(value) if key == "certificate" else f"{key:<16} {value}", markup=False)
+            whole = key in ("certificate", "listing")
+            out.print(str(value) if whole else f"{key:<16} {value}", markup=False)
     for line in written:
         say(line)

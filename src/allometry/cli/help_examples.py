@@ -76,6 +76,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "construct turing": ("allometry construct turing 1RB1LB_1LA1RZ --steps 10",),
     "construct program": ("allometry construct program sort bca",),
+    "construct generator": (
+        "allometry construct generator adder 95+27",
+        "allometry construct generator adder --size 2 --save adder --to hf",
+    ),
 }
 """Example lines by command."""
 

@@ -1,4 +1,4 @@
-"""Export of constructed networks: safetensors, ONNX, Hugging Face `transformers`."""
+"""Export of networks: safetensors, ONNX, GGUF, Hugging Face `transformers`, TransformerLens."""
 
 import json
 from pathlib import Path
@@ -10,14 +10,16 @@ from torch import nn
 from allometry._core.errors import require
 from allometry._core.files import atomic_write
 from allometry.construct.onnx_graph import graph
+from allometry.construct.stock.gguf_file import write_gguf
 from allometry.construct.stock.hugging_face import write_folder
 from allometry.construct.stock.llama import modern
+from allometry.construct.stock.transformer_lens import write_lens
 from allometry.models.transformer.attention import Attention
 from allometry.models.transformer.experts import MixtureOfExperts
 from allometry.models.transformer.model import Block, Transformer
 from allometry.targets.vocabulary import Vocabulary
 
-FORMATS = ("safetensors", "onnx", "hf")
+FORMATS = ("safetensors", "onnx", "hf", "gguf", "transformer-lens")
 
 
 def export(
@@ -32,11 +34,13 @@ def export(
     architecture (GPT-2, GPT-NeoX, Llama, Qwen3, BERT or MPNet): `AutoModelForCausalLM` or
     `AutoModelForTokenClassification` loads it without custom code. The answers of the loaded
     checkpoint are compared with the original's; `allometry.json` in the folder records the result.
+    A GGUF file is for llama.cpp; the folder for TransformerLens has weights and configuration.
 
     Args:
         made: A construction or a trained decoder.
-        path: The file, or the folder for "hf".
-        to: "safetensors", "onnx" or "hf". Default: the suffix of the file, "hf" without one.
+        path: The file, or the folder for "hf" and "transformer-lens".
+        to: "safetensors", "onnx", "gguf", "hf" or "transformer-lens". Default: the suffix of the
+            file, "hf" without one.
         vocabulary: Of a trained decoder, for the tokenizer in the folder.
 
     Example:
@@ -53,6 +57,11 @@ def export(
     require(to in FORMATS, "export.to", f"be one of {', '.join(FORMATS)}", to)
     if to == "hf":
         write_folder(made, path, vocabulary)
+        return path
+    if to == "gguf":
+        return write_gguf(made, path, vocabulary)
+    if to == "transformer-lens":
+        write_lens(made, path, vocabulary)
         return path
     if to == "safetensors":
         return _weights(model, path)

@@ -22,6 +22,7 @@ KINDS = {
     "DyckRecogniser": "Recogniser of brackets",
     "DyckGenerator": "Generator of brackets",
     "Program": "Program",
+    "Generator": "Program that generates",
     "CellularRun": "Turing machine",
     "AutoregressiveRun": "Turing machine, token by token,",
 }

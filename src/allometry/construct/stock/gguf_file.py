@@ -51,12 +51,13 @@ NAMES = {
 """Names in GGUF by architecture."""
 
 
-def write_gguf(made: Any, folder: Path | str, vocabulary: Vocabulary | None = None) -> None:
-    """Write `model.gguf` in float32 into a folder.
+def write_gguf(made: Any, path: Path | str, vocabulary: Vocabulary | None = None) -> Path:
+    """Write a GGUF file in float32, and return its path.
 
     Args:
-        made: A trained decoder, or a construction that generates tokens.
-        folder: The folder.
+        made: A trained decoder, or a construction that generates tokens. Answers of a construction
+            are compared in `transformers` first.
+        path: The file, or a folder for `model.gguf`.
         vocabulary: Not stored; for the common signature.
     """
     gguf = require_extra("gguf", "gguf")
@@ -75,7 +76,9 @@ def write_gguf(made: Any, folder: Path | str, vocabulary: Vocabulary | None = No
     act = config.get("activation_function") or config["hidden_act"]
     known = ("relu", "gelu", "gelu_pytorch_tanh")
     require(act in known, "export.made", "have ReLU or GELU for GGUF", act)
-    path = make_folder(folder) / "model.gguf"
+    path = Path(path)
+    path = path if path.suffix == ".gguf" else path / "model.gguf"
+    make_folder(path.parent)
     partial = path.with_suffix(".part")
     writer = gguf.GGUFWriter(partial, "gpt2" if config["model_type"] == "gpt2" else "gptneox")
     _settings(writer, config)
@@ -86,6 +89,7 @@ def write_gguf(made: Any, folder: Path | str, vocabulary: Vocabulary | None = No
     writer.write_tensors_to_file()
     writer.close()
     partial.replace(path)
+    return path
 
 
 def _settings(writer: Any, config: dict[str, Any]) -> None:
