@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -14,6 +16,8 @@ Terms = Mapping[str, float]
 """A linear form: factors by coordinate; the name "1" is the constant."""
 
 ONE = "1"
+
+Array = npt.NDArray[np.float64]
 
 
 @final
@@ -149,10 +153,11 @@ def build(
         parameter.zero_()
     assert model.table is not None
     assert model.position_table is not None
+    table, position_table = _array(model.table), _array(model.position_table)
     for row, terms in enumerate(tokens):
-        _fill(model.table[row], terms, index)
+        _fill(table[row], terms, index)
     for row, terms in enumerate(places):
-        _fill(model.position_table[row], terms, index)
+        _fill(position_table[row], terms, index)
     for block, layer in zip(model.blocks, layers, strict=True):
         assert isinstance(block, Block)
         _fill_block(block, layer, index)
@@ -160,9 +165,9 @@ def build(
     if readout is None:
         model.readout.copy_(torch.eye(len(names), dtype=torch.float64))
     else:
+        weights, bias = _array(model.readout), _optional(model.readout_bias)
         for row, terms in enumerate(readout):
-            bias = None if model.readout_bias is None else model.readout_bias[row : row + 1]
-            _fill(model.readout[row], terms, index, bias)
+            _fill(weights[row], terms, index, _at(bias, row))
     return model.requires_grad_(False).eval()
 
 
@@ -177,31 +182,45 @@ def _fill_attention(attention: Attention, heads: Sequence[Head], index: Mapping[
     sight = [head.sight for head in heads] + ["all"] * (attention.heads - len(heads))
     if set(sight) != {"all"}:
         attention.head_masks = tuple(sight)
+    query, key = _array(attention.query), _array(attention.key)
+    value, output = _array(attention.value), _array(attention.output)
+    query_bias, key_bias = _optional(attention.query_bias), _optional(attention.key_bias)
+    value_bias = _optional(attention.value_bias)
     for h, head in enumerate(heads):
         first = h * attention.size
-        for i, (query, key) in enumerate(head.score):
-            _fill(attention.query[first + i], query, index, _at(attention.query_bias, first + i))
-            _fill(attention.key[first + i], key, index, _at(attention.key_bias, first + i))
-        for i, (value, to) in enumerate(head.fetch):
-            _fill(attention.value[first + i], value, index, _at(attention.value_bias, first + i))
-            attention.output[index[to], first + i] += 1.0
+        for i, (asks, answers) in enumerate(head.score, first):
+            _fill(query[i], asks, index, _at(query_bias, i))
+            _fill(key[i], answers, index, _at(key_bias, i))
+        for i, (read, to) in enumerate(head.fetch, first):
+            _fill(value[i], read, index, _at(value_bias, i))
+            output[index[to], i] += 1.0
 
 
 def _fill_feed_forward(part: FeedForward, layer: Layer, index: Mapping[str, int]) -> None:
+    inner, outer, bias = _array(part.inner), _array(part.outer), _optional(part.inner_bias)
     for i, neuron in enumerate(layer.neurons):
-        _fill(part.inner[i], neuron.reads, index, _at(part.inner_bias, i))
+        _fill(inner[i], neuron.reads, index, _at(bias, i))
         for name, factor in neuron.writes.items():
-            part.outer[index[name], i] += factor
+            outer[index[name], i] += factor
     for name, value in layer.constant.items():
         assert part.outer_bias is not None
         part.outer_bias[index[name]] += value
 
 
-def _at(bias: Tensor | None, i: int) -> Tensor | None:
+def _array(weight: Tensor) -> Array:
+    """The memory of a weight: single entries of arrays are set faster than those of tensors."""
+    return weight.detach().numpy()
+
+
+def _optional(weight: Tensor | None) -> Array | None:
+    return None if weight is None else _array(weight)
+
+
+def _at(bias: Array | None, i: int) -> Array | None:
     return None if bias is None else bias[i : i + 1]
 
 
-def _fill(row: Tensor, terms: Terms, index: Mapping[str, int], bias: Tensor | None = None) -> None:
+def _fill(row: Array, terms: Terms, index: Mapping[str, int], bias: Array | None = None) -> None:
     for name, factor in terms.items():
         if name != ONE:
             row[index[name]] += factor

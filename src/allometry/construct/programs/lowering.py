@@ -92,6 +92,7 @@ class Lowering:
         self._scores: dict[tuple[Any, ...], tuple[Score, int]] = {}
         self._scalars: dict[tuple[int, ...], tuple[TableOperation, list[tuple[Any, ...]]]] = {}
         self._by_steps: dict[int, tuple[TableOperation, list[int]]] = {}
+        self._found: dict[int, list[Any]] = {}
         self._keep: list[Any] = []
 
     # --- features ---------------------------------------------------------------------------
@@ -107,7 +108,8 @@ class Lowering:
             table, cases = self._stepped(atom)
             return self._tabulated(table, [float(g(f((v,)))) for v in cases])
         if len(atoms) == 1:
-            numbers = [float(g(f((v,)))) for v in self.domains.listed(atom)]
+            results = self._results(node, f, [(v,) for v in self.domains.listed(atom)])
+            numbers = [float(g(v)) for v in results]
             if max(numbers) == min(numbers):
                 return {ONE: numbers[0]}, 0
             if isinstance(atom, Tokens):
@@ -122,7 +124,16 @@ class Lowering:
                 if line is not None:
                     return _plus({}, raw, line[0], line[1]), stage
         table, cases = self._scalar(atoms)
-        return self._tabulated(table, [float(g(f(case))) for case in cases])
+        return self._tabulated(table, [float(g(v)) for v in self._results(node, f, cases)])
+
+    def _results(
+        self, node: SequenceOperator, f: Callable[[Any], Any], cases: list[tuple[Any, ...]]
+    ) -> list[Any]:
+        """Values of an expression for all cases of its atoms: many features share them."""
+        if id(node) not in self._found:
+            self._keep.append(node)
+            self._found[id(node)] = [f(case) for case in cases]
+        return self._found[id(node)]
 
     def code(self, node: SequenceOperator) -> tuple[Form, int]:
         """The index of the value among all possible values, as a feature."""

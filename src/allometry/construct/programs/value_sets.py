@@ -304,9 +304,10 @@ def _apply(node: Elementwise | Combine, f: Callable[..., Any], *values: Any) -> 
         hash(result)
     except Exception as error:
         arguments = ", ".join(map(repr, values))
+        fix = " None is what an aggregate that selects nothing gives: set its default."
         raise InputError(
             f"{node.name} ({node.origin}) must have a value for all possible inputs; it fails on "
-            f"{arguments}: {error}."
+            f"{arguments}: {error}.{fix if None in values else ''}"
         ) from error
     return result
 
