@@ -90,9 +90,11 @@ def llama(model, folder, prompt):
     write_gguf(model, folder)
     where = str(folder / "model.gguf")
     options = {"n_ctx": CONTEXT, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
-    peer = llama_cpp.Llama(where, type_k=0, type_v=0, **options)  # keys and values in float32 too
-    peer.eval(prompt)
-    agree("llama.cpp", model, prompt, peer.scores[len(prompt) - 1])
+    options |= {"type_k": 0, "type_v": 0}  # keys and values in float32 too
+    checked = llama_cpp.Llama(where, logits_all=True, **options)
+    checked.eval(prompt)
+    agree("llama.cpp", model, prompt, checked.scores[len(prompt) - 1])
+    peer = llama_cpp.Llama(where, **options)
 
     def run():
         peer.reset()
