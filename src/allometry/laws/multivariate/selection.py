@@ -22,7 +22,7 @@ from allometry.laws.multivariate.backtests import (
 )
 from allometry.laws.multivariate.expression_forms import ExpressionForm
 from allometry.laws.multivariate.groups import Fitted, fit_groups
-from allometry.laws.multivariate.processes import PROCESS, Process, fit_process
+from allometry.laws.multivariate.processes import PROCESS, WITH_PROCESS, Process, fit_process
 from allometry.laws.multivariate.variable_runs import Table
 
 RESOLUTION = 0.003
@@ -100,6 +100,11 @@ def choose(
     power = SHARPNESS * n / (n + TRUST)
     least = min(cost.values())
     raw = {name: (least / c) ** power for name, c in cost.items()}
+    for name in [k for k in raw if k.endswith(WITH_PROCESS)]:
+        # Beside each other, a form and the same with a process have the weight of one form.
+        pair = (name.removesuffix(WITH_PROCESS), name)
+        share = max(raw[k] for k in pair) / sum(raw[k] for k in pair)
+        raw |= {k: share * raw[k] for k in pair}
     total = sum(raw.values())
     kept = {k: w / total for k, w in raw.items() if w / total >= MIN_WEIGHT}
     total = sum(kept.values())
