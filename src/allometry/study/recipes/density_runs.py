@@ -70,6 +70,13 @@ CURVE_ROWS, SCORED_ROWS = 500, 2000
 The likelihood of a row costs some hundred passes through the network.
 """
 
+CURVE_IMAGES, CURVE_POINTS = 40, 6
+"""Images whose likelihood is measured along a training, and how often. A U-Net costs more."""
+
+PROBES = 1
+"""Random directions that estimate the trace of an image's likelihood: their noise in the mean
+over images is small next to the differences between images."""
+
 SOLVER_STEPS = 8
 """Steps of a continuous flow's solver, fifth order."""
 
@@ -144,8 +151,11 @@ class FlowRun(CountedRun, TrainingRequest):
         C, D = self.budget().C, self.budget().D
         if self.family in DIFFUSION:
             # Some hundred forward passes, with tangents, for each likelihood of the evaluation.
-            rows = 12 * CURVE_ROWS + 3 * SCORED_ROWS
-            rows = rows if self.target.levels is None else rows // 10
+            if isinstance(self.target, Images):
+                ends = sum(len(self.target.split(name)) for name in ("validation", "test"))
+                rows = CURVE_POINTS * CURVE_IMAGES + min(ends, 2 * SCORED_ROWS)
+            else:
+                rows = 12 * CURVE_ROWS + 3 * SCORED_ROWS
             return 1.0 + self.steps * 1e-3 + (C + 100 * rows * C / D) / 2e10
         return self.steps * (1e-3 + overhead.get(self.family, 1e-3) * self.layers) + C / 2e10
 
@@ -161,7 +171,8 @@ class FlowRun(CountedRun, TrainingRequest):
         first = target.batch(0, size=max(self.batch, 512), seed=self.seed)
         model.initialise(first if isinstance(target, Points) else target.split("train"))  # pyright: ignore
         decay = 0.1 if self.family == "vqvae" else 0.0
-        rows = self._rows(CURVE_ROWS)
+        images = isinstance(target, Images)
+        rows = self._rows(CURVE_IMAGES if images else CURVE_ROWS)
         optimiser = adamw(
             model, lr=self.lr, width=self.width, base_width=BASE_WIDTH, weight_decay=decay
         )
@@ -174,6 +185,7 @@ class FlowRun(CountedRun, TrainingRequest):
             steps=self.steps,
             seen=self.batch,
             clip=10.0 * math.sqrt(target.dim),
+            curve_points=CURVE_POINTS if images and self.family in DIFFUSION else 12,
             snapshot=lambda model: figure_samples(model, self.seed),
         )
 
@@ -253,7 +265,7 @@ def _of_images(
 ) -> nn.Module:
     if family in DIFFUSION:
         return diffusion.images(
-            shape, levels, width, layers, DIFFUSION[family], network="unet", rng=rng
+            shape, levels, width, layers, DIFFUSION[family], network="unet", probes=PROBES, rng=rng
         )
     if family in VARIATIONAL:
         likelihood, hidden = autoencoders.DiscretisedLogistic(levels), [width] * layers
