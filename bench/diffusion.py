@@ -1,6 +1,6 @@
 """Quality and speed of diffusion models and flow matching.
 
-    python bench/diffusion.py [moons] [digits] [speed] [--rounds 7]
+    python bench/diffusion.py [moons] [digits] [speed] [--rounds 7] [--widths 16 32 64 128]
 
 `moons`: two moons, 1,000 steps of batch 256, 50,000 parameters; test nats by the probability flow.
 `digits`: 400 steps of batch 128; test bits per dimension, and the sliced Wasserstein distance of
@@ -88,9 +88,9 @@ def timed(step, steps):
     return (time.process_time() - started) / steps
 
 
-def bare_loop(seed, x):
+def bare_loop(seed, x, width=64):
     """As in the training scripts of diffusers: AdamW, clipping, draws inside the loop."""
-    model = diffusion.points(2, 64, rng=torch.Generator().manual_seed(seed))
+    model = diffusion.points(2, width, rng=torch.Generator().manual_seed(seed))
     body = model.transforms[1]
     optimiser = optim.AdamW(body.network.parameters(), lr=1e-3)
 
@@ -111,8 +111,8 @@ def bare_loop(seed, x):
     return step
 
 
-def our_step(seed, x):
-    model = diffusion.points(2, 64, rng=torch.Generator().manual_seed(seed))
+def our_step(seed, x, width=64):
+    model = diffusion.points(2, width, rng=torch.Generator().manual_seed(seed))
     optimiser = optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     rng = torch.Generator().manual_seed(seed)
 
@@ -127,8 +127,8 @@ def our_step(seed, x):
     return step
 
 
-def packed_step(seeds, x, fuse=False):
-    made = [diffusion.points(2, 64, rng=torch.Generator().manual_seed(s)) for s in range(seeds)]
+def packed_step(seeds, x, width=64, fuse=False):
+    made = [diffusion.points(2, width, rng=torch.Generator().manual_seed(s)) for s in range(seeds)]
     models = StackedModels(made)
     rng = torch.Generator().manual_seed(0)
 
@@ -150,30 +150,40 @@ def packed_step(seeds, x, fuse=False):
     return step
 
 
-def speed(rounds):
+def speed(rounds, width):
     x = torch.randn(256, 2, generator=torch.Generator().manual_seed(0))
-    steps = {"ours": our_step(0, x), "bare loop": bare_loop(0, x), "8 seeds": packed_step(8, x)}
-    steps["8 seeds, compiled"] = packed_step(8, x, fuse=True)
+    steps = {
+        "ours": our_step(0, x, width),
+        "bare loop": bare_loop(0, x, width),
+        "8 seeds": packed_step(8, x, width),
+        "8 seeds, compiled": packed_step(8, x, width, fuse=True),
+    }
     seconds = {name: [] for name in steps}
     for _ in range(rounds):
         for name, step in steps.items():
             seconds[name].append(timed(step, 30))
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    for name, value in medians.items():
-        print(f"{name}: {1 / value:.0f} steps per second")
-    print(f"ours / bare loop: {medians['bare loop'] / medians['ours']:.2f}")
+    shown = ", ".join(f"{name} {1 / value:.0f}" for name, value in medians.items())
+    print(f"width {width}, steps per second: {shown}")
+    print(f"  ours / bare loop: {medians['bare loop'] / medians['ours']:.2f}")
     for name in ("8 seeds", "8 seeds, compiled"):
-        print(f"{name} / 8 single runs: {8 * medians['ours'] / medians[name]:.2f}")
+        ratio = 8 * medians["ours"] / medians[name]
+        print(f"  {name} / 8 single runs: {ratio:.2f}", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("parts", nargs="*", default=["moons", "digits", "speed"])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--widths", type=int, nargs="+", default=[16, 32, 64, 128])
     given = parser.parse_args()
     torch.set_num_threads(1)
     for part in given.parts:
-        {"moons": moons, "digits": digits, "speed": lambda: speed(given.rounds)}[part]()
+        if part == "speed":
+            for width in given.widths:
+                speed(given.rounds, width)
+        else:
+            {"moons": moons, "digits": digits}[part]()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`allometry run JOB --all`."""
 
 import json
+import random
 
 import pytest
 
@@ -71,3 +72,29 @@ def test_what_would_be_ignored_is_refused(typed, tmp_path):
         assert refused.returncode == 2
         assert words in refused.stderr
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    rng = random.Random(0)
+    words = ("tale", "told", "by", "an", "idiot", "full", "of", "sound", "fury", "signifying")
+    text = " ".join(rng.choice(words) for _ in range(6000))
+    (folder / "words.txt").write_text(text)
+    done = allometry(
+        *("run", "words.txt", "--all", "--family", "mlp", "--family", "rnn"),
+        *("--flops", "4e9", "--rungs", "3", "--seeds", "1", "--json"),
+        *("--context", "16", "--workers", "1", "--threads", "1", "--folder", "runs"),
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, json.loads(done.stdout)
+
+
+def test_texts_have_measures_of_samples_too(texts):
+    folder, answer = texts
+    assert set(answer["distance"]["families"]) == {"mlp", "rnn"}
+    assert set(answer["likelihood"]["families"]) == {"mlp", "rnn"}
+    page = (folder / "runs" / "families.html").read_text()
+    for part in ("frequent 2- to 4-grams", "exact", "copying", '<pre class="excerpt">'):
+        assert part in page

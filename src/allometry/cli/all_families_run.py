@@ -35,6 +35,7 @@ class AllFamilies:
         notes: What was left out.
         folder: Has one folder for each group.
         executor: Carries the runs out.
+        context: Tokens in a window of text.
         json: Print JSON instead of text.
     """
 
@@ -43,6 +44,7 @@ class AllFamilies:
     notes: Sequence[str]
     folder: Path
     executor: "Executor"
+    context: int = 64
     json: bool = False
     _problems: list[str] = field(default_factory=list)
 
@@ -79,12 +81,9 @@ class AllFamilies:
         say(f"Page: {page}")
 
     def _measure(self) -> "list[MeasuredRun]":
-        """The common measures of all runs; none for texts."""
-        from allometry.study.all_families import kind_of
+        """The common measures of all runs; none of tables, nor of texts with few test data."""
         from allometry.study.common_measures import measure_runs
 
-        if kind_of(self.target) == "text":
-            return []
         runs: list[MeasuredRun] = []
         with err.status("Measuring samples ...") as status:
             for group in self.groups:
@@ -92,7 +91,11 @@ class AllFamilies:
                 def watch(done: int, total: int, name: str = group.name) -> None:
                     status.update(f"Measuring samples: {name}, {done} of {total} models ...")
 
-                runs += measure_runs(self.folder / group.name, self.target, watch=watch)
+                folder, given = self.folder / group.name, {"context": self.context, "watch": watch}
+                try:
+                    runs += measure_runs(folder, self.target, **given)
+                except InputError as error:  # the losses are still compared
+                    self._problems.append(f"Samples are not measured: {error}")
         return runs
 
     def _charts(self, measured: "Sequence[MeasuredRun]") -> "list[MeasureChart]":
@@ -118,10 +121,12 @@ class AllFamilies:
             for run in measured:
                 value = run.measures["sliced_wasserstein"].value
                 found.setdefault(run.family, []).append((run.C, value))
-            floor = reference(self.target)["sliced_wasserstein"].value
+            floor = reference(self.target, context=self.context)["sliced_wasserstein"].value
             choice = self._choice({k: _columns(v) for k, v in found.items()}, None)
             if choice is not None:
                 title = "Sliced Wasserstein distance of samples to test data"
+                if measured[0].excerpts:
+                    title += ", by frequent 2- to 4-grams"
                 charts.insert(0, MeasureChart("distance", title, choice, reference=floor))
         if not charts:
             raise InputError(
@@ -215,7 +220,7 @@ def run(
         context=context,
     )
     folder = folder or Path("runs") / f"{target.name}-families"
-    comparison = AllFamilies(target, groups, notes, folder, executor, json)
+    comparison = AllFamilies(target, groups, notes, folder, executor, context, json)
     if dry_run:
         comparison.print_grid()
     else:
@@ -264,7 +269,7 @@ def _samples(
 
     rows = []
     for name in dict.fromkeys(run.family for run in measured):
-        images = []
+        images, texts = [], []
         for C in budgets:
             near = [
                 run
@@ -273,7 +278,8 @@ def _samples(
             ]
             near.sort(key=lambda run: run.seed)
             images.append(picture(near[0].pictures, levels) if near else "")
-        rows.append(FamilySamples(name, tuple(images)))
+            texts.append(near[0].excerpts if near else ())
+        rows.append(FamilySamples(name, tuple(images), tuple(texts)))
     return rows
 
 

@@ -220,10 +220,10 @@ def copying(
     _, z = pair(training, heldout, features=features)
     both = torch.cat([nearest(y, x)[0][:, 0], nearest(z, x)[0][:, 0]])
     distances = merged(both, slack(x, y, z)).numpy()
-    return _win_probability(-distances[: len(y)], -distances[len(y) :])
+    return win_probability(-distances[: len(y)], -distances[len(y) :])
 
 
-def _win_probability(a: np.ndarray, b: np.ndarray) -> Estimate:
+def win_probability(a: np.ndarray, b: np.ndarray) -> Estimate:
     """P(A > B) + P(A = B)/2 with the standard error from placements."""
     from scipy import stats  # imported here because it is slow
 

@@ -53,10 +53,17 @@ class MeasureChart:
 @final
 @dataclass(frozen=True)
 class FamilySamples:
-    """Pictures of one family's samples, by budget."""
+    """Samples of one family, by budget.
+
+    Args:
+        name: The family.
+        images: Addresses of pictures; empty where there is none.
+        texts: Excerpts of generated text.
+    """
 
     name: str
     images: tuple[str, ...]
+    texts: tuple[tuple[str, ...], ...]
 
 
 def colours(names: Sequence[str]) -> dict[str, tuple[str, str]]:

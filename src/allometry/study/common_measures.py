@@ -2,6 +2,7 @@
 
 Each model draws as many samples as there are test rows, at most `MOST`. All families are compared
 with the same rows, in the same coordinates and by the same estimators, whatever their own loss is.
+Texts have the measures of `text_measures`.
 """
 
 import json
@@ -25,7 +26,11 @@ from allometry.runs.folder import Runs
 from allometry.study.recipes.density_runs import Vectors
 from allometry.study.recipes.sample_scores import as_images, rows
 from allometry.study.sample_generation import ChosenModel, draw
-from allometry.targets import Images, NumericTable
+from allometry.study.text_measures import TextYardstick
+from allometry.targets import Images, NumericTable, Sources, Text
+
+Language = Text | Sources
+"""Targets of tokens."""
 
 MOST = 1000
 """Samples that are measured, at most."""
@@ -59,6 +64,7 @@ class MeasuredRun:
         seconds: To draw 1,000 samples on one core.
         measures: By name.
         pictures: Some samples, for a figure.
+        excerpts: Some samples of text.
     """
 
     key: str
@@ -71,12 +77,14 @@ class MeasuredRun:
     seconds: float
     measures: dict[str, Estimate]
     pictures: ndarray | None = None
+    excerpts: tuple[str, ...] = ()
 
 
 def measure_runs(
     folder: Path,
-    target: Vectors,
+    target: Vectors | Language,
     *,
+    context: int = 64,
     shown: int | None = None,
     watch: Callable[[int, int], None] | None = None,
 ) -> list[MeasuredRun]:
@@ -87,14 +95,16 @@ def measure_runs(
     Args:
         folder: The study's folder.
         target: What its models learnt.
-        shown: Samples that are kept for figures. Default: 36 images, 500 points.
+        context: Tokens in a window of text.
+        shown: Samples that are kept for figures. Default: 36 images, 500 points, 3 texts.
         watch: Receives the number of runs measured and of all.
     """
-    shown = (36 if isinstance(target, Images) else 500) if shown is None else shown
+    kept = 3 if isinstance(target, Language) else 36 if isinstance(target, Images) else 500
+    shown = kept if shown is None else shown
     frame = Runs(folder).frame()
     done = frame[frame["status"] == "done"]
     made: list[MeasuredRun] = []
-    yardstick: _Yardstick | None = None
+    yardstick: _Yardstick | TextYardstick | None = None
     for place, row in enumerate(done.to_dict("records")):
         if watch is not None:
             watch(place, len(done))
@@ -104,30 +114,40 @@ def measure_runs(
         file = path_inside(folder, "measures", f"{row['key']}.json")
         saved = _read(file)
         if saved is None:
-            yardstick = yardstick or _Yardstick(target)
+            yardstick = yardstick or _yardstick(target, context)
             saved = yardstick.measure(ChosenModel(weights, str(row["family"])), shown)
+            found = {k: {"value": e.value, "se": e.se} for k, e in saved["measures"].items()}
+            saved |= {"version": VERSION, "measures": found}
             make_folder(file.parent)
             with atomic_write(file) as out:
                 json.dump(saved, out)
         numbers = {name: float(row[name]) for name in ("N", "D", "C", "loss")}
         measures = {k: Estimate(v["value"], v["se"]) for k, v in saved["measures"].items()}
+        samples: dict[str, Any] = _shown(saved["pictures"], target)
         made.append(
             MeasuredRun(
                 str(row["key"]), str(row["family"]), seed=int(row["seed"]),
                 seconds=float(saved["seconds"]), measures=measures,
-                pictures=_array(saved["pictures"], target), **numbers,
+                **samples, **numbers,
             )
         )  # fmt: skip
     return made
 
 
-def reference(target: Vectors) -> dict[str, Estimate]:
+def reference(target: Vectors | Language, *, context: int = 64) -> dict[str, Estimate]:
     """The measures of real data: training rows in place of samples.
 
-    No model is expected to be better, because the estimators have a bias at this number of rows.
+    For points and images no model is expected to be better, because the estimators have a bias at
+    this number of rows. The test part of a text is another passage than the training part.
     """
-    yardstick = _Yardstick(target)
+    yardstick = _yardstick(target, context)
+    if isinstance(yardstick, TextYardstick):
+        return yardstick.real()
     return yardstick.scores(yardstick.training[: len(yardstick.test)], copies=False)
+
+
+def _yardstick(target: Vectors | Language, context: int) -> "_Yardstick | TextYardstick":
+    return TextYardstick(target, context) if isinstance(target, Language) else _Yardstick(target)
 
 
 @final
@@ -153,13 +173,8 @@ class _Yardstick:
         drawn = torch.as_tensor(draw(choice, len(self.test), seed=1).values)
         seconds = (time.process_time() - started) * 1000 / len(self.test)
         samples, whole = self._coordinates(drawn)
-        found = self.scores(samples)
-        return {
-            "version": VERSION,
-            "seconds": seconds,
-            "measures": {k: {"value": e.value, "se": e.se} for k, e in found.items()},
-            "pictures": whole[:shown].flatten(1).tolist(),
-        }
+        pictures = whole[:shown].flatten(1).tolist()
+        return {"seconds": seconds, "measures": self.scores(samples), "pictures": pictures}
 
     def _coordinates(self, drawn: Tensor) -> tuple[Float[Tensor, "n d"], Tensor]:
         """Samples in the coordinates of `rows`, and as values of the target."""
@@ -204,8 +219,11 @@ def _read(file: Path) -> dict[str, Any] | None:
         return None
 
 
-def _array(pictures: list[list[float]], target: Vectors) -> ndarray | None:
+def _shown(pictures: list[Any], target: Vectors | Language) -> dict[str, Any]:
+    """The samples of a saved file, for figures."""
+    if isinstance(target, Language):
+        return {"excerpts": tuple(map(str, pictures))}
     values = torch.tensor(pictures)
     if isinstance(target, Images):
-        return values.unflatten(1, target.shape).numpy() if len(values) else None
-    return values.numpy()
+        return {"pictures": values.unflatten(1, target.shape).numpy() if len(values) else None}
+    return {"pictures": values.numpy()}
