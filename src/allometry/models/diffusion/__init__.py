@@ -6,7 +6,7 @@ from allometry.models.diffusion.bounds import (
     reflow_pairs,
     variational_bound,
 )
-from allometry.models.diffusion.denoiser import Diffusion, noise_level
+from allometry.models.diffusion.denoiser import Diffusion, noise_level, stable_pairs
 from allometry.models.diffusion.image_networks import DiT, UNet
 from allometry.models.diffusion.named_models import images, points
 from allometry.models.diffusion.networks import PointNetwork
@@ -38,5 +38,6 @@ __all__ = [
     "points",
     "reflow_pairs",
     "sample",
+    "stable_pairs",
     "variational_bound",
 ]
