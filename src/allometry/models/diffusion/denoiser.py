@@ -239,6 +239,14 @@ def stable_pairs(data: Event, noise: Event, sine: Angles, cosine: Angles) -> tup
     has less variance as a target, and little bias that falls with the size of the batch. In few
     dimensions many rows have weight; in many dimensions only the pair itself.
 
+    Example:
+        >>> import torch
+        >>> from allometry.models import diffusion
+        >>> x, noise, angle = torch.randn(64, 2), torch.randn(64, 2), torch.full((64,), 0.7)
+        >>> data, mean = diffusion.stable_pairs(x, noise, torch.sin(angle), torch.cos(angle))
+        >>> data.shape
+        torch.Size([64, 2])
+
     References: `xu2023stable`.
     """
     s, c = _wide(sine, data).clamp(min=1e-3), _wide(cosine, data)
