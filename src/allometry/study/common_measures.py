@@ -121,7 +121,7 @@ def measure_runs(
             make_folder(file.parent)
             with atomic_write(file) as out:
                 json.dump(saved, out)
-        numbers = {name: float(row[name]) for name in ("N", "D", "C", "loss")}
+        numbers: dict[str, Any] = {name: float(row[name]) for name in ("N", "D", "C", "loss")}
         measures = {k: Estimate(v["value"], v["se"]) for k, v in saved["measures"].items()}
         samples: dict[str, Any] = _shown(saved["pictures"], target)
         made.append(
