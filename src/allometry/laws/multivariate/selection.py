@@ -135,8 +135,11 @@ def _backtested(
     }
     errors = {name: errors_of(table, parts, each) for name, each in fits.items()}
     size = {f.name: f.p for f in forms}
-    if process and len(rows) >= FEWEST_FOR_TREND:
-        lead = min(fits, key=lambda name: _score(errors[name]))
+    # A quadratic is no trend for a process: near the runs the process makes up for what it
+    # misses, so it wins backtests, and far from them it alone is left and leaves any bounds.
+    trends = [name for name in fits if not name.startswith("quadratic")]
+    if process and trends and len(rows) >= FEWEST_FOR_TREND:
+        lead = min(trends, key=lambda name: _score(errors[name]))
         both = [
             fit_process(table, s, rng, trend=fit) for s, fit in zip(sets, fits[lead], strict=True)
         ]
