@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import allometry as al
+from allometry.laws import inverse
 from allometry.laws.inverse import lowest_size
 
 
@@ -153,3 +154,15 @@ def test_unbounded_draws_give_an_infinite_end_and_no_warning():
 def test_the_old_name_of_the_allocation_warns(law):
     with pytest.warns(DeprecationWarning, match=r"law\.split is now law\.allocation"):
         assert law.split is law.allocation
+
+
+@pytest.mark.parametrize("form", ["auto", "chinchilla", "kaplan"])
+def test_the_frontier_is_that_of_a_full_search(form):
+    law = al.laws.fit(grid(noise=0.02), form, bootstrap=40)
+    c = np.linspace(np.log(1e18), np.log(1e24), 9)
+    searched = None
+    for away in np.linspace(-12.0, 12.0, 121):
+        n = inverse.central_size(law, c) + away
+        each = law.curves({"N": n, "D": law.cost.data(c, n), "C": c})
+        searched = each if searched is None else np.minimum(searched, each)
+    np.testing.assert_array_equal(inverse.frontier(law, c), searched)

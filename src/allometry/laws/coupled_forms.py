@@ -65,7 +65,9 @@ class Coupled(Form):
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
         e, a, alpha, b, beta, g = (theta[:, i, None] for i in range(6))
-        return np.logaddexp(e, _bottleneck(a - alpha * X[0], b - beta * X[1], np.exp(g))[0])
+        gamma = np.exp(g)
+        rest = gamma * np.logaddexp((a - alpha * X[0]) / gamma, (b - beta * X[1]) / gamma)
+        return np.logaddexp(e, rest)
 
     def starts(
         self,
@@ -186,7 +188,7 @@ class Kaplan(Form):
         """Log loss alone."""
         alpha, log_gamma, a, b = (theta[:, i, None] for i in range(4))
         gamma = np.exp(log_gamma)
-        return _bottleneck(a - alpha * X[0], b - gamma * X[1], gamma)[0]
+        return gamma * np.logaddexp((a - alpha * X[0]) / gamma, (b - gamma * X[1]) / gamma)
 
     def starts(
         self,

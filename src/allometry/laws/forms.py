@@ -122,8 +122,8 @@ class Additive(Form):
 
     def _terms(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
-    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m k n"]]:
-        """Log of the sum, and the share of each term."""
+    ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m n"], Float[ndarray, "m k n"]]:
+        """Log of the largest term, and the terms and their sum relative to it."""
         k, first = len(X) + self.irreducible, int(self.irreducible)
         z = np.empty((len(theta), k, X.shape[-1]))
         if self.irreducible:
@@ -134,21 +134,22 @@ class Additive(Form):
         top = z.max(1)
         z -= top[:, None]
         np.exp(z, out=z)
-        total = z.sum(1)
-        z /= total[:, None]
-        return top + np.log(total), z
+        return top, z.sum(1), z
 
     def value(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> Float[ndarray, "m n"]:
         """Log loss alone."""
-        return self._terms(theta, X)[0]
+        top, total, _ = self._terms(theta, X)
+        return top + np.log(total)
 
     def evaluate(
         self, theta: Float[ndarray, "m p"], X: Float[ndarray, "v *each n"]
     ) -> tuple[Float[ndarray, "m n"], Float[ndarray, "m p n"]]:
         """Log loss and its derivative: each term's share, times minus the log of its variable."""
-        f, share = self._terms(theta, X)
+        top, total, share = self._terms(theta, X)
+        share /= total[:, None]
+        f = top + np.log(total)
         first = int(self.irreducible)
         J = np.empty((len(theta), self.p, X.shape[-1]))
         if self.irreducible:

@@ -77,12 +77,24 @@ def first_below(
 
 def frontier(law: "Law", c: Float[ndarray, " g"]) -> Float[ndarray, "m g"]:
     """The lowest log loss at each log compute over all allocations, for the law and each draw."""
-    best = None
-    for away in np.linspace(-12.0, 12.0, 121):
-        n = central_size(law, c) + away
-        curves = law.curves({"N": n, "D": law.cost.data(c, n), "C": c})
-        best = curves if best is None else np.minimum(best, curves)
-    assert best is not None
+    middle = central_size(law, c)
+    steps = np.linspace(-12.0, 12.0, 121)
+    coarse = range(0, len(steps), 8)
+
+    def curves(i: int) -> Float[ndarray, "m g"]:
+        n = middle + steps[i]
+        return law.curves({"N": n, "D": law.cost.data(c, n), "C": c})
+
+    best = curves(coarse[0])
+    at = np.zeros(best.shape, int)
+    for i in coarse[1:]:
+        here = curves(i)
+        at[here < best] = i
+        np.minimum(best, here, out=best)
+    # A draw has one lowest size at a compute, within a coarse step of the lowest one found.
+    for i in range(max(at.min() - 7, 0), min(at.max() + 8, len(steps))):
+        if i not in coarse:
+            np.minimum(best, curves(i), out=best)
     return best
 
 
