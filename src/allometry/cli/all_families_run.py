@@ -129,9 +129,12 @@ class AllFamilies:
                     title += ", by frequent 2- to 4-grams"
                 charts.insert(0, MeasureChart("distance", title, choice, reference=floor))
         if not charts:
+            for problem in self._problems:
+                say(problem)
             raise InputError(
-                f"{self.folder} must hold finished runs of at least two families; got fewer. "
-                "The reports of its folders state why runs failed."
+                f"{self.folder} must hold at least two families with enough finished runs to be "
+                "ranked; got fewer. Give more budgets or seeds (--rungs 4 --seeds 2); the reports "
+                "of its folders state why runs failed."
             )
         return charts
 
