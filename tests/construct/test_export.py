@@ -78,7 +78,10 @@ def test_safetensors_say_what_they_are(tmp_path):
 
 def test_what_can_not_be_exported_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"export\.to must be one of safetensors, onnx, hf"):
+        export(LAYERED, tmp_path / "model.pt")
+    with pytest.raises(InputError, match=r"export\.made must be a decoder that generates tokens"):
         export(LAYERED, tmp_path / "model.gguf")
+    assert list(tmp_path.iterdir()) == []
     both = al.models.Transformer(4, 8, 1, 2, 4, kind="encoder-decoder")
     with pytest.raises(InputError, match=r"export\.made must be a decoder or an encoder for ONNX"):
         export(both, tmp_path / "model.onnx")

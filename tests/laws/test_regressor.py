@@ -123,5 +123,6 @@ def test_it_refuses_in_words(monkeypatch):
         ScalingLawRegressor().fit(X[:2], y[:2])
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.delitem(sys.modules, "allometry.laws.regressor")
+    monkeypatch.delitem(vars(al.laws), "ScalingLawRegressor", raising=False)
     with pytest.raises(MissingExtraError, match=r"allometry\[sklearn\]"):
         _ = al.laws.ScalingLawRegressor

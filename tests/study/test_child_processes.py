@@ -86,6 +86,9 @@ def test_a_worker_survives_the_death_of_its_server(started):
     pid = pid_of(second)
     second.kill()
     assert second.stdout.read() == b""
+    until = time.monotonic() + 20  # files are closed before the process has ended
+    while alive({pid: ""}) and time.monotonic() < until:
+        time.sleep(0.05)
     assert not alive({pid: ""})
 
 

@@ -28,6 +28,10 @@ def write(
     return WRITERS[to](made, Path(folder), vocabulary)
 
 
+def _gguf(made: Any, folder: Path, vocabulary: Vocabulary | None) -> None:
+    write_gguf(made, folder, vocabulary)
+
+
 def _file(name: str, to: str) -> Any:
     def write_file(made: Any, folder: Path, vocabulary: Vocabulary | None) -> None:
         export(made, make_folder(folder) / name, to, vocabulary=vocabulary)
@@ -37,7 +41,7 @@ def _file(name: str, to: str) -> Any:
 
 WRITERS: dict[str, Any] = {
     "hf": write_folder,
-    "gguf": write_gguf,
+    "gguf": _gguf,
     "onnx": _file("model.onnx", "onnx"),
     "safetensors": _file("model.safetensors", "safetensors"),
     "transformer-lens": write_lens,
