@@ -31,6 +31,12 @@ To = Annotated[
         "file's suffix, hf for a folder."
     ),
 ]
+Architecture = Annotated[
+    str | None,
+    typer.Option(
+        help="Architecture of a causal network for hf or gguf: gpt2 or llama. Default: gpt2."
+    ),
+]
 Page = Annotated[
     Path | None, typer.Option(help="Write an HTML page that steps through the layers.")
 ]
@@ -128,6 +134,7 @@ def dyck(
     seconds: Seconds = 2.0,
     save: Save = None,
     to: To = None,
+    architecture: Architecture = None,
     page: Page = None,
     json: Json = False,
 ) -> None:
@@ -145,7 +152,7 @@ def dyck(
         probabilities = network(word or "").tolist()
         symbols = [*network.language.alphabet, "end"]
         answer = {"next": dict(zip(symbols, probabilities, strict=True))}
-    _print(network, answer, word or "", save, to, page, json)
+    _print(network, answer, word or "", (save, to, architecture), page, json)
 
 
 @app.command("turing", epilog=epilog("construct turing"))
@@ -165,6 +172,7 @@ def turing(
     ] = "looped",
     save: Save = None,
     to: To = None,
+    architecture: Architecture = None,
     page: Page = None,
     json: Json = False,
 ) -> None:
@@ -178,7 +186,7 @@ def turing(
     end = network(tape)
     answer = {"state": end.state, "head": end.head, "halted": end.halted, "steps": end.step}
     answer |= {"tape": end.text(), "certificate": network.certificate}
-    _print(network, answer, tape, save, to, page, json)
+    _print(network, answer, tape, (save, to, architecture), page, json)
 
 
 @app.command("program", epilog=epilog("construct program"))
@@ -199,6 +207,7 @@ def program(
     seconds: Seconds = 2.0,
     save: Save = None,
     to: To = None,
+    architecture: Architecture = None,
     page: Page = None,
     json: Json = False,
 ) -> None:
@@ -211,7 +220,7 @@ def program(
     if tokens is not None:
         answer["output"] = list(map(str, network(tokens)))
     answer["certificate"] = network.verify(seconds)
-    _print(network, answer, tokens or alphabet[:n], save, to, page, json)
+    _print(network, answer, tokens or alphabet[:n], (save, to, architecture), page, json)
 
 
 @app.command("generator", epilog=epilog("construct generator"))
@@ -244,6 +253,7 @@ def generator(
     seconds: Seconds = 2.0,
     save: Save = None,
     to: To = None,
+    architecture: Architecture = None,
     page: Page = None,
     json: Json = False,
 ) -> None:
@@ -260,19 +270,27 @@ def generator(
         answer["listing"] = network.listing
     answer["certificate"] = network.verify(seconds)
     word = tokens or (network.prompts or [network.alphabet[:1]])[0]
-    _print(network, answer, word, save, to, page, json)
+    _print(network, answer, word, (save, to, architecture), page, json)
 
 
 def _print(
     network: Any,
     answer: dict[str, Any],
     word: Any,
-    save: Path | None,
-    to: str | None,
+    export_to: tuple[Path | None, str | None, str | None],
     page: Path | None,
     json: bool,
 ) -> None:
-    """Print the answer and the certificate; write the requested files."""
+    """Print the answer and the certificate; write the requested files.
+
+    Args:
+        network: The construction.
+        answer: What to print, the certificate under "certificate".
+        word: The input that the page shows.
+        export_to: File or folder, format and architecture.
+        page: The HTML page.
+        json: Whether to print JSON.
+    """
     from allometry.construct import export
     from allometry.report.layer_steps import steps
 
@@ -280,8 +298,9 @@ def _print(
     written = []
     if page is not None:
         written.append(f"Page: {steps(page, network, word)}")
+    save, to, architecture = export_to
     if save is not None:
-        written.append(f"Network: {export(network, save, to)}")
+        written.append(f"Network: {export(network, save, to, architecture=architecture)}")
     proof = answer.get("certificate")
     if json:
         write_json(answer | ({"certificate": proof.to_dict()} if proof is not None else {}))

@@ -23,7 +23,12 @@ FORMATS = ("safetensors", "onnx", "hf", "gguf", "transformer-lens")
 
 
 def export(
-    made: Any, path: Path | str, to: str | None = None, *, vocabulary: Vocabulary | None = None
+    made: Any,
+    path: Path | str,
+    to: str | None = None,
+    *,
+    vocabulary: Vocabulary | None = None,
+    architecture: str | None = None,
 ) -> Path:
     """Write the network of a construction, or a trained decoder, for use in other programs.
 
@@ -42,6 +47,8 @@ def export(
         to: "safetensors", "onnx", "gguf", "hf" or "transformer-lens". Default: the suffix of the
             file, "hf" without one.
         vocabulary: Of a trained decoder, for the tokenizer in the folder.
+        architecture: "gpt2" or "llama" for a causal construction and "hf" or "gguf". Default:
+            GPT-2, or BERT or MPNet for constructions that see later positions.
 
     Example:
         >>> import tempfile
@@ -56,10 +63,12 @@ def export(
     to = to or path.suffix.removeprefix(".") or "hf"
     require(to in FORMATS, "export.to", f"be one of {', '.join(FORMATS)}", to)
     if to == "hf":
-        write_folder(made, path, vocabulary)
+        write_folder(made, path, vocabulary, architecture)
         return path
     if to == "gguf":
-        return write_gguf(made, path, vocabulary)
+        return write_gguf(made, path, vocabulary, architecture)
+    fits = architecture is None
+    require(fits, "export.architecture", "be given for hf or gguf only", to, "Leave it out.")
     if to == "transformer-lens":
         write_lens(made, path, vocabulary)
         return path

@@ -15,8 +15,8 @@ from allometry.construct.stock.stock_checkpoint import DTYPES, Checkpoint
 from allometry.models.transformer.block import FeedForward
 from allometry.models.transformer.model import Block, Transformer
 
-NEURONS = ("mlp.c_fc", "intermediate.dense")
-"""Names of the linear maps before the activations, in GPT-2 and in BERT and MPNet."""
+NEURONS = ("mlp.c_fc", "intermediate.dense", "mlp.gate_proj")
+"""Names of the linear maps before the activations, in GPT-2, in BERT and MPNet, in Llama."""
 
 
 @final
@@ -175,7 +175,7 @@ def compare(
     """
     result = Compared(0, 0, 0.0, 0.0)
     table = torch.tensor(checkpoint.ids)
-    layers = [i for i in range(model.depth) if _dense(model, i)]
+    layers = [i + checkpoint.before for i in range(model.depth) if _dense(model, i)]
     modules = [m for name, m in theirs.named_modules() if name.endswith(NEURONS)]
     for batch in truth:
         seen: list[Tensor] = []
@@ -197,7 +197,7 @@ def compare(
         a, b = answer(out), answer(ours)
         same = (a - b).abs() <= 1e-4 if a.is_floating_point() else a == b
         inner = [
-            float((x[..., : y.shape[-1]].to(y.dtype) - y).abs().max())
+            float((x[..., : y.shape[-1]].to(y.dtype) / checkpoint.steep - y).abs().max())
             for x, y in zip(seen, batch.neurons, strict=True)
             if y.shape[-1]
         ]

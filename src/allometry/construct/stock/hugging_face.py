@@ -12,7 +12,14 @@ from torch import Tensor
 
 from allometry._core.errors import InputError, require
 from allometry._core.files import atomic_write, make_folder
-from allometry.construct.stock import encoder_models, gpt2, gpt_neox, llama, tokenizer_files
+from allometry.construct.stock import (
+    encoder_models,
+    gpt2,
+    gpt_neox,
+    llama,
+    llama_construction,
+    tokenizer_files,
+)
 from allometry.construct.stock.described import Described, describe
 from allometry.construct.stock.equality import (
     Compared,
@@ -36,8 +43,15 @@ MASKED = 2.0**12
 """What the score of a masked key loses at least."""
 
 
+ARCHITECTURES = ("gpt2", "llama")
+"""Architectures that can be asked for."""
+
+
 def write_folder(
-    made: Any, folder: Path | str, vocabulary: Vocabulary | None = None
+    made: Any,
+    folder: Path | str,
+    vocabulary: Vocabulary | None = None,
+    architecture: str | None = None,
 ) -> ExportCertificate:
     """Write a stock checkpoint, run it in `transformers`, and compare its answers.
 
@@ -49,17 +63,20 @@ def write_folder(
         made: A construction or a trained decoder.
         folder: Its folder; created if needed.
         vocabulary: Of a trained decoder.
+        architecture: "gpt2" or "llama", of a causal construction. Default: GPT-2, or for heads
+            that see later positions BERT or MPNet. A trained decoder has one architecture.
 
     Raises:
         InputError: No stock architecture has what the model needs, or answers differ in float64.
     """
     folder = Path(folder)
+    check_architecture(made, architecture)
     if isinstance(made, Transformer):
         return _write_trained(made, folder, vocabulary)
     described = describe(made)
     truth = _truth(described)
     for precision in ("float32", "float64"):
-        checkpoint = constructed(described, precision)
+        checkpoint = constructed(described, precision, architecture)
         theirs, result = _tried(described, checkpoint, truth)
         if _equal(result, described):
             break
@@ -77,28 +94,47 @@ def write_folder(
     return certificate
 
 
-def in_float32(described: Described) -> Checkpoint:
+def check_architecture(made: Any, architecture: str | None) -> None:
+    """Refuse an architecture that does not exist or that can't be chosen."""
+    if architecture is None:
+        return
+    known = ", ".join(ARCHITECTURES)
+    require(architecture in ARCHITECTURES, "architecture", f"be one of {known}", architecture)
+    trained = isinstance(made, Transformer)
+    fix = "Leave out the architecture."
+    require(not trained, "architecture", "be that of a trained model", architecture, fix)
+
+
+def in_float32(described: Described, architecture: str | None = None) -> Checkpoint:
     """The float32 checkpoint of a construction, if its answers are right in `transformers`.
 
     Raises:
         InputError: Rounding is too large.
     """
-    checkpoint = constructed(described, "float32")
+    checkpoint = constructed(described, "float32", architecture)
     _, result = _tried(described, checkpoint, _truth(described))
     if not _equal(result, described):
         raise InputError(
             "export.made must be exact in float32 for this format; got differences of "
-            f"{result.inner:.2g} where neurons have margins of 0.5. Use to='hf' or 'onnx', which "
-            "write float64."
+            f"{result.inner:.2g} where neurons have margins of 0.5. Use architecture llama, "
+            "or to='hf' or 'onnx', which write float64."
         )
     return checkpoint
 
 
-def constructed(described: Described, precision: str) -> Checkpoint:
+def constructed(
+    described: Described, precision: str, architecture: str | None = None
+) -> Checkpoint:
     """The checkpoint of a construction in a precision."""
     model = described.model
     largest = largest_square(model, described.samples)
     scale = described.scale
+    if architecture == "llama":
+        return llama_construction.constructed(model, largest, described.symbols, scale, precision)
+    causal = architecture is None or model.kind == "decoder"
+    require(
+        causal, "export.made", "be causal for GPT-2", model.kind, "Leave out the architecture."
+    )
     if model.kind == "decoder":
         at = layout(model, model.heads, largest, precision, gpt2.EPS)
         return gpt2.constructed(model, at, described.symbols, scale, precision)

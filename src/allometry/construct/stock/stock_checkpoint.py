@@ -47,6 +47,8 @@ class Checkpoint:
         inputs: Matrix (d, width) that maps real-valued tokens to `inputs_embeds`, or `None`.
         precision: "float32" or "float64".
         greedy: Whether generation takes the likeliest token unless it is asked to sample.
+        before: Number of blocks before those of the model.
+        steep: Factor on the inputs of neurons.
     """
 
     config: dict[str, Any]
@@ -55,6 +57,8 @@ class Checkpoint:
     inputs: Tensor | None = None
     precision: str = "float32"
     greedy: bool = False
+    before: int = 0
+    steep: float = 1.0
 
     @property
     def parameters(self) -> int:
