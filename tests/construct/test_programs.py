@@ -18,7 +18,6 @@ from allometry.construct.programs import (
     indices,
     interpret,
     library,
-    numerical,
     select,
     selector_width,
     tokens,
@@ -185,36 +184,6 @@ def test_addition_of_decimal_numbers():
 
 
 # --- any program ------------------------------------------------------------------------------
-
-
-def random_operator(rng, depth):
-    """A random expression whose values are small numbers."""
-    if depth == 0 or rng.random() < 0.2:
-        return rng.choice([tokens, indices])
-    kind = rng.choice(["map", "combine", "width", "mean", "sum", "one"])
-    inner = random_operator(rng, depth - 1)
-    if kind == "map":
-        m, k = rng.randint(2, 3), rng.randint(0, 2)
-        return elementwise(lambda x: int(x * 2 + k) % m, inner)
-    other = random_operator(rng, depth - 1)
-    if kind == "combine":
-        return combine(lambda x, y: int(x > y), inner, other)
-    if kind == "sum":
-        return inner - other
-    keys, queries = (elementwise(lambda x: int(x * 2) % 3, side) for side in (inner, other))
-    chosen = select(keys, queries, rng.choice(["==", "<", ">=", "!="]))
-    extra = rng.choice(["none", "past", "or", "not"])
-    if extra == "past":
-        chosen = chosen & select(indices, indices, rng.choice(["<", "<="]))
-    elif extra == "or":
-        chosen = chosen | select(tokens, 1)
-    elif extra == "not":
-        chosen = ~(chosen | select(indices, indices, ">"))
-    if kind == "width":
-        return selector_width(chosen)
-    if kind == "mean":
-        return aggregate(chosen, numerical(elementwise(lambda x: int(x > 0), inner)))
-    return aggregate(chosen, elementwise(lambda x: x, inner), default=0)
 
 
 @settings(max_examples=20)

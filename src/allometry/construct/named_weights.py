@@ -113,7 +113,7 @@ def build(
         kind: "encoder" or "decoder".
         hard: Hardmax attention.
         scale: Factor on all scores.
-        repeat: Apply a single block this many times (then there is one layer).
+        repeat: Apply the blocks this many times, with the same weights.
         even: Whether all blocks have the hidden size of the largest one.
     """
     index = {name: i for i, name in enumerate(names)}
@@ -132,7 +132,7 @@ def build(
     model = Transformer(
         vocabulary=len(tokens),
         width=len(names),
-        depth=repeat or len(layers),
+        depth=(repeat or 1) * len(layers),
         heads=heads,
         context=len(places),
         kind=kind,
@@ -143,7 +143,7 @@ def build(
         activation="relu",
         hard=hard,
         bias=biases,
-        shared=repeat is not None,
+        shared=False if repeat is None else len(layers),
         parts=[layer.part for layer in layers],
         outputs=len(readout) if readout else len(names),
         attention_scale=scale,

@@ -79,7 +79,7 @@ def graph(model: Transformer) -> Any:
         table = made.constant(added, "position_table")
         x = made.add("Add", x, made.add("Gather", table, place))
     for layer in range(model.depth):
-        at = 0 if model.shared else layer
+        at = layer % len(model.blocks)
         block = model.blocks[at]
         assert isinstance(block, Block)
         name = f"blocks.{at}"

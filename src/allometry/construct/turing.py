@@ -111,7 +111,7 @@ class CellularRun:
             yield now
             if now.halted or step == self.steps:
                 return
-            x = self.model.blocks[0 if self.model.shared else step](x)
+            x = self.model.blocks[step % len(self.model.blocks)](x)
 
     def slots(self, tape: Tape = "") -> tuple[Tensor, list[str]]:
         """The model's input tokens for a tape, and their symbols."""

@@ -13,6 +13,7 @@ from allometry.construct.programs.integers import (
     thresholds,
 )
 from allometry.construct.programs.interpreter import interpret
+from allometry.construct.programs.loops import loop
 from allometry.construct.programs.operators import (
     aggregate,
     combine,
@@ -42,6 +43,7 @@ __all__ = [
     "indices",
     "interpret",
     "latest",
+    "loop",
     "number",
     "numerical",
     "product",

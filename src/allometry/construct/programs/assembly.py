@@ -9,7 +9,8 @@ from typing import final
 import torch
 
 from allometry.construct.named_weights import ONE, Head, Layer, Neuron, build
-from allometry.construct.programs.lowering import BEGIN, Form, Lowering, TableOperation
+from allometry.construct.programs.linear_forms import Form
+from allometry.construct.programs.lowering import BEGIN, Lowering, TableOperation
 from allometry.construct.programs.schedule import Schedule, schedule
 from allometry.models.transformer.model import Transformer
 
@@ -51,22 +52,42 @@ def assemble(lowering: Lowering, readout: Sequence[Form], *, scale: float = SCAL
 
 
 @final
+@dataclass(frozen=True)
+class Repeated:
+    """What makes a group of blocks a loop.
+
+    Attributes:
+        times: How often the blocks are applied.
+        adds: What is added to a coordinate of a state at the end, besides what tables write.
+        starts: Values of coordinates of states in the embedding, by "token" or by "index".
+    """
+
+    times: int
+    adds: Mapping[str, Form]
+    starts: Sequence[tuple[str, list[dict[str, float]]]]
+
+
+@final
 class Assembly:
     """Assigns coordinates to slots of the residual stream and operations to heads and neurons.
 
     Args:
         lowering: The operations.
         reuse: Whether a slot whose coordinate is no longer read is erased and reused.
+        loop: How the blocks are repeated, if they are.
     """
 
-    def __init__(self, lowering: Lowering, reuse: bool) -> None:
-        self.lowering = lowering
+    def __init__(self, lowering: Lowering, reuse: bool, loop: Repeated | None = None) -> None:
+        self.lowering, self.loop = lowering, loop
         self.blocks = max(
             [(op.stage + 1) // 2 for op in (*lowering.heads, *lowering.tables)], default=1
         )
         self.bases: dict[str, Form] = {}
         self.tokens = self._base(lowering.by_token, "token", len(lowering.domains.alphabet))
         self.places = self._base(lowering.by_index, "index", lowering.domains.n)
+        for kind, rows in loop.starts if loop is not None else ():
+            for row, start in zip(self._rows(kind), rows, strict=True):
+                row |= {c: x for c, x in start.items() if x}
         self.slot: dict[str, str] = {}
         self.erased: dict[int, list[Neuron]] = {}
         self.notes: list[str] = []
@@ -164,7 +185,8 @@ class Assembly:
         self.notes = []
         for block in range(1, self.blocks + 1):
             self.notes.append(f"block {block - 1}")
-            layer = Layer(self._heads(2 * block - 1, first), self._neurons(2 * block))
+            heads = self._heads(2 * block - 1, first)
+            layer = Layer(heads, self._neurons(2 * block, first))
             written = dict(first)
             for neuron in layer.neurons:
                 strength = max(0.0, _value(neuron.reads, first))
@@ -175,7 +197,7 @@ class Assembly:
         rows = [self.placed(form) for form in readout]
         return build(
             self.names,
-            [layer for layer in layers if layer.heads or layer.neurons] or [Layer([], [_idle()])],
+            self._used(layers),
             tokens=[*(self.placed(t) for t in self.tokens), {self.slot[BEGIN]: 1.0}],
             places=[{}, *(self.placed(p) for p in self.places)],
             readout=rows,
@@ -183,16 +205,14 @@ class Assembly:
             hard=False,
             scale=scale,
             even=False,
+            repeat=None if self.loop is None else self.loop.times,
         )
 
     def _heads(self, stage: int, first: dict[str, float]) -> list[Head]:
         begin = self.slot[BEGIN]
 
         def set_first(form: Form, value: float) -> Form:
-            """The form changed to have the value `value` at the first position."""
-            changed = dict(form)
-            changed[begin] = changed.get(begin, 0.0) + value - _value(form, first)
-            return {name: x for name, x in changed.items() if x}
+            return self._set_first(form, value, first)
 
         heads = []
         arrived: dict[str, float] = {}
@@ -218,7 +238,15 @@ class Assembly:
             first[slot] += default
         return heads
 
-    def _neurons(self, stage: int) -> list[Neuron]:
+    def _set_first(
+        self, form: Mapping[str, float], value: float, first: Mapping[str, float]
+    ) -> Form:
+        """The form changed to have the value `value` at the first position."""
+        changed, begin = dict(form), self.slot[BEGIN]
+        changed[begin] = changed.get(begin, 0.0) + value - _value(form, first)
+        return {name: x for name, x in changed.items() if x}
+
+    def _neurons(self, stage: int, first: Mapping[str, float]) -> list[Neuron]:
         neurons = list(self.erased.get(stage, []))
         if neurons:
             slots = dict.fromkeys(s for neuron in neurons for s in neuron.writes)
@@ -226,10 +254,53 @@ class Assembly:
         for table in self.lowering.tables:
             if table.stage == stage:
                 steps = self._steps(table)
+                if self.loop is not None:
+                    # The first position must be the same before every repetition.
+                    steps = [self._muted(neuron, first) for neuron in steps]
                 slots = ", ".join(self.slot[c] for c in table.outputs)
                 self._note(len(neurons), len(steps), f"table of {table.name}; writes {slots}")
                 neurons += steps
+        if self.loop is not None and stage == 2 * self.blocks:
+            ending = self._ending(self.loop, first)
+            self._note(len(neurons), len(ending), "erase, and write the next states")
+            neurons += ending
         return neurons
+
+    def _muted(self, neuron: Neuron, first: Mapping[str, float]) -> Neuron:
+        return Neuron(self._set_first(neuron.reads, -1.0, first), neuron.writes)
+
+    def _ending(self, loop: Repeated, first: Mapping[str, float]) -> list[Neuron]:
+        """Neurons that erase what only one repetition needs, and complete the states."""
+        coordinates = self.lowering.coordinates
+        holder: dict[str, str] = {}
+        for name in sorted(self.slot, key=lambda c: coordinates[c].birth):
+            holder[self.slot[name]] = name
+        neurons = []
+        for slot, name in holder.items():
+            if coordinates[name].birth > 0:
+                neurons += _erase(slot, coordinates[name].low, coordinates[name].high)
+        constant: dict[str, float] = {}
+        for name, form in loop.adds.items():
+            low = form.get(ONE, 0.0)
+            for c, x in form.items():
+                if c != ONE:
+                    low += min(x * coordinates[c].low, x * coordinates[c].high)
+            reads = self.placed(form)
+            reads[ONE] = reads.get(ONE, 0.0) - low
+            if set(form) != {ONE}:
+                neurons.append(self._muted(Neuron(reads, {self.slot[name]: 1.0}), first))
+            if low:
+                constant[self.slot[name]] = low
+        if constant:
+            neurons.append(self._muted(Neuron({ONE: 1.0}, constant), first))
+        return neurons
+
+    def _used(self, layers: list[Layer]) -> list[Layer]:
+        """The layers without those that do nothing."""
+        return [y for y in layers if y.heads or y.neurons] or [Layer([], [_idle()])]
+
+    def _rows(self, kind: str) -> list[dict[str, float]]:
+        return self.tokens if kind == "token" else self.places
 
     def _note(self, first: int, count: int, what: str) -> None:
         self.notes.append(f"  neurons {first} to {first + count - 1}: {what}")

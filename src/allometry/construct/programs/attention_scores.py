@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, final
 from allometry._core.errors import InputError
 from allometry.construct.named_weights import ONE
 from allometry.construct.programs.expressions import Indices, Select, indices
-from allometry.construct.programs.value_sets import Domains, holds
+from allometry.construct.programs.selector_parts import holds
+from allometry.construct.programs.value_sets import Domains
 
 if TYPE_CHECKING:
     from allometry.construct.programs.lowering import Lowering

@@ -15,9 +15,11 @@ from torch import Tensor
 from allometry._core.errors import InputError, require
 from allometry.construct.exact_certificate import Batch, Exactness, check
 from allometry.construct.head_patterns import attention_maps
-from allometry.construct.programs.assembly import SCALE, assemble, with_scale
-from allometry.construct.programs.expressions import SequenceOperator
+from allometry.construct.programs.assembly import SCALE, Assembled, assemble, with_scale
+from allometry.construct.programs.expressions import Aggregate, Loop, SequenceOperator
 from allometry.construct.programs.interpreter import interpret, undefined
+from allometry.construct.programs.linear_forms import Form
+from allometry.construct.programs.loop_assembly import compile_loop
 from allometry.construct.programs.lowering import Lowering
 from allometry.construct.programs.operators import parts
 from allometry.construct.programs.readouts import Readout, next_token, readout
@@ -114,8 +116,25 @@ class Program:
         generates: bool = False,
     ) -> None:
         self.expr, self.alphabet, self.n, self.causal = expr, alphabet, n, causal
+        self._checked: list[tuple[Aggregate, Form, Form]] = []
+        # The smallest variance has one different value among n: (n - 1) / n^2.
+        self._least = (n - 1) / n**2 / 2
+        if isinstance(expr, Loop):
+            words = (*alphabet, START) if generates else None
+            made, assembled = compile_loop(expr, alphabet, n, causal, words)
+            self.readouts: list[Readout] = [made]
+            self.outputs = len(made.rows)
+        else:
+            assembled = self._compile(expr, generates)
+        self.model: Transformer = assembled.model
+        self.schedule, self.listing = assembled.schedule, assembled.listing
+
+    def _compile(
+        self, expr: SequenceOperator | Mapping[str, SequenceOperator], generates: bool
+    ) -> Assembled:
+        alphabet, n, causal = self.alphabet, self.n, self.causal
         lowering = Lowering(Domains(alphabet, n, causal))
-        self.readouts: list[Readout] = []
+        self.readouts = []
         named = expr if isinstance(expr, Mapping) else {"output": expr}
         for name, part in named.items():
             made = (
@@ -127,14 +146,10 @@ class Program:
         for node in {id(p): p for part in named.values() for p in parts(part)}.values():
             lowering.check(node)
         self._checked = list(lowering.checked.values())
-        # The smallest variance has one different value among n: (n - 1) / n^2.
-        self._least = (n - 1) / n**2 / 2
         rows = [row for made in self.readouts for row in made.rows]
         self.outputs = len(rows)
         rows += [form for _, code, square in self._checked for form in (code, square)]
-        assembled = assemble(lowering, rows)
-        self.model: Transformer = assembled.model
-        self.schedule, self.listing = assembled.schedule, assembled.listing
+        return assemble(lowering, rows)
 
     @property
     def values(self) -> Sequence[Any]:
@@ -204,7 +219,7 @@ class Program:
     def interpret(self, tokens: Sequence[Any]) -> Any:
         """The output of the reference interpreter."""
         if not isinstance(self.expr, Mapping):
-            return interpret(self.expr, list(tokens), causal=self.causal)
+            return interpret(self.expr, list(tokens), causal=self.causal, longest=self.n)
         return {
             name: interpret(part, list(tokens), causal=self.causal)
             for name, part in self.expr.items()

@@ -11,6 +11,7 @@ from allometry.construct.programs.expressions import (
     Indices,
     Latest,
     Linear,
+    Loop,
     Neither,
     Select,
     Selector,
@@ -47,6 +48,8 @@ def name(node: SequenceOperator, depth: int = DEEPEST) -> str:
             return f"{kind}{values} at {selector_name(node.selector, depth - 1)}"
         case Linear():
             return _sum(node, depth)
+        case Loop():
+            return f"loop of {', '.join(s.name for s in node.states)}"
     raise AssertionError(node)
 
 

@@ -286,6 +286,45 @@ class Width(SequenceOperator):
         self.origin = _origin()
 
 
+@final
+class State(SequenceOperator):
+    """What a loop keeps from one repetition to the next.
+
+    Args:
+        name: Its name.
+        start: Its value before the first repetition.
+    """
+
+    def __init__(self, name: str, start: SequenceOperator) -> None:
+        self.name, self.label, self.numeric = name, name, start.numeric
+        self.origin = start.origin
+
+
+@final
+class Loop(SequenceOperator):
+    """A state that is changed several times, by the same layers each time; see `loop`.
+
+    Args:
+        states: The states.
+        starts: Their values before the first repetition.
+        steps: Their values after a repetition, by the states before it.
+        result: The value after the last repetition, a function of one state.
+        times: Number of repetitions; `None`: the largest input length.
+    """
+
+    def __init__(
+        self,
+        states: tuple[State, ...],
+        starts: tuple[SequenceOperator, ...],
+        steps: tuple[SequenceOperator, ...],
+        result: SequenceOperator,
+        times: int | None,
+    ) -> None:
+        self.states, self.starts, self.steps = states, starts, steps
+        self.result, self.times, self.numeric = result, times, result.numeric
+        self.origin = _origin()
+
+
 class Selector(ABC):  # noqa: B024 - as above
     """The set of positions that each position selects. Combine with `&`, `|` and `~`."""
 

@@ -156,7 +156,7 @@ class Generator:
         expr = self.program.readouts[0].expr
         word, new = list(prompt), []
         while len(word) < self.n and (steps is None or len(new) < steps):
-            token = interpret(expr, word, causal=True)[-1]
+            token = interpret(expr, word, causal=True, longest=self.n)[-1]
             if token == self.end and self.end is not None:
                 break
             new.append(token)

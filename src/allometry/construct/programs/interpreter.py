@@ -1,6 +1,6 @@
 """The reference interpreter of programs, written for clarity instead of speed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -14,18 +14,27 @@ from allometry.construct.programs.expressions import (
     Indices,
     Latest,
     Linear,
+    Loop,
     Neither,
     Select,
     Selector,
     SequenceOperator,
+    State,
     Steps,
     Tokens,
     Width,
 )
 
+Memory = tuple[dict[int, list[Any]], dict[int, list[list[bool]]]]
+"""Values of expressions, and the positions that selectors select."""
+
 
 def interpret(
-    program: SequenceOperator, tokens: Sequence[Any], *, causal: bool = False
+    program: SequenceOperator,
+    tokens: Sequence[Any],
+    *,
+    causal: bool = False,
+    longest: int | None = None,
 ) -> list[Any]:
     """The program's output on `tokens`, in exact arithmetic.
 
@@ -33,12 +42,66 @@ def interpret(
         program: The expression.
         tokens: The input.
         causal: Whether positions select only themselves and earlier ones.
+        longest: Number of repetitions of a loop that has none of its own. Default: the length of
+            the input.
 
     Raises:
         InputError: An aggregate selects different values that are not numeric.
     """
-    memo: dict[int, list[Any]] = {}
-    chosen: dict[int, list[list[bool]]] = {}
+    if not isinstance(program, Loop):
+        return [plain(x) for x in _evaluate([program], tokens, causal, {})[0]]
+    times = program.times or longest or len(tokens)
+    found = _evaluate(program.starts, tokens, causal, {})
+
+    def named(values: list[list[Any]]) -> dict[int, list[Any]]:
+        return {id(s): x for s, x in zip(program.states, values, strict=True)}
+
+    varying = _varying(program)
+    memory: Memory = {}, {}
+    for _ in range(times):
+        found = _evaluate(program.steps, tokens, causal, named(found), memory)
+        for part in memory:
+            for key in varying & part.keys():
+                del part[key]
+    return [plain(x) for x in _evaluate([program.result], tokens, causal, named(found))[0]]
+
+
+def _varying(program: Loop) -> set[int]:
+    """What depends on a state of the loop."""
+    known: dict[int, bool] = {}
+
+    def depends(node: SequenceOperator | Selector) -> bool:
+        if id(node) not in known:
+            known[id(node)] = isinstance(node, State)
+            for inner in vars(node).values():
+                for part in inner if isinstance(inner, tuple) else (inner,):
+                    part = part[1] if isinstance(part, tuple) else part
+                    if isinstance(part, SequenceOperator | Selector) and depends(part):
+                        known[id(node)] = True
+        return known[id(node)]
+
+    for step in program.steps:
+        depends(step)
+    return {node for node, yes in known.items() if yes}
+
+
+def _evaluate(
+    programs: Sequence[SequenceOperator],
+    tokens: Sequence[Any],
+    causal: bool,
+    bound: Mapping[int, list[Any]],
+    memory: Memory | None = None,
+) -> list[list[Any]]:
+    """Values of several expressions, with those of the states in `bound`.
+
+    Args:
+        programs: The expressions.
+        tokens: The input.
+        causal: Whether positions select only themselves and earlier ones.
+        bound: Values of states.
+        memory: Values and selected positions that are known; those found are added.
+    """
+    memo, chosen = ({}, {}) if memory is None else memory
     n = len(tokens)
 
     def run(node: SequenceOperator) -> list[Any]:
@@ -48,6 +111,8 @@ def interpret(
 
     def compute(node: SequenceOperator) -> list[Any]:
         match node:
+            case State():
+                return bound[id(node)]
             case Tokens():
                 return list(tokens)
             case Indices():
@@ -106,7 +171,7 @@ def interpret(
                 return rows
         raise AssertionError(selector)
 
-    return [plain(x) for x in run(program)]
+    return [run(program) for program in programs]
 
 
 def _pick(node: Aggregate, selected: list[Any]) -> Any:

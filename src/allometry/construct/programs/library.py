@@ -1,11 +1,12 @@
 """Common programs; each is a function that returns an expression."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from allometry._core.errors import InputError, require
 from allometry.construct.programs.expressions import SequenceOperator, indices, tokens
+from allometry.construct.programs.loops import loop
 from allometry.construct.programs.operators import (
     aggregate,
     combine,
@@ -129,6 +130,26 @@ def parity(token: Hashable = "1") -> SequenceOperator:
     return elementwise(lambda c: int(c) % 2, count_of(token))
 
 
+def parity_by_steps(token: Hashable = "1") -> SequenceOperator:
+    """Whether `token` occurs an odd number of times so far, by a loop: a position a repetition.
+
+    A position is ready when the one before it is; it then adds what that one has counted.
+    """
+
+    def step(s: Mapping[str, SequenceOperator]) -> dict[str, SequenceOperator]:
+        before = select(indices, indices - 1)
+        ready = ~s["ready"] & aggregate(before, s["ready"], default=False)
+        count = aggregate(before, s["bit"], default=0)
+        bits = combine(lambda x, y: (x, y), s["bit"], count)
+        return {
+            "bit": combine(lambda r, xy: (xy[0] + xy[1]) % 2 if r else xy[0], ready, bits),
+            "ready": s["ready"] | ready,
+        }
+
+    one = elementwise(lambda t: int(t == token), tokens)
+    return loop({"bit": one, "ready": indices == 0}, step)
+
+
 def majority(token: Hashable = "1") -> SequenceOperator:
     """Whether more than half of the tokens are `token`, at every position."""
     share = aggregate(everything(), numerical(elementwise(lambda t: t == token, tokens)))
@@ -196,6 +217,7 @@ NAMED: dict[str, Callable[[], SequenceOperator]] = {
     "pair_balance": lambda: pair_balance("(", ")"),
     "addition": addition,
     "parity": parity,
+    "parity_by_steps": parity_by_steps,
     "majority": majority,
 }
 """Programs without arguments, for the command line."""

@@ -22,17 +22,21 @@ from allometry.construct.programs.expressions import (
     Linear,
     Selector,
     SequenceOperator,
+    State,
     Steps,
     Tokens,
     Width,
 )
-from allometry.construct.programs.value_sets import LARGEST, Domains, conjuncts, is_atom
+from allometry.construct.programs.linear_forms import Form, affine, gap, plus
+from allometry.construct.programs.selector_parts import conjuncts
+from allometry.construct.programs.value_sets import LARGEST, Domains, is_atom
 
-Form = dict[str, float]
 BEGIN = "begin"
 """The coordinate that is 1 at the start token and 0 elsewhere."""
 COARSE = 16
 """Largest number of values of a second raw number in a table."""
+Vectors = dict[tuple[float, ...], str]
+"""Coordinates by the number that they hold for each value of an atom."""
 FINEST = 2.0**-30
 """Smallest difference of numbers that must be distinguished, relative to the largest."""
 
@@ -84,8 +88,9 @@ class Lowering:
     def __init__(self, domains: Domains) -> None:
         self.domains = domains
         self.coordinates: dict[str, Coordinate] = {BEGIN: Coordinate(0, 10**9, 0, 1)}
-        self.by_token: dict[tuple[float, ...], str] = {}
-        self.by_index: dict[tuple[float, ...], str] = {}
+        self.by_token: Vectors = {}
+        self.by_index: Vectors = {}
+        self.by_state: dict[int, Vectors] = {}
         self.heads: list[HeadOperation] = []
         self.tables: list[TableOperation] = []
         self.checked: dict[int, tuple[Aggregate, Form, Form]] = {}
@@ -112,17 +117,15 @@ class Lowering:
             numbers = [float(g(v)) for v in results]
             if max(numbers) == min(numbers):
                 return {ONE: numbers[0]}, 0
-            if isinstance(atom, Tokens):
-                return self._base(self.by_token, numbers, "token", name_of(node)), 0
-            if isinstance(atom, Indices):
-                return self._base(self.by_index, numbers, "index", name_of(node)), 0
+            if isinstance(atom, Tokens | Indices | State):
+                return self._base(*self._embedded(atom), numbers, name_of(node)), 0
             if isinstance(atom, Aggregate) and self.domains.single(atom):
                 return self._passed(atom, lambda v: float(g(f((v,)))))
             if isinstance(atom, Aggregate | Width | Linear):
                 raw, levels, stage = self._raw(atom)
-                line = _affine(levels, numbers)
+                line = affine(levels, numbers)
                 if line is not None:
-                    return _plus({}, raw, line[0], line[1]), stage
+                    return plus({}, raw, line[0], line[1]), stage
         table, cases = self._scalar(atoms)
         return self._tabulated(table, [float(g(v)) for v in self._results(node, f, cases)])
 
@@ -140,13 +143,19 @@ class Lowering:
         number = {v: i for i, v in enumerate(self.domains.values(node))}
         return self.feature(node, lambda v: number[v])
 
-    def _base(
-        self, known: dict[tuple[float, ...], str], numbers: list[float], kind: str, meaning: str
-    ) -> Form:
+    def _embedded(self, atom: Tokens | Indices | State) -> tuple[Vectors, str]:
+        match atom:
+            case Tokens():
+                return self.by_token, "token"
+            case Indices():
+                return self.by_index, "index"
+        return self.by_state.setdefault(id(atom), {}), atom.name
+
+    def _base(self, known: Vectors, kind: str, numbers: list[float], meaning: str) -> Form:
         for vector, coordinate in known.items():
-            line = _affine(list(vector), numbers)
+            line = affine(list(vector), numbers)
             if line is not None:
-                return _plus({}, {coordinate: 1.0}, *line)
+                return plus({}, {coordinate: 1.0}, *line)
         low = min(numbers)
         # Shifted to a minimum of 0: one neuron can erase such a coordinate.
         vector = tuple(x - low for x in numbers)
@@ -252,7 +261,7 @@ class Lowering:
         last = 0
         for factor, term in node.terms:
             form, stage = self.feature(term, float)
-            total, last = _plus(total, form, float(factor), 0.0), max(last, stage)
+            total, last = plus(total, form, float(factor), 0.0), max(last, stage)
         return total, last
 
     # --- tables -----------------------------------------------------------------------------
@@ -281,8 +290,8 @@ class Lowering:
                 numbers = [float(i) for i in range(len(self.domains.values(atom)))]
             if atom is not first:
                 # Adjacent values of this atom are further apart than all others together.
-                unit = (span + 1) / _gap(numbers)
-            total, last = _plus(total, form, unit, 0.0), max(last, stage)
+                unit = (span + 1) / gap(numbers)
+            total, last = plus(total, form, unit, 0.0), max(last, stage)
             levels = [unit * x + y for x in numbers for y in levels]
             span += unit * (max(numbers) - min(numbers))
         # `levels` and `cases` enumerate the atoms in `order`, the first one slowest.
@@ -336,16 +345,16 @@ class Lowering:
         if isinstance(values, range) or len(values) > COARSE:
             return False
         numbers = [float(v) for v in values]
-        return max(numbers) - min(numbers) <= COARSE**2 * _gap(numbers)
+        return max(numbers) - min(numbers) <= COARSE**2 * gap(numbers)
 
     def _tabulated(self, table: TableOperation, numbers: list[float]) -> tuple[Form, int]:
         order = sorted(range(len(numbers)), key=lambda i: table.levels[i])
         if max(numbers) == min(numbers):
             return {ONE: numbers[0]}, 0
         for coordinate, known in table.outputs.items():
-            line = _affine(known, numbers)
+            line = affine(known, numbers)
             if line is not None:
-                return _plus({}, {coordinate: 1.0}, *line), table.stage
+                return plus({}, {coordinate: 1.0}, *line), table.stage
         largest = max(1.0, *(abs(x) for x in table.levels))
         for i, j in pairwise(order):
             gap = table.levels[j] - table.levels[i]
@@ -370,30 +379,3 @@ class Lowering:
             if name != ONE:
                 known = self.coordinates[name]
                 known.last = max(known.last, stage)
-
-
-def _gap(numbers: list[float]) -> float:
-    """The smallest difference of distinct numbers; 1 if there are no two."""
-    ordered = sorted(set(numbers))
-    return min((b - a for a, b in pairwise(ordered)), default=1.0)
-
-
-def _affine(x: list[float], y: list[float]) -> tuple[float, float] | None:
-    """The factor and constant with y = a x + b for all entries, or `None`."""
-    i = next((i for i in range(len(x)) if x[i] != x[0]), None)
-    if i is None:
-        return None
-    a = (y[i] - y[0]) / (x[i] - x[0])
-    b = y[0] - a * x[0]
-    scale = max(1.0, *(abs(v) for v in y))
-    fits = all(abs(a * u + b - v) <= 1e-12 * scale for u, v in zip(x, y, strict=True))
-    return (a, b) if fits else None
-
-
-def _plus(total: Form, form: Form, factor: float, constant: float) -> Form:
-    result = dict(total)
-    for name, value in form.items():
-        result[name] = result.get(name, 0.0) + factor * value
-    if constant:
-        result[ONE] = result.get(ONE, 0.0) + constant
-    return result

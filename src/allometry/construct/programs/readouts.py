@@ -11,7 +11,8 @@ from allometry._core.errors import InputError
 from allometry.construct.named_weights import ONE
 from allometry.construct.programs.expressions import SequenceOperator
 from allometry.construct.programs.interpreter import plain
-from allometry.construct.programs.lowering import Form, Lowering
+from allometry.construct.programs.linear_forms import Form
+from allometry.construct.programs.lowering import Lowering
 
 NEVER = -4.0
 """Logit of a token that the program never outputs; the right token's is at least 0."""

@@ -31,14 +31,21 @@ class Schedule:
         width: Width of the residual stream.
         exact: Whether every schedule with this number of layers was tried.
         tried: Number of schedules tried.
+        repeats: How often a group of layers is applied, in a loop.
     """
 
     layers: int
     width: int
     exact: bool
     tried: int
+    repeats: int = 1
 
     def __str__(self) -> str:
+        if self.repeats > 1:
+            return (
+                f"{self.layers // self.repeats} layers applied {self.repeats} times, width "
+                f"{self.width}: every operation as early as possible"
+            )
         how = "narrowest of all" if self.exact else "narrowest found, by moving one operation,"
         noun = "schedule" if self.tried == 1 else "schedules"
         return f"{self.layers} layers, width {self.width}: {how} {self.tried:,} {noun}"

@@ -1,14 +1,16 @@
 """SUBLEQ, a computer with one instruction, run by generating its writes and jumps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from allometry._core.errors import require
-from allometry.construct.programs.expressions import SequenceOperator, tokens
+from allometry.construct.programs.compiled import Program, program
+from allometry.construct.programs.expressions import SequenceOperator, indices, tokens
 from allometry.construct.programs.generation import Generator, generator
 from allometry.construct.programs.generators import END
 from allometry.construct.programs.integers import choose
+from allometry.construct.programs.loops import loop
 from allometry.construct.programs.operators import (
     aggregate,
     combine,
@@ -80,6 +82,55 @@ def subleq(cells: int = 16, largest: int = 16, steps: int = 12) -> Generator:
     prompts = [_program(np.random.default_rng(i), cells, largest, steps) for i in range(200)]
     n = cells + 1 + 2 * steps + 1
     return generator(text, alphabet=words, n=n, end=HALT, prompts=prompts)
+
+
+def subleq_by_depth(
+    cells: int = 16, largest: int = 16, steps: int = 16, n: int | None = None
+) -> Program:
+    """The same machine as a loop by depth: the memory is the input, and the output after `steps`.
+
+    Six blocks run an instruction: they fetch a, b and c, then the cells a and b, and then every
+    cell decides whether it is written. The blocks are applied `steps` times.
+
+    Args:
+        cells: Number of addresses.
+        largest: Largest absolute value of a cell.
+        steps: Instructions.
+        n: Largest number of cells that are given; `cells` by default.
+    """
+    require(cells >= 3, "subleq_by_depth.cells", "be at least 3", cells)
+    require(largest >= cells, "subleq_by_depth.largest", f"be at least cells = {cells}", largest)
+
+    def inside(x: SequenceOperator) -> SequenceOperator:
+        return elementwise(lambda v: 0 <= v < cells, x)
+
+    def step(s: Mapping[str, SequenceOperator]) -> dict[str, SequenceOperator]:
+        value, at = s["value"], s["at"]
+
+        def memory(of: SequenceOperator) -> SequenceOperator:
+            return aggregate(select(indices, of), value, -1)
+
+        a, b, c = (memory(at + k).named("abc"[k]) for k in range(3))
+        difference = memory(b) - memory(a)
+        fine = combine(lambda p, i: p >= 0 and i, at, inside(a)) & inside(b)
+        fine &= elementwise(lambda v: abs(v) <= largest, difference)
+        kept = elementwise(lambda v: v if abs(v) <= largest else 0, difference, numeric=True)
+        here = fine & (indices == b)
+        low = elementwise(lambda v: v <= 0, difference)
+        following = choose(numeric(low), [at + 3, c])
+        next_at = elementwise(lambda p: p if 0 <= p < cells else -1, following, numeric=True)
+        stopped = elementwise(lambda p: p, combine(lambda f, p: p if f else -1, fine, next_at))
+        return {
+            "value": choose(numeric(here), [value, kept]),
+            "at": elementwise(int, stopped, numeric=True),
+        }
+
+    start = {
+        "value": elementwise(int, tokens, numeric=True),
+        "at": elementwise(lambda _: 0, indices, numeric=True),
+    }
+    alphabet = range(-largest, largest + 1)
+    return program(loop(start, step, times=steps), alphabet=alphabet, n=n or cells)
 
 
 def numeric(x: SequenceOperator) -> SequenceOperator:

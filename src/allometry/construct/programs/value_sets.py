@@ -9,21 +9,20 @@ from typing import Any, final
 from allometry._core.errors import InputError
 from allometry.construct.programs.expressions import (
     Aggregate,
-    Both,
     Combine,
-    Either,
     Elementwise,
     Indices,
     Latest,
     Linear,
-    Neither,
-    Select,
+    Loop,
     Selector,
     SequenceOperator,
+    State,
     Steps,
     Tokens,
     Width,
 )
+from allometry.construct.programs.selector_parts import conjuncts, holds
 
 FUSED = 256
 """Largest table that is built at once; larger ones are built in parts if that is smaller."""
@@ -53,6 +52,11 @@ class Domains:
         self._views: dict[int, View] = {}
         self._keep: list[Any] = []  # ids are unique only while the objects exist
 
+    def assume(self, node: SequenceOperator, values: Sequence[Any]) -> None:
+        """Set the possible values of a state."""
+        self._keep.append(node)
+        self._values[id(node)] = _ordered(values)
+
     def view(self, node: SequenceOperator) -> View:
         """The atoms of an expression, and the function of their values."""
         if id(node) not in self._views:
@@ -66,14 +70,14 @@ class Domains:
             return atoms, lambda v: _apply(node, node.f, inner(v))
         if isinstance(node, Steps):
             atoms, inner = self.view(node.inner)
-            if len(atoms) == 1 and isinstance(atoms[0], Tokens | Indices):
+            if len(atoms) == 1 and isinstance(atoms[0], Tokens | Indices | State):
                 return atoms, lambda v: node.f(int(_number(inner(v), node)))
         if isinstance(node, Combine):
             return self._combined(node)
         if isinstance(node, Linear):
             views = [self.view(term) for _, term in node.terms]
             first = views[0][0]
-            base = len(first) == 1 and isinstance(first[0], Tokens | Indices)
+            base = len(first) == 1 and isinstance(first[0], Tokens | Indices | State)
             if base and all(len(a) == 1 and a[0] is first[0] for a, _ in views):
                 return first, self._summed(node, first, views)
             atoms = tuple({id(a): a for found, _ in views for a in found}.values())
@@ -167,6 +171,13 @@ class Domains:
                 return list(range(self.n))
             case Width():
                 return list(range(self.n + 1))
+            case Loop() | State():
+                what = (
+                    "a loop must be the whole program"
+                    if isinstance(node, Loop)
+                    else (f"the state {node.name!r} must be used inside its loop only")
+                )
+                raise InputError(f"{what} ({node.origin}). Compute what follows in its result.")
             case Aggregate():
                 if self.single(node):
                     return [*self.values(node.values), node.default]
@@ -310,76 +321,3 @@ def _apply(node: Elementwise | Combine, f: Callable[..., Any], *values: Any) -> 
             f"{arguments}: {error}.{fix if None in values else ''}"
         ) from error
     return result
-
-
-def holds(select: Select, key: Any, query: Any) -> bool:
-    """Whether the predicate is true; its errors name the line of the select."""
-    try:
-        return bool(select.predicate(key, query))
-    except Exception as error:
-        raise InputError(
-            f"select ({select.origin}) must compare all possible keys and queries; it fails on "
-            f"{key!r} and {query!r}: {error}."
-        ) from error
-
-
-def conjuncts(selector: Selector) -> list[Select]:
-    """The selector as a conjunction of selects; other parts become one select on tuples."""
-    match selector:
-        case Select():
-            return [selector]
-        case Both():
-            return [*conjuncts(selector.first), *conjuncts(selector.second)]
-        case Latest():
-            raise InputError(
-                f"latest ({selector.origin}) must be the whole selector of an aggregate; got it "
-                "joined with another one. Join the selectors inside latest(...)."
-            )
-        case Neither():
-            inner = selector.inner
-            if isinstance(inner, Neither):
-                return conjuncts(inner.inner)
-            if isinstance(inner, Either):
-                return [*conjuncts(Neither(inner.first)), *conjuncts(Neither(inner.second))]
-    return [_joint(selector)]
-
-
-_JOINT: dict[int, tuple[Selector, Select]] = {}
-
-
-def _joint(selector: Selector) -> Select:
-    """One select whose keys and queries are tuples of the parts' keys and queries."""
-    if id(selector) in _JOINT:
-        return _JOINT[id(selector)][1]
-    leaves: list[Select] = []
-
-    def collect(s: Selector) -> Callable[[tuple[Any, ...], tuple[Any, ...]], bool]:
-        match s:
-            case Select():
-                place = len(leaves)
-                leaves.append(s)
-                return lambda k, q: holds(s, k[place], q[place])
-            case Both():
-                a, b = collect(s.first), collect(s.second)
-                return lambda k, q: a(k, q) and b(k, q)
-            case Either():
-                a, b = collect(s.first), collect(s.second)
-                return lambda k, q: a(k, q) or b(k, q)
-            case Neither():
-                a = collect(s.inner)
-                return lambda k, q: not a(k, q)
-        raise AssertionError(s)
-
-    test = collect(selector)
-
-    def tupled(parts: list[SequenceOperator]) -> SequenceOperator:
-        sequence: SequenceOperator = Elementwise(lambda x: (x,), parts[0], "pair")
-        for part in parts[1:]:
-            sequence = Combine(lambda t, x: (*t, x), sequence, part, "pair")
-        return sequence
-
-    keys, queries = tupled([s.keys for s in leaves]), tupled([s.queries for s in leaves])
-    joint = Select(keys, queries, test, "joint")
-    joint.origin = selector.origin
-    _JOINT[id(selector)] = (selector, joint)
-    return joint

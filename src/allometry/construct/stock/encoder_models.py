@@ -55,7 +55,7 @@ def constructed(
     ids = _embeddings(weights, name, model, at, context)
     hidden = max(model.hidden, 1)
     for layer in range(model.depth):
-        block = blocks[0 if model.shared else layer]
+        block = blocks[layer % len(blocks)]
         wide = attention(
             _arranged(block.attention, slots) if mpnet else block.attention, at, scale
         )

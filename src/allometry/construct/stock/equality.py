@@ -213,7 +213,7 @@ def compare(
 
 
 def _dense(model: Transformer, layer: int) -> bool:
-    block = model.blocks[0 if model.shared else layer]
+    block = model.blocks[layer % len(model.blocks)]
     return isinstance(block, Block) and isinstance(block.feed_forward, FeedForward)
 
 

@@ -36,7 +36,7 @@ def constructed(
     )
     hidden = max(model.hidden, 1)
     for layer in range(model.depth):
-        block = model.blocks[0 if model.shared else layer]
+        block = model.blocks[layer % len(model.blocks)]
         assert isinstance(block, Block)
         name = f"transformer.h.{layer}"
         a = attention(block.attention, at, scale)
@@ -90,7 +90,7 @@ def trained(model: Transformer, symbols: Symbols) -> Checkpoint:
         "transformer.wpe.weight": torch.zeros(context, d) if added is None else added,
     }
     for layer in range(model.depth):
-        block = model.blocks[0 if model.shared else layer]
+        block = model.blocks[layer % len(model.blocks)]
         assert isinstance(block, Block)
         weights |= _trained_block(block, f"transformer.h.{layer}", model.hidden)
     assert isinstance(model.final_norm, nn.LayerNorm)

@@ -16,7 +16,7 @@ def trained(model: Transformer, symbols: Symbols) -> Checkpoint:
     weights: dict[str, Tensor] = {"gpt_neox.embed_in.weight": model.table}
     activation = None
     for layer in range(model.depth):
-        block = model.blocks[0 if model.shared else layer]
+        block = model.blocks[layer % len(model.blocks)]
         assert isinstance(block, Block)
         assert block.feed_forward is not None
         activation = activation_name(block.feed_forward.activation)

@@ -47,7 +47,7 @@ def trained(model: Transformer, symbols: Symbols) -> Checkpoint:
         require(fine, "export.model", f"{need} for a stock checkpoint", _described(model), FIX)
     weights: dict[str, Tensor] = {"model.embed_tokens.weight": model.table}
     for layer in range(model.depth):
-        block = model.blocks[0 if model.shared else layer]
+        block = model.blocks[layer % len(model.blocks)]
         assert isinstance(block, Block)
         weights |= _block(block, f"model.layers.{layer}")
     assert model.final_norm is not None

@@ -131,7 +131,7 @@ def constructed(
     if coded:
         weights |= _positions(at, rows, hidden)
     for layer in range(model.depth):
-        block = model.blocks[0 if model.shared else layer]
+        block = model.blocks[layer % len(model.blocks)]
         assert isinstance(block, Block)
         part = block.feed_forward
         assert part is None or isinstance(part, FeedForward)

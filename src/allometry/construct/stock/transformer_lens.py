@@ -51,7 +51,7 @@ def write_lens(made: Any, folder: Path | str, vocabulary: Vocabulary | None = No
 
 
 def _checked(model: Transformer) -> list[Block]:
-    blocks = [model.blocks[0 if model.shared else i] for i in range(model.depth)]
+    blocks = [model.blocks[i % len(model.blocks)] for i in range(model.depth)]
     found = [b for b in blocks if isinstance(b, Block)]
     heads = [b.attention for b in found if b.attention is not None]
     masks = any(part.head_masks is not None for part in heads)

@@ -72,7 +72,7 @@ def attention_weights(
         # A shared block runs several times: its inputs are in the order of the layers.
         return _weights(part, *inputs[part].pop(0)[:5]) if isinstance(part, Attention) else None
 
-    layers = [0 if model.shared else i for i in range(model.depth)]
+    layers = [i % len(model.blocks) for i in range(model.depth)]
     blocks = [model.blocks[i] for i in layers]
     made = [(of(b.attention), of(b.cross)) for b in blocks if isinstance(b, Block)]
     encoder = [] if model.encoder is None else [model.encoder[i] for i in layers]

@@ -63,7 +63,7 @@ class Step:
         self.eps = first.attention_norm.eps
         self.activation = first.feed_forward.activation
         self.weights = [_weights(cast("Block", block)) for block in model.blocks]
-        self.weights *= model.depth if model.shared else 1
+        self.weights *= model.depth // len(model.blocks)
         self.table = model.table
         self.readout, self.readout_bias = model.readout, model.readout_bias
         if model.tied:

@@ -53,7 +53,8 @@ class Transformer(nn.Module):
         skip: Skip connections.
         bias: `True` for all of `options.BIASES`, `False` for none, or names, also "readout".
         tied: Use the token table as readout.
-        shared: One block applied `depth` times, instead of `depth` blocks.
+        shared: One block applied `depth` times, instead of `depth` blocks; or the number of blocks
+            that are applied in turn, a divisor of `depth`.
         parts: For each block "both", "attention" or "feed_forward"; the other is the identity.
         inputs: Size of a real-valued token, mapped linearly to `width`; `None` for no map.
         outputs: Size of the readout; default `vocabulary`. Both `None`: no readout.
@@ -100,7 +101,7 @@ class Transformer(nn.Module):
         skip: bool = True,
         bias: bool | Collection[str] = True,
         tied: bool = False,
-        shared: bool = False,
+        shared: bool | int = False,
         parts: Sequence[str] | None = None,
         inputs: int | None = None,
         outputs: int | None = None,
@@ -124,7 +125,8 @@ class Transformer(nn.Module):
         options.check_vocabulary(vocabulary, inputs, outputs, columns, tied)
         act, biases = options.activation_function(activation), options.bias_names(bias)
         gated = isinstance(activation, str) and activation in options.GATED
-        shapes = options.block_shapes(1 if shared else depth, width, hidden, parts, gated)
+        options.check_shared(depth, shared)
+        shapes = options.block_shapes(int(shared) or depth, width, hidden, parts, gated)
         self.vocabulary, self.width, self.depth, self.heads = vocabulary, width, depth, heads
         self.context, self.kind, self.positions = context, kind, positions
         self.head_size = head_size or width // heads
@@ -298,7 +300,7 @@ class Transformer(nn.Module):
         memory_mask = None if hidden is None else ~hidden[:, None, None, :]
         states = [x]
         for layer in range(self.depth):
-            block = blocks[0 if self.shared else layer]
+            block = blocks[layer % len(blocks)]
             x = block(x, encoded, mask, flag, rotation, memory_mask, cache, layer)
             states = states if every else []
             states.append(x)

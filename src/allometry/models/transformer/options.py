@@ -64,6 +64,12 @@ def check_groups(heads: int, key_value_heads: int | None) -> None:
     require(fine, "Transformer.key_value_heads", f"divide heads ({heads})", key_value_heads)
 
 
+def check_shared(depth: int, shared: bool | int) -> None:
+    """Refuse a number of shared blocks that does not divide the depth."""
+    fine = not shared or (shared >= 1 and depth % shared == 0)
+    require(fine, "Transformer.shared", f"divide depth ({depth})", shared)
+
+
 def check_vocabulary(
     vocabulary: int | None, inputs: int | None, outputs: int | None, columns: bool, tied: bool
 ) -> None:
