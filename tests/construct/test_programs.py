@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allometry import InputError
-from allometry.construct import program
+from allometry.construct import generator, program
 from allometry.construct.programs import (
     aggregate,
     combine,
@@ -18,12 +18,14 @@ from allometry.construct.programs import (
     indices,
     interpret,
     library,
+    loop,
     select,
     selector_width,
     tokens,
 )
 from allometry.construct.softmax_sharpness import breaking_length, least_scale
 from allometry.targets import ShuffleDyck
+from tests.support.random_programs import random_operator
 
 
 def last_follower(word):
@@ -181,6 +183,31 @@ def test_addition_of_decimal_numbers():
     for a, b in [(999, 1), (999, 999), (0, 0), *rng.integers(0, 1000, size=(10, 2)).tolist()]:
         word = f"{a}+{b}"[:7]
         assert int("".join(made(word))) == a + b
+
+
+@pytest.mark.parametrize("alphabet", [[7, 2, 5], [0.5, -1, 3, 2], ["z", 4, "a", 1], "zca"])
+def test_the_alphabet_may_have_any_order(alphabet):
+    alphabet = list(alphabet)
+    place = {t: i for i, t in enumerate(alphabet)}
+    start = elementwise(lambda t: (place[t], 0), tokens)
+
+    def step(s):
+        return {"x": combine(lambda x, i: (x[0], i), s["x"], indices)}
+
+    exprs = [
+        library.shifted(1),
+        elementwise(lambda t: place[t], tokens),
+        combine(lambda t, c: (t, c), tokens, library.histogram()),
+        loop({"x": start}, step, times=2),
+    ]
+    for expr in exprs:
+        made = program(expr, alphabet=alphabet, n=3)
+        words = [list(w) for w in itertools.product(alphabet, repeat=3)]
+        assert made.many(words) == [made.interpret(w) for w in words]
+    follows = elementwise(lambda t: alphabet[(place[t] + 1) % len(alphabet)], tokens)
+    assert generator(follows, alphabet=alphabet, n=4)(alphabet[:1]) == [
+        alphabet[i % len(alphabet)] for i in (1, 2, 3)
+    ]
 
 
 # --- any program ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import final
 import torch
 
 from allometry.construct.named_weights import ONE, Head, Layer, Neuron, build
+from allometry.construct.programs.expressions import tokens
 from allometry.construct.programs.linear_forms import Form
 from allometry.construct.programs.lowering import BEGIN, Lowering, TableOperation
 from allometry.construct.programs.schedule import Schedule, schedule
@@ -198,7 +199,7 @@ class Assembly:
         return build(
             self.names,
             self._used(layers),
-            tokens=[*(self.placed(t) for t in self.tokens), {self.slot[BEGIN]: 1.0}],
+            tokens=[*(self.placed(t) for t in self._by_id()), {self.slot[BEGIN]: 1.0}],
             places=[{}, *(self.placed(p) for p in self.places)],
             readout=rows,
             kind="decoder" if self.lowering.domains.causal else "encoder",
@@ -298,6 +299,12 @@ class Assembly:
     def _used(self, layers: list[Layer]) -> list[Layer]:
         """The layers without those that do nothing."""
         return [y for y in layers if y.heads or y.neurons] or [Layer([], [_idle()])]
+
+    def _by_id(self) -> list[dict[str, float]]:
+        """The embeddings in the order of token ids; `tokens` has them in the order of values."""
+        domains = self.lowering.domains
+        place = {value: i for i, value in enumerate(domains.values(tokens))}
+        return [self.tokens[place[token]] for token in domains.alphabet]
 
     def _rows(self, kind: str) -> list[dict[str, float]]:
         return self.tokens if kind == "token" else self.places
