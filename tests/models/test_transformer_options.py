@@ -172,7 +172,7 @@ def test_llama_and_qwen3_checkpoints(tmp_path):
         ({"norm_type": "rmsnorm"}, "hf", "have a gated activation such as swiglu"),
         (MODERN | {"positions": "learned"}, "hf", "have rotary positions"),
         (MODERN | {"qk_norm": True}, "hf", "have no bias in feed-forward layers with qk_norm"),
-        (MODERN, "gguf", "with LayerNorm and plain feed-forward layers for GGUF"),
+        (MODERN | {"qk_norm": True, "bias": False}, "gguf", "have no qk_norm for GGUF"),
         ({"experts": 2}, "onnx", "have no mixture of experts for ONNX"),
         ({"experts": 2}, "hf", "have no mixture of experts for a stock checkpoint"),
     ],
