@@ -163,7 +163,7 @@ class Lowering:
         known[vector] = coordinate
         meaning = f"a number of {meaning}"
         self.coordinates[coordinate] = Coordinate(0, 0, 0.0, max(vector), meaning)
-        return {coordinate: 1.0, ONE: low}
+        return plus({}, {coordinate: 1.0}, 1.0, low)
 
     # --- attention --------------------------------------------------------------------------
 
@@ -371,7 +371,7 @@ class Lowering:
         self.coordinates[coordinate] = Coordinate(
             table.stage, table.stage, min(moved), max(moved), f"a number of {table.name}"
         )
-        return {coordinate: 1.0, ONE: base}, table.stage
+        return plus({}, {coordinate: 1.0}, 1.0, base), table.stage
 
     def use(self, form: Form, stage: int) -> None:
         """Record that a form is read at a stage."""
