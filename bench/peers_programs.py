@@ -40,6 +40,7 @@ from allometry.construct.programs import (
     numerical,
     select,
     selector_width,
+    shallow,
     subleq_machine,
     tokens,
 )
@@ -61,14 +62,14 @@ TRACR = {
     "shuffle_dyck2": library.shuffle_dyck(["()", "{}"]),
     "shuffle_dyck3": library.shuffle_dyck(["()", "{}", "[]"]),
     "hist": library.histogram(),
-    "sort_unique_1": library.sort_unique(),
-    "sort_unique_2": library.sort_unique(1 - indices),
-    "sort_1": library.sort(),
-    "sort_2": library.sort(1 - indices),
-    "sort_3": library.sort(),
-    "sort_freq": library.sort_by_frequency(),
-    "make_count_less_freq_categorical": elementwise(int, library.count_rare(2)),
-    "make_count_less_freq_numerical": library.count_rare(2),
+    "sort_unique_1": shallow.sort([1, 2, 3, 4]),
+    "sort_unique_2": shallow.reverse("abcd", 5),
+    "sort_1": shallow.sort([1, 2, 3, 4]),
+    "sort_2": shallow.reverse("abcd", 5),
+    "sort_3": shallow.sort([1, 2, 3, 4]),
+    "sort_freq": shallow.sort_by_frequency([1, 2, 3, 4], 5),
+    "make_count_less_freq_categorical": elementwise(int, shallow.count_rare(2, "abcd")),
+    "make_count_less_freq_numerical": shallow.count_rare(2, "abcd"),
     "make_count": library.count_of("a"),
     "make_nary_sequencemap_1": combine(lambda x, i: x + x - i, tokens, indices),
     "make_nary_sequencemap_2": combine(lambda i, x: i * i / x, indices, tokens),
@@ -102,6 +103,12 @@ def seconds(make, repeats=1):
 
 def parameters(model):
     return sum(p.numel() for p in model.parameters())
+
+
+def layers(model):
+    """The number of layers, and how often they are applied if they are shared."""
+    own = len(model.blocks)
+    return own if own == model.depth else f"{own}, {model.depth // own} times"
 
 
 def same(ours, truth, lenient=False):
@@ -317,6 +324,19 @@ def alta_suite(checkout, repeats):
         done = ["".join(a).split(">")[1] for a in answers]
         return sum(d != str(a + b) for d, (a, b) in zip(done, pairs, strict=True)), len(pairs)
 
+    def prefix_wrong(made):
+        words = ["".join(map(str, w)) for w in bits]
+        truth = [[sum(w[: i + 1]) % 2 for i in range(len(w))] for w in bits]
+        return sum(made(w) != t for w, t in zip(words, truth, strict=True)), len(words)
+
+    def steps_wrong(weights):
+        truth = [[sum(w[: i + 1]) % 2 for i in range(len(w))] for w in bits[:20]]
+        answers = [run(weights, w, 10) for w in bits[:20]]
+        return sum(list(a) != t for a, t in zip(answers, truth, strict=True)), 20
+
+    def depth_wrong(made):
+        return int(made(memory)[10] != 15), 1
+
     def our_subleq(made):
         wrong = 0
         for prompt, new in zip(made.prompts, made.many(made.prompts), strict=True):
@@ -332,6 +352,12 @@ def alta_suite(checkout, repeats):
             our_parity,
             parity_wrong,
         ),
+        "parity of every prefix, by steps, 10 bits": (
+            lambda: program(library.parity_by_steps(), alphabet="01", n=10),
+            lambda: parity.build_sequential_program_absolute(max_input_length=10),
+            prefix_wrong,
+            steps_wrong,
+        ),
         "addition, 3 digits": (
             lambda: arithmetic.long_addition(3),
             addition.build_sparse_program_spec,
@@ -342,6 +368,12 @@ def alta_suite(checkout, repeats):
             subleq_machine.subleq,
             subleq.build_program_spec_sparse,
             our_subleq,
+            subleq_wrong,
+        ),
+        "SUBLEQ, 16 cells, by depth": (
+            subleq_machine.subleq_by_depth,
+            subleq.build_program_spec_sparse,
+            depth_wrong,
             subleq_wrong,
         ),
     }
@@ -358,7 +390,7 @@ def alta_suite(checkout, repeats):
         rows.append(
             {
                 "program": name,
-                "layers": [made.model.depth, "1, looped"],
+                "layers": [layers(made.model), "1, looped"],
                 "width": [made.model.width, None],
                 "parameters": [parameters(made.model), sizes_of(weights)],
                 "seconds": [statistics.median(mine), statistics.median(theirs)],
