@@ -7,7 +7,7 @@ import pytest
 
 from allometry import InputError
 from allometry.construct import program
-from allometry.construct.programs import library, shallow
+from allometry.construct.programs import elementwise, library, shallow
 
 
 def by_frequency(word):
@@ -63,3 +63,10 @@ def test_equal_fetches_share_a_coordinate():
     fetched = [line for line in made.listing.splitlines() if ": attends to" in line]
     assert len(fetched) == 6
     assert all("writes slot" in line and "," not in line.split("writes")[1] for line in fetched)
+
+
+def test_a_longer_sum_of_tables_takes_no_further_layer():
+    made = program(elementwise(int, shallow.count_rare(2, "abcd")), alphabet="abcd", n=6)
+    assert made.model.depth == 1
+    words = [list(w) for w in itertools.product("abcd", repeat=5)]
+    assert made.many(words) == [rare(w) for w in words]

@@ -7,8 +7,6 @@ each position fetches its token, and a table selects among them. Both take more 
 
 from collections.abc import Hashable, Sequence
 from fractions import Fraction
-from functools import reduce
-from operator import add
 from typing import Any
 
 from allometry._core.errors import require
@@ -47,7 +45,7 @@ def sort(alphabet: Sequence[Any]) -> SequenceOperator:
         numerical(combine(lambda c, i: c <= i, _at_most(place, places), indices))
         for place in range(len(alphabet) - 1)
     ]
-    return elementwise(lambda r: alphabet[int(r)], reduce(add, below))
+    return elementwise(lambda r: alphabet[int(r)], _sum(below))
 
 
 def count_rare(most: int, alphabet: Sequence[Hashable]) -> SequenceOperator:
@@ -62,7 +60,7 @@ def count_rare(most: int, alphabet: Sequence[Hashable]) -> SequenceOperator:
         elementwise(lambda c: c if c <= most else 0, count_of(token), numeric=True)
         for token in alphabet
     ]
-    return reduce(add, counts)
+    return _sum(counts)
 
 
 def reverse(alphabet: Sequence[Hashable], n: int) -> SequenceOperator:
@@ -89,17 +87,21 @@ def sort_by_frequency(alphabet: Sequence[Hashable], n: int) -> SequenceOperator:
     """
     alphabet, places = _places(alphabet, "sort_by_frequency")
     own = histogram()
+
+    def ahead(before: int, counts: tuple[int, int]) -> int:
+        # Two frequencies sum to n at most: other cases are extended to give the smallest table.
+        count, frequency = counts
+        if count > frequency:
+            return min(count, n - frequency)
+        return min(before, frequency) if count == frequency else 0
+
     terms = []
     for token in alphabet:
-        count = count_of(token)
-        # Two frequencies sum to n at most: other cases are extended to give the smallest table.
-        terms.append(numerical(combine(lambda c, h: min(c, n - h) if c > h else 0, count, own)))
         before = selector_width(select(tokens, token) & select(indices, indices, "<"))
-        equal = combine(lambda c, h: h if c == h else 0, count, own)
-        terms.append(numerical(combine(min, before, equal)))
+        counts = combine(lambda c, h: (c, h), count_of(token), own)
+        terms.append(numerical(combine(ahead, before, counts)))
     # A rank: the compiler can't see that the sum is below n.
-    ones = tuple((Fraction(1), term) for term in terms)
-    rank = Linear(ones, Fraction(0), lambda values: list(range(n)))
+    rank = _sum(terms, range(n))
     return _where([_at(k, rank) - indices for k in range(n)], alphabet, places)
 
 
@@ -117,13 +119,23 @@ def _where(
         return int(x) if 0 <= x < size else 0
 
     token = elementwise(lambda t: places[t], tokens)
-    terms = tuple(
-        (Fraction(1), elementwise(place, size * offset + _at(k, token), numeric=True))
+    terms = [
+        elementwise(place, size * offset + _at(k, token), numeric=True)
         for k, offset in enumerate(offsets)
-    )
+    ]
     # At most one term differs from 0.
-    found = Linear(terms, Fraction(0), lambda values: list(range(size)))
-    return elementwise(lambda r: alphabet[int(r)], found)
+    return elementwise(lambda r: alphabet[int(r)], _sum(terms, range(size)))
+
+
+def _sum(terms: Sequence[SequenceOperator], known: range | None = None) -> SequenceOperator:
+    """The sum of all terms at once: a table for each term, in one layer.
+
+    Args:
+        terms: Numbers.
+        known: The values of the sum, if a proof gives fewer than its terms do.
+    """
+    ones = tuple((Fraction(1), term) for term in terms)
+    return Linear(ones, Fraction(0), None if known is None else lambda values: list(known))
 
 
 def _places(alphabet: Sequence[Any], name: str) -> tuple[list[Any], dict[Any, int]]:
