@@ -300,6 +300,26 @@ def test_generators_are_made_by_name():
             named_generators.named(name)
 
 
+@pytest.mark.parametrize("name", named_generators.PROMPTS)
+def test_a_prompt_of_another_form_or_size_is_refused(name):
+    size = 2
+    for prompt in named_generators.named(name, size).prompts or []:
+        named_generators.check_prompt(name, size, prompt)
+    sign = "*" if name == "long_multiplication" else "+"
+    longer = {"counter": "123 ", "increment": "101\n"}.get(name, f"123{sign}1\n")
+    with pytest.raises(InputError, match=r"prompt must be .* 2 digits.*; got '1"):
+        named_generators.check_prompt(
+            name, size, longer.replace("+", "*" if "mul" in name else "+")
+        )
+
+
+def test_the_default_size_limits_prompts():
+    named_generators.check_prompt("adder", None, "999+1\n")
+    with pytest.raises(InputError, match="at most 3 digits; got '9999"):
+        named_generators.check_prompt("adder", None, "9999+1\n")
+    named_generators.check_prompt("closing", None, "anything")
+
+
 def test_a_file_names_a_generator(tmp_path):
     file = tmp_path / "own.py"
     file.write_text(

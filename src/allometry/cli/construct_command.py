@@ -242,6 +242,7 @@ def generator(
     size: Annotated[
         int | None,
         typer.Option(
+            min=1,
             max=option_types.LARGEST_COUNT,
             help="Digits of a number (or bits, tokens, instructions, cells). Default: the "
             "generator's own.",
@@ -265,6 +266,7 @@ def generator(
     answer: dict[str, Any] = {}
     if tokens is not None:
         answer["output"] = named_generators.text_of(network, network(tokens))
+        named_generators.check_prompt(name, size, tokens)
     answer["schedule"] = str(network.schedule)
     if listing:
         answer["listing"] = network.listing

@@ -1,5 +1,7 @@
 """Programs that generate, by name, for the command line."""
 
+import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +23,19 @@ NAMED: dict[str, Callable[..., Generator]] = {
     "subleq": subleq,
 }
 """Functions whose first argument is the size: digits, bits, tokens, instructions or cells."""
+
+PROMPTS = {
+    "counter": (r"\d{K} ", "be a number of K digits and a space"),
+    "increment": (r"[01]{1,K}\n", "be a binary number of at most K digits"),
+    "adder": (r"\d{1,K}\+\d{1,K}\n", "be a sum of two numbers of at most K digits"),
+    "calculator": (r"\d{1,K}[-+*]\d{1,K}\n", "be two numbers of at most K digits and +, - or *"),
+    "long_addition": (r"\d{1,K}\+\d{1,K}=", "be a sum of two numbers of at most K digits"),
+    "long_multiplication": (
+        r"\d{1,K}\*\d{1,K}=",
+        "be a product of two numbers of at most K digits",
+    ),
+}
+"""What a generator answers, K being its size: other prompts continue to something else."""
 
 
 def named(name: str, size: int | None = None) -> Generator:
@@ -57,6 +72,24 @@ def prompt_of(made: Generator, text: str) -> Sequence[Any]:
     ends = {p[-1] for p in made.prompts or []}
     last = next(iter(ends)) if len(ends) == 1 else None
     return [*prompt, last] if last is not None and prompt[-1:] != [last] else prompt
+
+
+def check_prompt(name: str, size: int | None, prompt: Sequence[Any]) -> None:
+    """Refuse a prompt that is longer or other than what a named generator is for.
+
+    Args:
+        name: The name.
+        size: As for `named`.
+        prompt: The tokens.
+    """
+    if name not in PROMPTS:
+        return
+    if size is None:
+        size = next(iter(inspect.signature(NAMED[name]).parameters.values())).default
+    pattern, what = (text.replace("K", str(size)) for text in PROMPTS[name])
+    written = "".join(map(str, prompt))
+    fix = "Give --size the number of digits."
+    require(re.fullmatch(pattern, written) is not None, "prompt", what, written, fix)
 
 
 def text_of(made: Generator, new: Sequence[Any]) -> str:
