@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 import allometry as al
+from allometry.construct.programs import arithmetic, library
 from allometry.report import construction_figures, theme
 
 FIGURES = Path(__file__).parent / "figures"
@@ -29,6 +30,10 @@ def main() -> None:
         "output": construction_figures.output(made),
         "sizes": construction_figures.sizes(certificates),
         "matches": construction_figures.matches(al.construct.dyck(2, 3, 16), "([()])[()]([])"),
+        "repetitions": construction_figures.repetitions(
+            al.construct.program(library.parity_by_steps(), alphabet="01", n=10), "0110100111"
+        ),
+        "looks": construction_figures.looks(arithmetic.adder(3), "95+27\n"),
     }
     FIGURES.mkdir(exist_ok=True)
     for name, chart in pictures.items():

@@ -5,6 +5,7 @@ All are Vega-Lite specifications as plain mappings; `theme.svg` renders them.
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -14,6 +15,8 @@ from allometry.construct import (
     Certificate,
     Construction,
     DyckRecogniser,
+    Generator,
+    Program,
     UniversalConstruction,
 )
 from allometry.construct.modified_layers import apply
@@ -232,3 +235,76 @@ def matches(made: DyckRecogniser, word: str, width: int = 720) -> Spec:
         layer(symbols, "text", text, x=x, y=y, text="text"),
     ]
     return theme.styled(marks, "Attention of closing brackets", width, round(width * 0.3))
+
+
+def repetitions(made: Program, word: str, width: int = 720) -> Spec:
+    """The output at every position after each repetition of a loop by depth.
+
+    Args:
+        made: A program that is one `loop`.
+        word: The input.
+        width: Width in pixels.
+    """
+    model, read = made.model, made.readouts[0]
+    assert model.readout is not None
+    assert model.readout_bias is not None
+    states = model.states(made.ids([word]))[:: len(model.blocks), 0, 1:]
+    rows, _ = read.read(states @ model.readout.detach().T + model.readout_bias.detach())
+    data = pd.DataFrame(
+        [
+            {"x": f"{i}:{word[i]}", "y": step, "text": str(value), "right": value == rows[-1][i]}
+            for step, row in enumerate(rows)
+            for i, value in enumerate(row)
+        ]
+    )
+    places = [f"{i}:{token}" for i, token in enumerate(word)]
+    marks = _tiles(data, places, list(range(len(rows))), "Repetitions", _shade("right"))
+    return theme.styled(marks, "Output at each position", width, 26 * len(rows) + 60)
+
+
+def looks(made: Generator, prompt: str, width: int = 720) -> Spec:
+    """Where each head looks while a program writes its first token.
+
+    Args:
+        made: A program that generates.
+        prompt: Its prompt.
+        width: Width in pixels.
+    """
+    rows, names = [], []
+    places = [f"{i}:{token}" for i, token in enumerate(prompt.replace("\n", "↵"))]
+    for block, heads in enumerate(made.attention(prompt)):
+        for head, weights in enumerate(() if heads is None else heads[:, -1, 1:]):
+            if float(weights.sum()) < 1e-6:
+                continue  # the head selects nothing and attends to the start token
+            names.append(f"layer {block + 1}, head {head + 1}")
+            for place, weight in zip(places, weights.tolist(), strict=True):
+                rows.append({"x": place, "y": names[-1], "text": "", "weight": weight})
+    colour = {
+        "field": "weight",
+        "type": "quantitative",
+        "scale": {"domain": [0, 1], "range": [LIGHT["rule"], LIGHT["c1"]]},
+        "legend": None,
+    }
+    marks = _tiles(pd.DataFrame(rows), places, names, None, colour)
+    return theme.styled(marks, "Attention of the last position", width, 26 * len(names) + 40)
+
+
+def _tiles(
+    data: pd.DataFrame, places: list[str], rows: list[Any], title: str | None, colour: Spec
+) -> list[Spec]:
+    """A tile for each position and row; a place is its index and its token."""
+    label = "replace(datum.label, /^[0-9]+:/, '')"
+    axis = {"title": None, "labelExpr": label, "labelAngle": 0, "labelFontSize": 14}
+    x = {"field": "x", "type": "ordinal", "scale": {"domain": places}, "axis": axis}
+    y = {"field": "y", "type": "ordinal", "scale": {"domain": rows}, "axis": {"title": title}}
+    edge = {"stroke": LIGHT["paper"], "strokeWidth": 2}
+    ink = {"fontSize": 14, "color": LIGHT["ink"]}
+    return [
+        layer(data, "rect", edge, x=x, y=y, color=colour),
+        layer(data, "text", ink, x=x, y=y, text="text"),
+    ]
+
+
+def _shade(field: str) -> Spec:
+    scale = {"domain": [False, True], "range": [LIGHT["rule"], LIGHT["s1"]]}
+    return {"field": field, "type": "nominal", "scale": scale, "legend": None}
