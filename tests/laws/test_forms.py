@@ -12,6 +12,8 @@ TRUTHS = {
     "chinchilla": {"E": 1.5, "A": 100.0, "alpha": 0.4, "B": 300.0, "beta": 0.3},
     "coupled": {"E": 1.5, "A": 2e3, "alpha": 0.6, "B": 5e3, "beta": 0.5, "gamma": 0.7},
     "kaplan": {"alpha_N": 0.076, "alpha_D": 0.103, "N_c": 6.4e13, "D_c": 1.8e13},
+    "frontier": {"E": 1.5, "K": 150.0, "gamma": 0.12, "G": 0.2, "a": 0.4, "b": 0.3},
+    "frontier_power": {"K": 30.0, "gamma": 0.06, "G": 0.2, "a": 0.2, "b": 0.15},
     "m4": {"eps_inf": 0.3, "eps_0": 2.0, "alpha": 0.8, "beta": 1e3, "c": -0.6},
     "logistic": {"a": 0.5, "b": 1.5, "c1": 0.5, "d1": 1e5, "f1": 0.6},
     "broken": {"a": 0.5, "b": 6.0, "c0": 0.15, "c1": 0.3, "d1": 1e6, "f1": 0.5},
@@ -68,6 +70,10 @@ def truth(name, at):
         return t["E"] + both ** t["gamma"]
     if name == "kaplan":
         return al.laws.kaplan.loss(at["N"], at["D"])
+    if name.startswith("frontier"):
+        a, b, C = t["a"], t["b"], at["N"] * at["D"]
+        u = at["N"] / (t["G"] * C ** (b / (a + b)))
+        return t.get("E", 0.0) + t["K"] * C ** -t["gamma"] * (b * u**-a + a * u**b) / (a + b)
     if name == "m4":
         from scipy.optimize import brentq
 
@@ -87,6 +93,24 @@ def test_a_form_recovers_its_own_curve(name):
     for letter, value in TRUTHS[name].items():
         # Without noise the error is due to the flatness of the optimum: 1e-3 in the worst letter.
         assert law.params[letter].value == pytest.approx(value, rel=2e-3), letter
+
+
+def test_the_frontier_form_is_additive_where_its_exponents_agree():
+    """Hoffmann et al., Eqs. (2) and (4): E + A/N^a + B/D^b has gamma = ab/(a + b)."""
+    t = TRUTHS["chinchilla"]
+    a, b = t["alpha"], t["beta"]
+    G = (a * t["A"] / (b * t["B"])) ** (1 / (a + b))
+    K = t["A"] * G**-a * (a + b) / b
+    at = grid("chinchilla")
+    C = at["N"] * at["D"]
+    u = at["N"] / (G * C ** (b / (a + b)))
+    by_hand = t["E"] + K * C ** (-a * b / (a + b)) * (b * u**-a + a * u**b) / (a + b)
+    np.testing.assert_allclose(by_hand, truth("chinchilla", at), rtol=1e-12)
+    law = al.laws.fit(at | {"loss": by_hand}, "frontier", bootstrap=0, delta=float("inf"))
+    found = {k: e.value for k, e in law.params.items()}
+    assert found["gamma"] == pytest.approx(a * b / (a + b), rel=2e-3)
+    assert found["a"] == pytest.approx(a, rel=2e-3)
+    assert found["G"] == pytest.approx(G, rel=2e-2)
 
 
 def test_every_form_is_listed_and_can_be_constructed():

@@ -22,15 +22,14 @@ from allometry.laws.backtests import training_masks
 from allometry.laws.bootstrap import bootstrap_draws
 from allometry.laws.component import Component, fit_component, fit_subsets, subsample
 from allometry.laws.coupled_forms import Coupled
-from allometry.laws.forms import chinchilla
 from allometry.laws.intervals import (
     ExtrapolationError,
     extrapolation_posterior,
     mixture_half_width,
 )
 from allometry.laws.inverse import lowest_size, lowest_sizes
-from allometry.laws.lack_of_fit import whole_grid_weights
-from allometry.laws.objective import EFFICIENT, FORECAST, Objective
+from allometry.laws.lack_of_fit import whole_grid_fits, whole_grid_weights
+from allometry.laws.objective import EFFICIENT, FORECAST, SPREAD, Objective
 from allometry.laws.selection import SPARE
 
 if TYPE_CHECKING:
@@ -192,7 +191,8 @@ def allocation_of(law: "Law") -> Allocation:
     if not law.criterion.recency or "C" not in law.table.logs:
         return Allocation(law, backtested=False)
     suitable = [m for m in law.members if m.form.name in FORMS]
-    if law.criterion.frontier:
+    efficient = 0 < law.criterion.frontier <= EFFICIENT
+    if efficient:
         if len(suitable) == len(law.members):
             return Allocation(law, backtested=True)
         if suitable:
@@ -200,8 +200,10 @@ def allocation_of(law: "Law") -> Allocation:
             members = tuple(replace(m, weight=m.weight / total) for m in suitable)
             return Allocation(replace(law, members=members), backtested=True)
     near = replace(law.criterion, frontier=EFFICIENT)
+    if law.criterion.frontier and not efficient:  # weights of `auto` are for any larger run
+        near = replace(near, shrink=SPREAD.shrink, recency=SPREAD.recency)
     whole = replace(FORECAST, recency=0.0, measured=law.criterion.measured)
-    fits = [] if law.criterion.frontier else _whole_grid(law, whole)
+    fits = [] if efficient else _whole_grid(law)
     rest = 1.0 - sum(weight for _, weight in fits)
     wanted = [(member, weight, whole) for member, weight in fits]
     if rest >= LEAST:
@@ -219,13 +221,9 @@ def allocation_of(law: "Law") -> Allocation:
     return Allocation(own, backtested=True, criteria=tuple(by for *_, by in wanted))
 
 
-def _whole_grid(law: "Law", criterion: Objective) -> list[tuple[Component, float]]:
+def _whole_grid(law: "Law") -> list[tuple[Component, float]]:
     """Fits to all runs with equal weights, each with the evidence for it."""
-    rng = np.random.default_rng(0)
-    fits = [
-        fit_component(form, law.table, criterion, starts=law.starts.tried, rng=rng)
-        for form in (chinchilla(), Coupled())
-    ]
+    fits = whole_grid_fits(law.table, measured=law.criterion.measured, starts=law.starts.tried)
     weights = whole_grid_weights(fits, law.table)
     return [(fit, float(weight)) for fit, weight in zip(fits, weights, strict=True)]
 

@@ -27,7 +27,7 @@ from allometry.laws.runs_table import RunsTable
 if TYPE_CHECKING:
     from allometry.laws.backtests import Fold
 
-BARE = ("power", "kaplan", "steps")
+BARE = ("power", "kaplan", "steps", "frontier_power")
 """Forms without an irreducible loss."""
 
 LARGEST = 2.0

@@ -29,8 +29,16 @@ from allometry.laws.identifiability import (
     identifiability_warnings,
     irreducible_loss_warning,
 )
+from allometry.laws.lack_of_fit import evidence_for_forms
 from allometry.laws.law import Law, Starts
-from allometry.laws.objective import EFFICIENT, FORECAST, PLAIN, SPREAD, Objective
+from allometry.laws.objective import (
+    EFFICIENT,
+    FORECAST,
+    PLAIN,
+    SPREAD,
+    Objective,
+    grid_objective,
+)
 from allometry.laws.runs_table import VARIABLES, RunsTable, read
 from allometry.laws.selection import SPARE, Selection, choose, one_variable
 
@@ -172,22 +180,20 @@ def fit(
     _check(table)
     if x is not None:
         require(x in table.logs, "fit.x", "be a column of the runs", x)
-    rng = np.random.default_rng(seed)
-    objective = PLAIN
-    if make is None:
-        objective = SPREAD if x is None and vary_independently(table) else FORECAST
-    if delta is not None:
-        objective = replace(objective, delta=delta)
-    if raw:
-        objective = replace(objective, raw=True)
-    if efficient:
-        objective = replace(objective, frontier=EFFICIENT)
     if weighted:
         require(
             table.se is not None, "fit.weighted", "have a positive loss_se for every run", None
         )
-        objective = replace(objective, measured=True)
+    rng = np.random.default_rng(seed)
     part = subsample(table, rng)
+    objective = PLAIN
+    if make is None:
+        grid = x is None and vary_independently(table)
+        objective = _auto_objective(part, grid, efficient, weighted)
+    changes: dict[str, Any] = {} if delta is None else {"delta": delta}
+    if efficient:
+        changes["frontier"] = EFFICIENT
+    objective = replace(objective, raw=raw, measured=weighted, **changes)
     if make is None:
         chosen = choose(part, x=x, objective=objective, rng=rng)
     else:
@@ -197,6 +203,13 @@ def fit(
         chosen = replace(chosen, why=why)
     name = None if make is None else chosen.forms[0].name
     return _law(table, chosen, objective, rng, bootstrap, resample, starts, seed, name)
+
+
+def _auto_objective(table: RunsTable, grid: bool, efficient: bool, measured: bool) -> Objective:
+    """What `auto` minimises; on a grid it depends on whether a form describes all runs."""
+    if not grid:
+        return FORECAST
+    return SPREAD if efficient else grid_objective(evidence_for_forms(table, measured=measured))
 
 
 def _is_expression(form: Any) -> bool:

@@ -8,6 +8,7 @@ from allometry.laws import forms
 from allometry.laws.coupled_forms import Coupled, Kaplan, Steps, Tied
 from allometry.laws.forms import Form
 from allometry.laws.formulas import Formula
+from allometry.laws.frontier_form import Frontier
 from allometry.laws.learning_curves import Broken, Shifted, Sigmoid
 from allometry.laws.repeated_data import Repeated
 
@@ -20,6 +21,8 @@ MAKERS: dict[str, Maker] = {
     "tied": lambda x: Tied(),
     "coupled": lambda x: Coupled(),
     "kaplan": lambda x: Kaplan(),
+    "frontier": lambda x: Frontier(),
+    "frontier_power": lambda x: Frontier(irreducible=False),
     "steps": lambda x: Steps(),
     "repeated": lambda x: Repeated(),
     "m1": forms.power,

@@ -3,16 +3,43 @@
 Letters: n runs, p parameters, k columns.
 """
 
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from allometry.laws.component import Component
-from allometry.laws.objective import EFFICIENT, above_frontier
+from allometry.laws.component import Component, fit_component
+from allometry.laws.coupled_forms import Coupled
+from allometry.laws.forms import chinchilla
+from allometry.laws.objective import EFFICIENT, FORECAST, above_frontier
 from allometry.laws.runs_table import RunsTable
 
 DEGREES = (2, 3, 4)
 """Degrees of the polynomials in log size and log data that may explain the residuals."""
+
+
+def whole_grid_fits(
+    table: RunsTable, *, measured: bool = False, starts: int = 12
+) -> list[Component]:
+    """The additive and the coupled form fitted to all runs with equal weights.
+
+    Args:
+        table: The runs.
+        measured: Weight runs by the inverse square of their own standard errors.
+        starts: Number of starts.
+    """
+    equal = replace(FORECAST, recency=0.0, measured=measured)
+    rng = np.random.default_rng(0)
+    return [
+        fit_component(form, table, equal, starts=starts, rng=rng)
+        for form in (chinchilla(), Coupled())
+    ]
+
+
+def evidence_for_forms(table: RunsTable, *, measured: bool = False) -> float:
+    """Evidence that a form describes all runs of a grid, from 0 to 1; see `whole_grid_weights`."""
+    return float(whole_grid_weights(whole_grid_fits(table, measured=measured), table).sum())
 
 
 def whole_grid_weights(members: list[Component], table: RunsTable) -> Float[ndarray, " f"]:

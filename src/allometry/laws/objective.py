@@ -114,5 +114,26 @@ SPREAD = replace(FORECAST, delta=0.015, recency=2.0, sparse=60.0)
 """The same where size and data vary independently. Small runs cover a plane, and no form is
 accurate on all of it."""
 
+STEEP = replace(SPREAD, shrink=1.0, recency=4.0, frontier=0.05)
+"""The same where no form describes all runs: large runs near the frontier count most."""
+
 EFFICIENT = 0.015
 """`frontier` for fits of the runs near the compute-optimal frontier."""
+
+
+def grid_objective(described: float) -> Objective:
+    """The objective for a grid of sizes and data: between `SPREAD` and `STEEP`.
+
+    Args:
+        described: Evidence that a form describes all runs, from 0 to 1
+            (`lack_of_fit.evidence_for_forms`). At 1 all runs are worth fitting.
+    """
+    lacking = 1.0 - described
+    if lacking < 1e-3:
+        return SPREAD
+    return replace(
+        SPREAD,
+        shrink=SPREAD.shrink + lacking * (STEEP.shrink - SPREAD.shrink),
+        recency=SPREAD.recency + lacking * (STEEP.recency - SPREAD.recency),
+        frontier=STEEP.frontier / lacking,
+    )

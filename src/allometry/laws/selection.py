@@ -14,6 +14,7 @@ from allometry.laws.backtests import Fold, average_folds, run_folds, training_ma
 from allometry.laws.compute_cost import path_of, vary_independently
 from allometry.laws.coupled_forms import Coupled, Kaplan
 from allometry.laws.forms import Form
+from allometry.laws.frontier_form import Frontier
 from allometry.laws.learning_curves import Broken, Shifted, Sigmoid
 from allometry.laws.objective import Objective
 from allometry.laws.runs_table import RunsTable
@@ -69,7 +70,14 @@ def candidates(table: RunsTable, x: str | None = None) -> list[Form]:
         # Two levels of one variable do not identify its exponent, which comes from the prior:
         # still far better than a law in compute, where the two levels give two curves.
         if min(levels) >= 2 and table.configurations >= 6:
-            return [forms.floor(name), Kaplan(), forms.chinchilla(), Coupled()]
+            # The additive law is a special case of both the coupled and the frontier form.
+            return [
+                forms.floor(name),
+                Kaplan(),
+                Frontier(irreducible=False),
+                Coupled(),
+                Frontier(),
+            ]
     found: list[Form] = [forms.power(name)]
     if distinct >= 4:
         found.append(forms.floor(name))
