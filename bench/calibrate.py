@@ -6,10 +6,11 @@ fitted with `auto`; the runs at three times its compute or more are predicted. T
 (`bench/calibration_model.py`) and judged on that one: no group has a say in its own figures. The
 table that is written with `--write` is fitted to all groups.
 
-Baselines: (a) `auto` with the constants of 0.9, before any correction; (b) a pairs bootstrap of
-the additive law (or of a power law with irreducible loss) with residual noise; (c) the same, with
-widths scaled by a constant of the other groups; (d) the mean slope of the error per decade of
-compute over the other groups subtracted, with the spread of slopes and of residuals as width.
+Baselines: (a) `auto` of 0.9, with its forms and constants and no correction; (b) a pairs
+bootstrap of the additive law (or of a power law with irreducible loss) with residual noise;
+(c) the same, with widths scaled by a constant of the other groups; (d) `auto` of 0.9 less the mean
+slope of its error per decade of compute over the other groups, with the spread of slopes and of
+residuals as width.
 
 Run: `python bench/calibrate.py [--draws 100] [--cache FILE] [--write] [--json FILE]`
 """
@@ -31,18 +32,21 @@ import numpy as np
 import pandas as pd
 
 import allometry as al
-from allometry.laws import calibration_table
+from allometry.laws import calibration_table, fitting, selection
 from allometry.laws.backtests import distance, error_prior, extrapolation_error
 from allometry.laws.calibration import UNCALIBRATED, calibrate, irreducible_weight
+from allometry.laws.coupled_forms import Coupled, Kaplan
+from allometry.laws.forms import chinchilla
+from allometry.laws.frontier_form import Frontier
+from allometry.laws.objective import FORECAST, SPREAD
 
 DECADE = float(np.log(10.0))
 BEFORE = {
     "kinds": {
-        "grid": {"tau": 0.0025, "tau_sd": 0.8},
-        "line": {"tau": 0.001, "tau_sd": 0.6},
-        "curve": {"tau": 0.015, "tau_sd": 0.9},
+        "grid": {"tau": 0.0025, "tau_sd": 0.8, "trust": 1.0, "draws": 1.0},
+        "line": {"tau": 0.001, "tau_sd": 0.6, "trust": 1.0},
+        "curve": {"tau": 0.015, "tau_sd": 0.9, "trust": 1.0},
     },
-    "trust": 1.0,
     "few_runs": {"per_e_fold": 0.09, "per_decline": 0.0, "power": 2.0},
     "noise": {"runs": 8, "sd": 0.004},
 }
@@ -57,10 +61,36 @@ def measured(draws):
                 if float(np.ptp(small.loss)) == 0:  # nothing to fit
                     continue
                 law = al.laws.fit(small, bootstrap=draws)
+                before = law
+                if registry.kind(small) == "grid":
+                    with forms_before():
+                        before = al.laws.fit(small, bootstrap=draws)
                 points = {k: large[k].to_numpy(float) for k in "NDC" if k in large}
                 row = {"group": group, "modality": modality, "family": family, "law": law}
-                row |= {"points": points, "truth": np.log(large.loss.to_numpy(float))}
+                row |= {
+                    "before": before,
+                    "points": points,
+                    "truth": np.log(large.loss.to_numpy(float)),
+                }
                 yield row | {"named": named_forms(small, points, draws)}
+
+
+@contextlib.contextmanager
+def forms_before():
+    """`auto` as in 0.9: the additive form in place of the frontier forms, one weight of runs."""
+    candidates, objective = selection.candidates, fitting._auto_objective
+
+    def earlier(table, x=None):
+        found = candidates(table, x)
+        grid = any(isinstance(form, Frontier) for form in found)
+        return [found[0], Kaplan(), chinchilla(), Coupled()] if grid else found
+
+    selection.candidates = earlier
+    fitting._auto_objective = lambda table, grid, *rest: SPREAD if grid else FORECAST
+    try:
+        yield
+    finally:
+        selection.candidates, fitting._auto_objective = candidates, objective
 
 
 def named_forms(small, points, draws):
@@ -194,7 +224,7 @@ def _quantile(x):
     return np.quantile(x, 0.95) if len(x) else np.nan
 
 
-def pooled_slope(rows, found):
+def pooled_slope(found):
     """The naive correction: the other groups' mean slope per decade, by kind."""
     slope, rest = [], []
     for f in found:
@@ -351,15 +381,18 @@ def main():
     found = [features(row) for row in rows]
     data = model.pack(found)
     theta, ours = leave_one_out(rows, data)
+    earlier = [row | {"law": row["before"]} for row in rows]
     with constants(BEFORE):
-        before = [bands(row, calibrated=False) for row in rows]
+        before = [bands(row, calibrated=False) for row in earlier]
+        uncorrected = [bands(row, calibrated=False) for row in rows]
     plain = pairs_bootstrap(rows)
     frames = {
         "calibrated, left out": judged(rows, found, ours),
+        "without correction": judged(rows, found, uncorrected),
         "(a) before": judged(rows, found, before),
         "(b) pairs bootstrap": judged(rows, found, plain),
         "(c) the same, scaled": judged(rows, found, scaled(rows, plain, data["group"])),
-        "(d) pooled slope": judged(rows, found, pooled_slope(rows, found)),
+        "(d) pooled slope": judged(rows, found, pooled_slope([features(r) for r in earlier])),
     }
     quantile = spec_rows(rows)
     for frame in frames.values():

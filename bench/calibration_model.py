@@ -13,6 +13,7 @@ import torch
 from scipy import special
 
 from allometry.laws.calibration import LARGEST
+from allometry.laws.calibration_table import FEW_CONFIGURATIONS
 from allometry.laws.intervals import bin_shares
 
 KINDS = ("grid", "line", "curve")
@@ -24,8 +25,10 @@ PER_E_FOLD = 0.09
 """Log error per e-fold of a law with one degree of freedom: the mean over synthetic power laws
 with irreducible loss and noise of 0.3 to 3 %. No public hold-out has so few runs."""
 
-PER_KIND = ("kappa", "rate", "kappa_sd", "own_sd", "tau", "tau_sd")
-SHARED = ("own_runs", "own_scatter", "trust", "per_decline", "power", "noise")
+PER_KIND = (
+    "kappa", "rate", "kappa_sd", "own_sd", "tau", "tau_sd", "own_runs", "own_scatter", "trust"
+)  # fmt: skip
+SHARED = ("draws", "per_decline", "power", "noise")
 START = {
     "kappa": [0.0, 0.0, 0.0],
     "rate": [0.0, 0.0, 0.0],
@@ -33,14 +36,15 @@ START = {
     "own_sd": [0.15, 0.15, 0.15],
     "tau": [0.003, 0.001, 0.01],
     "tau_sd": [0.8, 0.6, 0.9],
-    "own_runs": 8.0,
-    "own_scatter": 1.0,
-    "trust": 0.5,
+    "own_runs": [8.0, 8.0, 8.0],
+    "own_scatter": [1.0, 1.0, 1.0],
+    "trust": [0.5, 0.5, 0.5],
+    "draws": 1.0,
     "per_decline": 0.1,
     "power": 3.0,
     "noise": 0.003,
 }
-WIDTH = {"kappa": 0.2, "rate": 0.004, "tau": 1.5, "per_decline": 1.5, "power": 1.0}
+WIDTH = {"draws": 0.5, "kappa": 0.2, "rate": 0.004, "tau": 1.5, "per_decline": 1.5, "power": 1.0}
 """Prior standard deviation of a constant, or of its log (1 by default)."""
 
 LINEAR = ("kappa", "rate", "power")
@@ -159,7 +163,7 @@ def subset(data, use):
 def posterior(data, c):
     """Mean and variance of each family's kappa given its backtests."""
     held, kind = data["held"], data["kind"]
-    few = (1 + c["own_runs"] / data["configurations"]) ** 2
+    few = (1 + c["own_runs"][kind] / data["configurations"]) ** 2
     excess = c["own_sd"][kind] ** 2 * few
     noise = held["variance"] + (c["tau"][kind][:, None, None] * held["distance"]) ** 2
     weight = data["share"] / noise.clamp_min(1e-8)
@@ -175,7 +179,7 @@ def posterior(data, c):
     w = w / torch.where(has, total, 1.0)[:, None]
     own = (w * slope).sum(1)
     variance = (w / safe).sum(1) + excess
-    variance = variance + few * c["own_scatter"] * (w * (slope - own[:, None]) ** 2).sum(1)
+    variance = variance + few * c["own_scatter"][kind] * (w * (slope - own[:, None]) ** 2).sum(1)
     prior = c["kappa_sd"][kind] ** 2
     share = torch.where(has, prior / (prior + variance), 0.0)
     mean = c["kappa"][kind]
@@ -192,7 +196,7 @@ def tau_weights(data, c, kappa, variance):
     known = held["variance"] + variance[:, None, None] * held["decline"] ** 2
     total = known[..., None] + (TAU * held["distance"][..., None]) ** 2 + 1e-12
     each = -0.5 * (total.log() + error[..., None] ** 2 / total) * data["share"][..., None]
-    return torch.softmax(log + c["trust"] * each.sum((1, 2)), 1)
+    return torch.softmax(log + c["trust"][kind][:, None] * each.sum((1, 2)), 1)
 
 
 def errors(theta, data):
@@ -211,8 +215,12 @@ def errors(theta, data):
     extra = few + variance[:, None] * at["decline"] ** 2 + noise
     beyond = (TAU * at["distance"][..., None, None]) ** 2
     inflation = data["inflation"][:, None, :, None]
+    share = data["configurations"] / (data["configurations"] + FEW_CONFIGURATIONS)
+    # Ladders and curves have too few runs to tell draws that are too wide from few runs.
+    share = c["draws"].log() * share * (data["kind"] == KINDS.index("grid"))
+    counted = torch.exp(share[:, None] * at["distance"].clamp(max=1.0))
     sides = [
-        ((at[side] + extra)[..., None, None] * inflation + beyond).sqrt().flatten(2)
+        ((at[side] * counted + extra)[..., None, None] * inflation + beyond).sqrt().flatten(2)
         for side in ("below", "above")
     ]
     weight = (weight / len(NODES))[:, None].expand(-1, len(NODES), -1).flatten(1)
@@ -283,13 +291,11 @@ def table(theta):
     """The entries of the package's table."""
     c = named(theta)
     kinds = {k: {n: round(float(c[n][i]), 5) for n in PER_KIND} for i, k in enumerate(KINDS)}
+    kinds["grid"]["draws"] = round(float(c["draws"]), 4)
     # Slopes of learning curves break more often than those of grids.
     kinds["curve"]["tau"] = max(kinds["curve"]["tau"], round(1.01 * kinds["grid"]["tau"], 5))
     return {
         "kinds": kinds,
-        "own_runs": round(float(c["own_runs"]), 3),
-        "own_scatter": round(float(c["own_scatter"]), 4),
-        "trust": round(float(c["trust"]), 4),
         "few_runs": {
             "per_e_fold": PER_E_FOLD,
             "per_decline": round(float(c["per_decline"]), 5),

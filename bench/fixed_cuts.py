@@ -4,10 +4,11 @@ Runs up to the 40 or 60 % quantile of compute are fitted; runs of three times th
 or more are predicted. Errors are in % of the loss, positive where it is predicted too high, and
 every cut counts once. OpenEuroLLM counts with the lowest loss of each size and data.
 
-Compared are `auto` without correction (constants of 0.9), `auto` with the constants of the package
-(which were fitted to these families too), the naive correction (the mean slope of the log error
-per decade of compute over the other groups), and, with `--cache`, `auto` with the constants that
-`bench/calibrate.py` fits to all groups but the one judged.
+Compared are `auto` of 0.9 (its forms and constants, no correction), the same with the naive
+correction (less the mean slope of the log error per decade of compute over the other groups),
+`auto` of today without correction, `auto` with the constants of the package (which were fitted to
+these families too), and, with `--cache`, `auto` with the constants that `bench/calibrate.py` fits
+to all groups but the one judged.
 
 Run: `python bench/fixed_cuts.py [--draws 100] [--cache FILE]`; FILE holds the fits of
 `bench/calibrate.py`, which take ten minutes or more, and is made if it does not exist.
@@ -49,11 +50,14 @@ def measured(draws):
         for quantile in QUANTILES:
             small = frame[np.quantile(frame.C, quantile) >= frame.C]
             large = frame[FACTOR * small.C.max() <= frame.C]
-            law = al.laws.fit(small[["N", "D", "C", "loss"]], bootstrap=draws)
+            columns = small[["N", "D", "C", "loss"]]
+            law = al.laws.fit(columns, bootstrap=draws)
+            with calibrate.forms_before():
+                before = al.laws.fit(columns, bootstrap=draws)
             points = {k: large[k].to_numpy(float) for k in "NDC"}
             truth = np.log(large.loss.to_numpy(float))
             yield {"group": group, "family": f"{family} {quantile}", "law": law,
-                   "points": points, "truth": truth}  # fmt: skip
+                   "before": before, "points": points, "truth": truth}  # fmt: skip
 
 
 def judged(row, band):
@@ -107,11 +111,13 @@ def main():
     parser.add_argument("--cache", help="the fits of bench/calibrate.py")
     options = parser.parse_args()
     rows = list(measured(options.draws))
-    found = [calibrate.features(row) for row in rows]
+    earlier = [row | {"law": row["before"]} for row in rows]
     with calibrate.constants(calibrate.BEFORE):
-        bands = {"without correction": [calibrate.bands(r, calibrated=False) for r in rows]}
+        bands = {"auto of 0.9": [calibrate.bands(r, calibrated=False) for r in earlier]}
+        bands["without correction"] = [calibrate.bands(r, calibrated=False) for r in rows]
+    found = [calibrate.features(row) for row in earlier]
+    bands["auto of 0.9, naive correction, group left out"] = naive(earlier, found)
     bands["calibrated, constants of all groups"] = [calibrate.bands(row) for row in rows]
-    bands["naive correction, group left out"] = naive(rows, found)
     if options.cache:
         fits = calibrate.cached(options.cache, lambda: list(calibrate.measured(options.draws)))
         _, tables = calibrate.left_out(model.pack([calibrate.features(row) for row in fits]))

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from allometry.laws.calibration import Calibration, calibrate, e_folds_beyond, kind_of, pulled_back
-from allometry.laws.calibration_table import TABLE, USUAL_NOISE, constants
+from allometry.laws.calibration_table import USUAL_NOISE, constants
 from allometry.laws.component import fit_subsets
 from allometry.laws.forms import Form
 from allometry.laws.intervals import (
@@ -210,7 +210,7 @@ def extrapolation_error(
         [fold.variance + fold.noise**2 for fold in folds],
         [fold.distance for fold in folds],
         prior,
-        power=TABLE["trust"],
+        power=1.0 if calibration is None else constants(calibration.kind).trust,
     )
 
 

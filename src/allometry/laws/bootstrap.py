@@ -28,6 +28,10 @@ LIMIT = 45
 """Step limit of a draw. From the optimum of all runs a few steps suffice; a draw that needs more
 moves towards infinity."""
 
+NEGLIGIBLE = 1e-6
+"""Weight of a run, relative to the largest, below which draws leave it out: steep weights leave
+few runs that matter."""
+
 PUBLISHED = 42
 """The seed of the published bootstrap of the Chinchilla points, used for the default seed 0."""
 
@@ -93,6 +97,9 @@ def bootstrap_draws(
             drawn = resampling.multinomial(groups, np.full(groups, 1 / groups), size=draws)
             counts = drawn[:, cluster]
         w = counts.astype(float) * (1.0 if weights is None else weights)
+    if w is not None and weights is not None:
+        heavy = weights > NEGLIGIBLE * weights.max()
+        X, target, w = X[:, heavy], target[..., heavy], w[..., heavy]
     found = minimise(
         objective.problem(form, X, target, w, prior),
         starts,

@@ -192,7 +192,7 @@ def own_slope(
     held-out runs removes: the fit of all runs errs otherwise than those of fewer. It falls with
     the number of configurations and rises with the scatter between folds.
     """
-    few = (1 + TABLE["own_runs"] / configurations) ** 2
+    few = (1 + known.own_runs / configurations) ** 2
     excess = few * known.own_sd**2
     slopes, variances, weights = [], [], []
     for fold in folds:
@@ -211,7 +211,7 @@ def own_slope(
     mean = float(np.average(slopes, weights=weights))
     scatter = float(np.average((np.array(slopes) - mean) ** 2, weights=weights))
     chance = float(np.average(variances, weights=weights))
-    return mean, float(np.sqrt(chance + excess + few * TABLE["own_scatter"] * scatter))
+    return mean, float(np.sqrt(chance + excess + few * known.own_scatter * scatter))
 
 
 def irreducible_weight(members: Sequence[Component]) -> float:

@@ -42,6 +42,9 @@ class KindConstants:
         noise_power: Power of the noise of the runs to which `tau` is proportional.
         draws: Share of the variance of the bootstrap draws that counts an e-fold or more beyond
             very many runs.
+        own_runs: Configurations at which a family's own backtests are twice as uncertain.
+        own_scatter: Share of the scatter between backtests that their mean keeps as error.
+        trust: Power of the likelihood of backtests for tau: below 1 as they share runs.
         reach: E-folds (of size or data, or half of compute) beyond the runs up to which errors
             were measured.
     """
@@ -53,6 +56,9 @@ class KindConstants:
     tau: float
     tau_sd: float
     reach: float
+    own_runs: float
+    own_scatter: float
+    trust: float
     noise_power: float = 0.0
     draws: float = 1.0
 

@@ -82,6 +82,8 @@ def _parameter_warnings(form: Form, params: dict[str, Estimate], lowest: float) 
                 "The irreducible loss E is not identified: the runs agree with any from "
                 f"{max(lo, 0):.3g} to {hi:.3g}, as the lowest loss of a run is {lowest:.3g}."
             )
+    if form.name.startswith("frontier"):
+        messages += _frontier_warnings(params["gamma"])
     falling = {"a": -1.0, "alpha": 1.0, "beta": 1.0, "alpha_N": 1.0}
     pairs = dict.fromkeys(falling, form.variables[0]) | {"beta": form.variables[-1]}
     for letter, sign in falling.items():
@@ -102,9 +104,24 @@ def _parameter_warnings(form: Form, params: dict[str, Estimate], lowest: float) 
     return messages
 
 
+def _frontier_warnings(gamma: Estimate) -> list[str]:
+    """Sentences on the exponent along the frontier."""
+    if gamma.value <= 0:
+        return [
+            f"The loss rises with compute: gamma = {gamma.value:.3g}. Check the columns, or that "
+            "larger runs were trained as well as smaller ones."
+        ]
+    if gamma.interval[0] <= 0:
+        return [
+            "The exponent gamma is not identified: its interval includes zero, so more compute "
+            "may have no effect."
+        ]
+    return []
+
+
 def irreducible_loss_warning(members: Sequence[Component]) -> list[str]:
     """A warning if forms without an irreducible loss have at least an equal share."""
-    bare = [m for m in members if m.form.name == "kaplan" or _falling_power(m)]
+    bare = [m for m in members if m.form.name in ("kaplan", "frontier_power") or _falling_power(m)]
     share = sum(m.weight for m in bare)
     if share < len(bare) / len(members) or not bare:
         return []

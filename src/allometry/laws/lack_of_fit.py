@@ -20,7 +20,7 @@ DEGREES = (2, 3, 4)
 
 
 def whole_grid_fits(
-    table: RunsTable, *, measured: bool = False, starts: int = 12
+    table: RunsTable, *, measured: bool = False, starts: int = 8
 ) -> list[Component]:
     """The additive and the coupled form fitted to all runs with equal weights.
 

@@ -81,17 +81,20 @@ class Problem:
 
     def rows(self, rows: slice | ndarray) -> "Problem":
         """The problem restricted to some rows of the arrays that have one row per problem."""
-
-        def pick(a: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
-            return a[rows] if a.ndim == 2 else a
-
         return replace(
             self,
             X=self.X if self.X.ndim == 2 else self.X[:, rows],
-            y=pick(self.y),
-            weights=None if self.weights is None else pick(self.weights),
-            prior=None if self.prior is None else (pick(self.prior[0]), pick(self.prior[1])),
+            y=_picked(rows, self.y),
+            weights=None if self.weights is None else _picked(rows, self.weights),
+            prior=None
+            if self.prior is None
+            else (_picked(rows, self.prior[0]), _picked(rows, self.prior[1])),
         )
+
+
+def _picked(rows: slice | ndarray, a: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+    """The rows of an array that has one row per problem; one for all problems as it is."""
+    return a[rows] if a.ndim == 2 else a
 
 
 @final

@@ -31,6 +31,7 @@ from allometry._core.user_files import shorten
 from allometry.laws.coupled_forms import Coupled, Kaplan, Steps, Tied
 from allometry.laws.data_transfer import Product
 from allometry.laws.forms import Additive, Form
+from allometry.laws.frontier_form import Frontier
 from allometry.laws.law import Law
 from allometry.laws.learning_curves import Broken, Shifted, Sigmoid
 from allometry.laws.multivariate.expression_forms import ExpressionForm, Parameter
@@ -71,6 +72,7 @@ FORMS: dict[str, tuple[type[Form], dict[str, Callable[[Any], Any]]]] = {
     "Broken": (Broken, _ONE | {"breaks": lambda form: form.breaks, "flat": lambda f: f.flat}),
     "Coupled": (Coupled, {}),
     "Kaplan": (Kaplan, {}),
+    "Frontier": (Frontier, {"irreducible": lambda form: form.irreducible}),
     "Repeated": (Repeated, {}),
     "Shifted": (Shifted, _ONE),
     "Sigmoid": (Sigmoid, _ONE),

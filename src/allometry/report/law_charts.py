@@ -11,6 +11,7 @@ import numpy as np
 
 from allometry._core.errors import InputError, require
 from allometry.laws import Law, Plan, profile
+from allometry.laws.calibration import BARE
 from allometry.report import formatting as fmt
 from allometry.report import theme
 from allometry.report.theme import LIGHT, Columns, Spec, layer, take
@@ -274,7 +275,8 @@ def charts(law: Law, plan: Plan | None = None) -> dict[str, Spec]:
         "backtest": backtest(law),
         "plan": None if plan is None else planned(law, plan),
     }
-    floor = next((k for k in ("E", "a", "eps_inf") if k in law.params and law.form != "power"), "")
+    bare = law.form in BARE
+    floor = next((k for k in ("E", "a", "eps_inf") if k in law.params and not bare), "")
     if floor and len(law.members[0].draws):
         try:
             made["profile"] = profiled(law, floor)

@@ -21,6 +21,7 @@ from allometry.laws.allocation import GROWTH, Allocation
 from allometry.laws.component import Component
 from allometry.laws.coupled_forms import Coupled, Kaplan, Steps, Tied
 from allometry.laws.forms import Additive, Form
+from allometry.laws.frontier_form import Frontier
 from allometry.laws.intervals import ExtrapolationError
 from allometry.laws.inverse import lowest_sizes
 from allometry.laws.learning_curves import Broken, Shifted, Sigmoid
@@ -121,6 +122,8 @@ def _shape(form: Form) -> dict[str, Any]:
         return {"kind": "additive", "irreducible": True}
     if isinstance(form, Steps):
         return {"kind": "additive", "irreducible": False}
+    if isinstance(form, Frontier):
+        return {"kind": "frontier", "irreducible": form.irreducible}
     if isinstance(form, Broken):
         return {"kind": "broken", "breaks": form.breaks, "flat": form.flat}
     for cls, name in _PLAIN.items():

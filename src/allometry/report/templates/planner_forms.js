@@ -75,6 +75,13 @@ const PlannerForms = (() => {
       const gamma = Math.exp(t[1][i]);
       return gamma * logAdd((t[2][i] - t[0][i] * x[0]) / gamma, (t[3][i] - gamma * x[1]) / gamma);
     },
+    frontier: ({ irreducible }) => (t, i, [n, d]) => {
+      const [k, gamma, g, logA, logB] = t.slice(-5).map((column) => column[i]);
+      const a = Math.exp(logA), b = Math.exp(logB);
+      const v = n - g - (n + d) * (b / (a + b));
+      const rest = k - gamma * (n + d) + logAdd(logB - a * v, logA + b * v) - Math.log(a + b);
+      return irreducible ? logAdd(t[0][i], rest) : rest;
+    },
     repeated: () => (t, i, [n, d, given]) => {
       const alpha = Math.exp(t[2][i]), beta = Math.exp(t[4][i]);
       const a = t[1][i], b = t[3][i], u = Math.min(given, d);
