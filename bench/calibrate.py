@@ -46,9 +46,7 @@ BEFORE = {
         "grid": {"tau": 0.0025, "tau_sd": 0.8, "trust": 1.0, "draws": 1.0},
         "line": {"tau": 0.001, "tau_sd": 0.6, "trust": 1.0},
         "curve": {"tau": 0.015, "tau_sd": 0.9, "trust": 1.0},
-    },
-    "few_runs": {"per_e_fold": 0.09, "per_decline": 0.0, "power": 2.0},
-    "noise": {"runs": 8, "sd": 0.004},
+    }
 }
 """The constants before any calibration across families."""
 

@@ -2,8 +2,9 @@
 
 The same formulas as `allometry.laws.calibration` and `allometry.laws.intervals`, for all hold-outs
 at once and differentiable in the constants. Fitted are the log density of the larger runs and the
-logs of the 95 and 80 % interval scores, averaged over the points of a hold-out, the hold-outs of a
-group, and the groups. Each constant has a weak normal prior (`START`, `WIDTH`), worth one group.
+logs of the absolute error and of the 95 and 80 % interval scores, averaged over the points of a
+hold-out, the hold-outs of a group, and the groups. Each kind of family has constants of its own.
+Each constant has a weak normal prior (`START`, `WIDTH`), worth one group.
 
 Letters: c hold-outs, q points of each, f folds, r points of a fold, k kinds.
 """
@@ -25,10 +26,10 @@ PER_E_FOLD = 0.09
 """Log error per e-fold of a law with one degree of freedom: the mean over synthetic power laws
 with irreducible loss and noise of 0.3 to 3 %. No public hold-out has so few runs."""
 
-PER_KIND = (
-    "kappa", "rate", "kappa_sd", "own_sd", "tau", "tau_sd", "own_runs", "own_scatter", "trust"
+NAMES = (
+    "kappa", "rate", "kappa_sd", "own_sd", "tau", "tau_sd", "own_runs", "own_scatter", "trust",
+    "draws", "per_decline", "power", "noise",
 )  # fmt: skip
-SHARED = ("draws", "per_decline", "power", "noise")
 START = {
     "kappa": [0.0, 0.0, 0.0],
     "rate": [0.0, 0.0, 0.0],
@@ -36,13 +37,13 @@ START = {
     "own_sd": [0.15, 0.15, 0.15],
     "tau": [0.003, 0.001, 0.01],
     "tau_sd": [0.8, 0.6, 0.9],
-    "own_runs": [8.0, 8.0, 8.0],
-    "own_scatter": [1.0, 1.0, 1.0],
-    "trust": [0.5, 0.5, 0.5],
-    "draws": 1.0,
-    "per_decline": 0.1,
-    "power": 3.0,
-    "noise": 0.003,
+    "own_runs": [8.0] * 3,
+    "own_scatter": [1.0] * 3,
+    "trust": [0.5] * 3,
+    "draws": [1.0] * 3,
+    "per_decline": [0.1] * 3,
+    "power": [3.0] * 3,
+    "noise": [0.003] * 3,
 }
 WIDTH = {"draws": 0.5, "kappa": 0.2, "rate": 0.004, "tau": 1.5, "per_decline": 1.5, "power": 1.0}
 """Prior standard deviation of a constant, or of its log (1 by default)."""
@@ -58,29 +59,25 @@ def start():
 
 def _vector(values):
     out = []
-    for name in (*PER_KIND, *SHARED):
-        x = np.atleast_1d(np.array(values[name], dtype=float))
+    for name in NAMES:
+        x = np.array(values[name], dtype=float)
         out.append(x if name in LINEAR else np.log(x))
     return np.concatenate(out)
 
 
 def widths():
-    out = []
-    for name in (*PER_KIND, *SHARED):
-        out += [WIDTH.get(name, 1.0)] * (3 if name in PER_KIND else 1)
-    return np.array(out)
+    return np.repeat([WIDTH.get(name, 1.0) for name in NAMES], len(KINDS))
 
 
 def named(theta):
-    """Constants by name, from the vector: a row of three kinds or a number each."""
+    """Constants by name, from the vector: a row of three kinds each."""
     found, i = {}, 0
-    for name in (*PER_KIND, *SHARED):
-        count = 3 if name in PER_KIND else 1
-        x = theta[i : i + count]
-        i += count
+    for name in NAMES:
+        x = theta[i : i + len(KINDS)]
+        i += len(KINDS)
         if name not in LINEAR:
             x = x.exp() if isinstance(x, torch.Tensor) else np.exp(x)
-        found[name] = x if count == 3 else x[0]
+        found[name] = x
     return found
 
 
@@ -201,23 +198,23 @@ def tau_weights(data, c, kappa, variance):
 
 def errors(theta, data):
     """Errors of the corrected predictions, scales of their mixture below and above, weights."""
-    c, at = named(theta), data["at"]
+    c, at, kind = named(theta), data["at"], data["kind"]
     kappa, variance = posterior(data, c)
     weight = tau_weights(data, c, kappa, variance)
-    noise = (data["dof"] - PRIOR_RUNS) * data["noise"] ** 2 + PRIOR_RUNS * c["noise"] ** 2
+    noise = (data["dof"] - PRIOR_RUNS) * data["noise"] ** 2 + PRIOR_RUNS * c["noise"][kind] ** 2
     noise = (noise / data["dof"])[:, None]
     error = at["error"] + kappa[:, None] * at["decline"]
-    rate = c["rate"][data["kind"]] * data["irreducible"]
+    rate = c["rate"][kind] * data["irreducible"]
     error = error + rate[:, None] * at["beyond"]
     free = data["free"][:, None]
-    few = (PER_E_FOLD * at["distance"] / free ** c["power"]) ** 2
-    few = few + (c["per_decline"] * at["decline"] / free**1.5) ** 2
+    few = (PER_E_FOLD * at["distance"] / free ** c["power"][kind][:, None]) ** 2
+    few = few + (c["per_decline"][kind][:, None] * at["decline"] / free**1.5) ** 2
     extra = few + variance[:, None] * at["decline"] ** 2 + noise
     beyond = (TAU * at["distance"][..., None, None]) ** 2
     inflation = data["inflation"][:, None, :, None]
     share = data["configurations"] / (data["configurations"] + FEW_CONFIGURATIONS)
     # Ladders and curves have too few runs to tell draws that are too wide from few runs.
-    share = c["draws"].log() * share * (data["kind"] == KINDS.index("grid"))
+    share = c["draws"][kind].log() * share * (kind == KINDS.index("grid"))
     counted = torch.exp(share[:, None] * at["distance"].clamp(max=1.0))
     sides = [
         ((at[side] * counted + extra)[..., None, None] * inflation + beyond).sqrt().flatten(2)
@@ -247,7 +244,7 @@ def half_width(scale, weight, level):
 
 
 def score(theta, data, share):
-    """Mean over groups of the negative log density and the log interval scores."""
+    """Mean over groups of the negative log density and the logs of error and interval scores."""
     error, below, above, weight = errors(theta, data)
     scale = torch.where((error < 0)[..., None], below, above)
     density = (torch.exp(-0.5 * (error[..., None] / scale) ** 2) / scale * weight).sum(-1)
@@ -257,7 +254,7 @@ def score(theta, data, share):
         """Mean of each group."""
         return share @ ((x * data["mask"]).sum(1) / count)
 
-    total = mean(-torch.log(density.clamp_min(1e-9)))
+    total = mean(-torch.log(density.clamp_min(1e-9))) + torch.log(mean(error.abs()))
     for level in (0.95, 0.8):
         lo, hi = half_width(below, weight, level), half_width(above, weight, level)
         outside = torch.relu(error - hi) + torch.relu(-error - lo)
@@ -290,16 +287,10 @@ def fit(data, begin=None, iterations=60):
 def table(theta):
     """The entries of the package's table."""
     c = named(theta)
-    kinds = {k: {n: round(float(c[n][i]), 5) for n in PER_KIND} for i, k in enumerate(KINDS)}
-    kinds["grid"]["draws"] = round(float(c["draws"]), 4)
+    kinds = {k: {n: round(float(c[n][i]), 5) for n in NAMES} for i, k in enumerate(KINDS)}
+    for kind in KINDS:
+        if kind != "grid":
+            kinds[kind]["draws"] = 1.0
     # Slopes of learning curves break more often than those of grids.
     kinds["curve"]["tau"] = max(kinds["curve"]["tau"], round(1.01 * kinds["grid"]["tau"], 5))
-    return {
-        "kinds": kinds,
-        "few_runs": {
-            "per_e_fold": PER_E_FOLD,
-            "per_decline": round(float(c["per_decline"]), 5),
-            "power": round(float(c["power"]), 4),
-        },
-        "noise": {"runs": PRIOR_RUNS, "sd": round(float(c["noise"]), 6)},
-    }
+    return {"kinds": kinds, "per_e_fold": PER_E_FOLD, "noise_runs": PRIOR_RUNS}

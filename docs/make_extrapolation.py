@@ -1,4 +1,4 @@
-"""Draw the error of predicted losses by group of families, before and after calibration.
+"""Draw the error of predicted losses by group of families, by 0.9 and today.
 
 `python bench/calibrate.py --json FILE`, then `python docs/make_extrapolation.py FILE`: the picture
 becomes docs/figures/extrapolation_error.svg.
@@ -12,7 +12,7 @@ import pandas as pd
 from allometry.report import theme
 
 FIGURES = Path(__file__).parent / "figures"
-NAMES = {"(a) before": "without correction", "calibrated, left out": "corrected, group left out"}
+NAMES = {"(a) before": "`auto` of 0.9", "calibrated, left out": "today, group left out"}
 
 
 def chart(frame: pd.DataFrame) -> dict:

@@ -245,7 +245,10 @@ def summary(
         calibration = calibrate(folds[:i], table, form, irreducible=irreducible)
         extra = extrapolation_error(folds[:i], error_prior(table, fold.noise), calibration)
         now = corrected(fold, calibration)
-        hit = covered(now.error, now.variance, now.noise, now.dof, now.distance, extra)
+        prior = calibration.noise_prior
+        hit = covered(
+            now.error, now.variance, now.noise, now.dof, now.distance, extra, prior=prior
+        )
         inside.append(float(hit.mean()))
         errors.append(now.size if calibration.moves_value else fold.size)
     return Backtest(float(np.mean(errors)), float(np.mean(inside)), len(folds))

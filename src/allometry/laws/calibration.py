@@ -245,7 +245,6 @@ def calibrate(
     if own is not None:
         share = variance / (variance + own[1] ** 2)
         kappa, variance = kappa + share * (own[0] - kappa), variance * (1 - share)
-    few = TABLE["few_runs"]
     return Calibration(
         kappa,
         known.rate,
@@ -254,8 +253,8 @@ def calibrate(
         None if own is None else own[1],
         kind,
         known.reach,
-        (few["per_e_fold"], few["per_decline"], few["power"]),
-        (TABLE["noise"]["runs"], TABLE["noise"]["sd"]),
+        known.few_runs,
+        known.noise_prior,
         known.share_of_draws(table.configurations) if form is None else 1.0,
         moves_value=form is None,
     )

@@ -45,6 +45,9 @@ class KindConstants:
         own_runs: Configurations at which a family's own backtests are twice as uncertain.
         own_scatter: Share of the scatter between backtests that their mean keeps as error.
         trust: Power of the likelihood of backtests for tau: below 1 as they share runs.
+        per_decline: Error of a law with one degree of freedom, per unit of predicted decline.
+        power: Power of the degrees of freedom with which the error per e-fold of such laws falls.
+        noise: Noise of the runs that the prior expects.
         reach: E-folds (of size or data, or half of compute) beyond the runs up to which errors
             were measured.
     """
@@ -59,12 +62,25 @@ class KindConstants:
     own_runs: float
     own_scatter: float
     trust: float
+    per_decline: float
+    power: float
+    noise: float
     noise_power: float = 0.0
     draws: float = 1.0
 
     def median_error(self, noise: float) -> float:
         """Median of tau for runs of some noise: smooth families are extrapolated better."""
         return self.tau * (float(np.clip(noise, *NOISES)) / USUAL_NOISE) ** self.noise_power
+
+    @property
+    def few_runs(self) -> tuple[float, float, float]:
+        """Constants of `intervals.few_runs_variance`."""
+        return TABLE["per_e_fold"], self.per_decline, self.power
+
+    @property
+    def noise_prior(self) -> tuple[float, float]:
+        """So many runs of this noise are the prior of the noise."""
+        return TABLE["noise_runs"], self.noise
 
     def share_of_draws(self, configurations: int) -> float:
         """Share of the variance of the draws that counts far beyond so many configurations."""

@@ -11,7 +11,10 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 from scipy import special
 
-from allometry.laws.calibration_table import TABLE
+from allometry.laws.calibration_table import constants as table_constants
+
+GRID = table_constants("grid")
+"""Constants that are used where no law names its own."""
 
 TAU = np.exp(np.linspace(np.log(2e-4), np.log(0.2), 33))
 GRID_PRIOR = (0.0025, 0.8)
@@ -98,7 +101,7 @@ def few_runs_variance(
             power of the degrees of freedom; by default those of the table.
     """
     dof = max(configurations - variables - 1, 1)
-    per_e_fold, per_decline, power = constants or tuple(TABLE["few_runs"].values())
+    per_e_fold, per_decline, power = constants or GRID.few_runs
     return (per_e_fold * distance / dof**power) ** 2 + (per_decline * decline / dof**1.5) ** 2
 
 
@@ -184,9 +187,10 @@ def covered(
     distance: Float[ndarray, " k"],
     extrapolation: ExtrapolationError,
     level: float = 0.95,
+    prior: tuple[float, float] | None = None,
 ) -> Bool[ndarray, " k"]:
     """Whether each log error is at most the `half_width`, without computing it."""
-    scale, weight = mixture_scales(variance, noise, dof, distance, extrapolation)
+    scale, weight = mixture_scales(variance, noise, dof, distance, extrapolation, prior)
     return special.ndtr(np.abs(error)[:, None] / scale) @ weight <= 0.5 + level / 2
 
 
@@ -199,7 +203,7 @@ def mixture_scales(
     prior: tuple[float, float] | None = None,
 ) -> tuple[Float[ndarray, "k s"], Float[ndarray, " s"]]:
     """Standard deviations and weights of the mixture of normals of a new run's error."""
-    prior_dof, prior_noise = prior or (TABLE["noise"]["runs"], TABLE["noise"]["sd"])
+    prior_dof, prior_noise = prior or GRID.noise_prior
     noise = float(np.sqrt((dof * noise**2 + prior_dof * prior_noise**2) / (dof + prior_dof)))
     free = dof + prior_dof
     nodes = (np.arange(9) + 0.5) / 9
