@@ -214,7 +214,7 @@ def test_auto_gives_its_reason_and_members():
     law = al.laws.fit(grid(), bootstrap=50)
     assert "backtests" in law.why
     assert sum(m.weight for m in law.members) == pytest.approx(1)
-    assert law.to_dict()["members"].keys() >= {"chinchilla"}
+    assert law.to_dict()["members"].keys() >= {"coupled"}
     assert law.backtest.folds > 0
 
 
