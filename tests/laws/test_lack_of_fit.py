@@ -9,8 +9,12 @@ import allometry as al
 from allometry.laws import forms
 from allometry.laws.component import fit_component
 from allometry.laws.coupled_forms import Coupled
-from allometry.laws.lack_of_fit import _corrected_criterion, whole_grid_weights
-from allometry.laws.objective import FORECAST, above_frontier
+from allometry.laws.lack_of_fit import (
+    _corrected_criterion,
+    evidence_for_forms,
+    whole_grid_weights,
+)
+from allometry.laws.objective import FORECAST, SPREAD, STEEP, above_frontier, grid_objective
 from allometry.laws.runs_table import read
 
 
@@ -74,6 +78,21 @@ def test_the_order_of_rows_does_not_matter():
 def test_few_runs_have_no_rivals():
     columns = {k: v[::5] for k, v in runs(np.random.default_rng(0)).items()}
     assert weights(columns).sum() == pytest.approx(1.0)
+
+
+def test_weights_are_steep_only_where_no_form_describes_all_runs():
+    true, bent = (
+        read(runs(np.random.default_rng(0), **columns)) for columns in ({}, {"bent": 0.003})
+    )
+    described, lacking = (grid_objective(evidence_for_forms(t)) for t in (true, bent))
+    assert described.recency < 2.1
+    assert lacking.recency > 3.9
+    few, many = (
+        (w > 0.01 * w.max()).sum() for w in (lacking.weights(bent), described.weights(true))
+    )
+    assert few < many
+    assert grid_objective(1.0) == SPREAD
+    assert grid_objective(0.0) == STEEP
 
 
 def test_an_allocation_of_the_true_form_uses_all_runs():
