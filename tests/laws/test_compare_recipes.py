@@ -6,6 +6,7 @@ import pytest
 import allometry as al
 from allometry._core.errors import InputError
 from allometry.laws.comparison import paired_runs
+from allometry.laws.comparison.run_noise import RunNoise
 from allometry.laws.comparison.sequential import LinearFit, evidence
 
 
@@ -245,7 +246,10 @@ def test_a_stated_noise_keeps_false_verdicts_rare():
         runs = paired_runs.read(rows_of(frame, np.argsort(frame["C"])), "recipe").two(0, 1)
         x = np.unique(runs.x)
         wrong += any(
-            evidence(runs.take(np.flatnonzero(runs.x <= top)), np.log(1e21), 0.003).value >= 20
+            evidence(
+                runs.take(np.flatnonzero(runs.x <= top)), np.log(1e21), RunNoise.known(0.003)
+            ).value
+            >= 20
             for top in x[1:]
         )
     assert wrong <= 10

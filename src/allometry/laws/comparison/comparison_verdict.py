@@ -1,6 +1,8 @@
 """Is a change real, what is it worth, and does it survive scale?"""
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -10,8 +12,13 @@ from allometry._core.errors import require, require_seed
 from allometry._core.estimate import Estimate
 from allometry.laws.comparison.gain import Gain, Trend, gain_of, measured
 from allometry.laws.comparison.paired_runs import RecipeRuns, read
+from allometry.laws.comparison.pooled_noise import pooled_noise
+from allometry.laws.comparison.run_noise import RunNoise
 from allometry.laws.comparison.sequential import DECISIVE, Evidence, evidence
 from allometry.laws.comparison.wording import MULTIPLIED, UNITS, verdict
+
+FEW = 8
+"""Runs of two recipes up to which their noise rests on other recipes."""
 
 FAR = math.log(100.0)
 """E-folds beyond the largest run from which on a warning is given."""
@@ -199,7 +206,13 @@ def compare_recipes(
         require(0 < noise < 1, "compare_recipes.noise", "be between 0 and 1", noise, fix)
     x = _largest_shared(runs) if at is None else math.log(at)
     rng = np.random.default_rng(seed)
-    base, gains = _against_one(runs, rng, noise)
+    stated = RunNoise.known(noise)
+
+    @functools.cache
+    def noise_of(pair: frozenset[int]) -> RunNoise | None:
+        return pooled_noise(runs, *sorted(pair)) if stated is None else stated
+
+    base, gains = _against_one(runs, rng, noise_of)
     medians = {i: float(np.median(g.log_multiplier(x, 1))) for i, g in gains.items()}
     leader = max(medians, key=lambda i: medians[i])
     leader = leader if medians[leader] > 0 else base
@@ -207,10 +220,10 @@ def compare_recipes(
     rivals = []
     for i in others:
         first, second = (base, leader) if i == base else (leader, i)
-        two = runs.two(first, second)
+        two, run_noise = runs.two(first, second), noise_of(frozenset((first, second)))
         known = gains.get(second) if first == base else None
-        gain = gain_of(two, rng, noise) if known is None else known
-        found = evidence(two, x, noise)
+        gain = gain_of(two, rng, run_noise) if known is None else known
+        found = evidence(two, x, run_noise)
         rivals.append(_rival(two, gain, found, int(second == leader), x, len(others)))
     rivals.sort(key=lambda rival: (rival.multiplier.value, rival.name))
     decided = all(rival.decided for rival in rivals)
@@ -221,7 +234,12 @@ def compare_recipes(
         math.exp(x) if at is None else at,
         runs.scale,
         tuple(rivals),
-        (*runs.notes, *_warnings(runs, x, rivals), *_noise_notes(rivals, noise)),
+        (
+            *runs.notes,
+            *_warnings(runs, x, rivals),
+            *_noise_notes(rivals, noise),
+            *_pooled_note(runs, leader, others, noise_of),
+        ),
         runs,
     )
 
@@ -233,12 +251,16 @@ def _largest_shared(runs: RecipeRuns) -> float:
 
 
 def _against_one(
-    runs: RecipeRuns, rng: np.random.Generator, noise: float | None
+    runs: RecipeRuns,
+    rng: np.random.Generator,
+    noise_of: Callable[[frozenset[int]], RunNoise | None],
 ) -> tuple[int, dict[int, Gain]]:
     """The recipe with the most runs, and the gain of every other over it."""
     base = int(np.bincount(runs.recipe, minlength=len(runs.names)).argmax())
     others = [i for i in range(len(runs.names)) if i != base]
-    return base, {i: gain_of(runs.two(base, i), rng, noise) for i in others}
+    return base, {
+        i: gain_of(runs.two(base, i), rng, noise_of(frozenset((base, i)))) for i in others
+    }
 
 
 def _rival(
@@ -334,3 +356,22 @@ def _noise_notes(rivals: list[Rival], noise: float | None) -> list[str]:
             f"The runs scatter more around the law, by {seen:.2g}: a verdict may be too early."
         )
     return found
+
+
+def _pooled_note(
+    runs: RecipeRuns,
+    leader: int,
+    others: list[int],
+    noise_of: Callable[[frozenset[int]], RunNoise | None],
+) -> list[str]:
+    """Say so if two recipes have too few runs of their own to estimate the noise."""
+    few = [i for i in others if int(np.isin(runs.recipe, (leader, i)).sum()) <= FEW]
+    used = [noise_of(frozenset((leader, i))) for i in few]
+    pooled = [noise.sd for noise in used if noise is not None and not noise.stated]
+    if not pooled:
+        return []
+    return [
+        "Two recipes alone have too few runs to estimate their noise. It is estimated from all "
+        f"{len(runs.names)} recipes, as if it were the same for all: {max(pooled):.2g} of the "
+        "loss. Add seeds if one of them is noisier."
+    ]

@@ -10,10 +10,11 @@ $\sigma$, the Bayes factor is an e-process: its expectation under the hypothesis
 stopping time. So a verdict only when it exceeds 20 errs in at most 5 % of comparisons, however
 often one looks. A mean over several g is an e-process too.
 
-If the noise of a run is stated, $\sigma$ has a proper prior around it and $\nu$ a normal prior of
-mean 0. The Bayes factor then needs no replicates. With $\sigma$ known, the paths without a verdict
-form a symmetric convex set of the ratios, to which equal recipes ($\nu = 0$) give at least the
-probability that the prior of $\nu$ gives it, 95 % or more (Anderson's inequality).
+If the noise is known apart from the two recipes, stated or pooled over others, $\sigma$ has a
+proper prior around it and $\nu$ a normal prior of mean 0. The Bayes factor then needs no
+replicates. With $\sigma$ known, the paths without a verdict form a symmetric convex set of the
+ratios, to which equal recipes ($\nu = 0$) give at least the probability that the prior of $\nu$
+gives it, 95 % or more (Anderson's inequality).
 
 References:
     `lindon2022`; `perezortiz2024`; `vovk2021` for the mean; `anderson1955`.
@@ -29,7 +30,8 @@ from scipy import special
 
 from allometry.laws.comparison.joint_fit import null_mode
 from allometry.laws.comparison.paired_runs import RecipeRuns
-from allometry.laws.comparison.shared_law import STATED_DEGREES, STATED_TREND, SharedLaw
+from allometry.laws.comparison.run_noise import USUAL_TREND, RunNoise
+from allometry.laws.comparison.shared_law import SharedLaw
 
 DECISIVE = 20.0
 """Least e-value of a verdict: one error in twenty."""
@@ -59,12 +61,11 @@ class Evidence:
     more: float | None = None
 
 
-def evidence(runs: RecipeRuns, at: float, noise: float | None = None) -> Evidence:
+def evidence(runs: RecipeRuns, at: float, noise: RunNoise | None = None) -> Evidence:
     """The e-value of the runs of two recipes against equal losses at log scale `at`.
 
     Paired runs enter by their log ratio. If most runs have no partner, all runs enter, and the
-    shared law is estimated with the gain. `noise` is the standard deviation of the log loss of a
-    run, if it is known from elsewhere.
+    shared law is estimated with the gain. `noise` is given if it is known apart from these runs.
     """
     pairs = runs.pairs()
     fewest = min(int((runs.recipe == r).sum()) for r in (0, 1))
@@ -74,7 +75,7 @@ def evidence(runs: RecipeRuns, at: float, noise: float | None = None) -> Evidenc
         return Evidence(pairs=len(pairs))
     law, mode = null_mode(runs, noise)
     slope = law.slope(mode)
-    paired = len(pairs) >= max(least, 0.6 * fewest)
+    paired = runs.mostly_paired(least)
     if paired:
         y = runs.y[pairs[:, 0]] - runs.y[pairs[:, 1]]
         s, x = slope[pairs].mean(1), runs.x[pairs].mean(1)
@@ -90,10 +91,12 @@ def evidence(runs: RecipeRuns, at: float, noise: float | None = None) -> Evidenc
         fit = LinearFit.of(y, s, nuisance)
     else:
         # What a seed does to both recipes cancels, so a ratio varies by sqrt(2) noise at most.
-        scale = noise * np.sqrt(2.0 if paired else 1.0)
+        scale = noise.sd * float(np.sqrt(2.0 if paired else 1.0))
         prior = None if paired else (law, mode)
         known = _prior_rows(scale, prior, trend=not one_size)
-        fit = LinearFit.of(y, s, nuisance, known, STATED_DEGREES * scale**2)
+        fit = LinearFit.of(
+            y, s, nuisance, known, degrees=noise.degrees, added=noise.degrees * scale**2
+        )
     if fit is None:
         return Evidence(pairs=len(pairs))
     return Evidence(fit.e_value(), int(np.sign(fit.estimate)), len(pairs), fit.repetitions())
@@ -108,7 +111,7 @@ def _prior_rows(
         centre, sd = law[0].prior
         mean = centre - law[1]
     if trend:
-        mean, sd = np.append(mean, 0.0), np.append(sd, STATED_TREND)
+        mean, sd = np.append(mean, 0.0), np.append(sd, USUAL_TREND)
     # The level of the law, its first parameter, has no prior.
     rows = np.diag(scale / sd)[(0 if law is None else 1) :]
     return rows, rows @ mean
@@ -120,8 +123,8 @@ class LinearFit:
     """Sums of squares of a linear model after its nuisance columns are projected out.
 
     `square` is that of the effect's column, `unit` its mean square before, `total` that of the
-    response. `nuisances` is the number of nuisance columns without a prior, and `stated` the sum
-    of squares that a stated noise adds; it counts as `STATED_DEGREES` observations.
+    response. `nuisances` is the number of nuisance columns without a prior, and `added` the sum
+    of squares that a known noise adds; it counts as `degrees` observations.
     """
 
     estimate: float
@@ -131,7 +134,8 @@ class LinearFit:
     least: float
     n: int
     nuisances: int
-    stated: float = 0.0
+    added: float = 0.0
+    degrees: float = 0.0
 
     @classmethod
     def of(
@@ -140,7 +144,9 @@ class LinearFit:
         effect: Float[ndarray, " n"],
         nuisance: Float[ndarray, "n k"],
         prior: tuple[Float[ndarray, "m k"], Float[ndarray, " m"]] | None = None,
-        stated: float = 0.0,
+        *,
+        added: float = 0.0,
+        degrees: float = 0.0,
     ) -> "LinearFit | None":
         """The sums; `None` if they leave no freedom for the noise or for the effect.
 
@@ -149,7 +155,8 @@ class LinearFit:
             effect: Column of the effect.
             nuisance: Columns of the nuisances.
             prior: Rows of the nuisances' columns and of the response that stand for a prior.
-            stated: Sum of squares of a stated noise.
+            added: Sum of squares of a known noise.
+            degrees: Number of observations that it counts as.
         """
         n, rows = len(y), 0
         if prior is not None:
@@ -165,17 +172,17 @@ class LinearFit:
         # Rounding leaves this much where noise is zero.
         least = n * (1e-9 * max(float(np.abs(y).max()), 1e-9)) ** 2
         used = basis.shape[1] - rows
-        free = n - used + (STATED_DEGREES if stated else 0)
-        if free < 2 or square <= 1e-14 * float(effect @ effect) or total + stated <= least:
+        free = n - used + degrees
+        if free < 2 or square <= 1e-14 * float(effect @ effect) or total + added <= least:
             return None
         unit = float(effect @ effect) / n
-        return cls(float(z @ r) / square, square, unit, total, least, n, used, stated)
+        return cls(float(z @ r) / square, square, unit, total, least, n, used, added, degrees)
 
     def e_value(self, times: float = 1.0) -> float:
         """The e-value of no effect, as expected if there were `times` as many observations."""
-        free = times * self.n - self.nuisances + (STATED_DEGREES if self.stated else 0)
-        explained, stated = self.estimate**2 * self.square, self.stated / times
-        total = self.total + stated
+        free = times * self.n - self.nuisances + self.degrees
+        explained, added = self.estimate**2 * self.square, self.added / times
+        total = self.total + added
         logs = []
         for width in WIDTHS:
             ratio = width * times * self.square / self.unit
