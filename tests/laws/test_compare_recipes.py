@@ -301,3 +301,24 @@ def test_where_only_the_law_is_uncertain_larger_scales_are_asked_for():
     assert found.winner is None
     assert found.rivals[0].e_value >= 20
     assert "larger scales would decide" in found.verdict
+
+
+def test_recipes_without_a_common_scale_get_no_verdict():
+    """One recipe's parameters are in millions: the law alone would name a winner."""
+    frame = ladder(m=1.5)
+    second = frame["recipe"] == "B"
+    for name in ("N", "C"):
+        frame[name] = np.where(second, frame[name] / 1e6, frame[name])
+    found = al.laws.compare_recipes(frame)
+    assert found.winner is None
+    assert any("Check units" in text for text in found.warnings)
+    assert "runs at scales in common would decide" in found.verdict
+
+
+def test_an_accuracy_gets_no_verdict():
+    frame = ladder(m=1.5)
+    frame["loss"] = 1 / frame["loss"]
+    found = al.laws.compare_recipes(frame)
+    assert found.winner is None
+    assert any("give 1 minus it" in text for text in found.warnings)
+    assert "a loss that rises with scale can't be judged" in found.verdict

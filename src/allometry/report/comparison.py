@@ -8,13 +8,17 @@ import numpy as np
 
 from allometry._core.files import atomic_write
 from allometry.laws import RecipeComparison
-from allometry.laws.comparison.wording import MULTIPLIED, UNITS
+from allometry.laws.comparison.comparison_limits import MULTIPLIED, UNITS
+from allometry.laws.comparison.sequential import DECISIVE
 from allometry.report import cells, theme
 from allometry.report import formatting as fmt
 from allometry.report.cells import Cell, Head, Table
 from allometry.report.law_charts import assembled, log_axis
 from allometry.report.page_template import policy
 from allometry.report.theme import DARK, LIGHT, Spec, layer
+
+SAME = 0.01
+"""Difference of log scales that is none."""
 
 POINTS = 40
 """Scales at which a band is drawn."""
@@ -45,14 +49,17 @@ MOST_COLOURS = len(theme.FAMILY_COLOURS)
 
 def table(found: RecipeComparison) -> Table:
     """Every rival against the leader."""
-    unit = UNITS[found.scale]
+    unit, needed = UNITS[found.scale], DECISIVE * len(found.rivals)
+    # At the largest scale measured, both columns would be the same.
+    beyond = any(abs(math.log(found.at / rival.measured_at)) > SAME for rival in found.rivals)
+    inside = (Head("largest measured", kind="num"),) if beyond else ()
     heads = (
         Head(f"against {found.leader}"),
         Head("verdict"),
         Head(f"times the {MULTIPLIED[found.scale]}", f"at {found.at:.3g} {unit}", "num"),
-        Head("largest measured", kind="num"),
+        *inside,
         Head("trend"),
-        Head("e-value", kind="num"),
+        Head("e-value", f"{needed:g} decides", "num"),
         Head("pairs", kind="num"),
     )
     rows = tuple(
@@ -60,14 +67,21 @@ def table(found: RecipeComparison) -> Table:
             Cell(rival.name),
             Cell("worse" if rival.decided else "undecided"),
             cells.estimate(rival.multiplier, fmt.significant),
-            cells.estimate(rival.measured, fmt.significant),
+            *((cells.estimate(rival.measured, fmt.significant),) if beyond else ()),
             Cell(rival.trend),
-            Cell(f"{rival.e_value:.3g}", kind="num"),
+            Cell(_evidence(rival.e_value), kind="num"),
             Cell(str(rival.pairs), kind="num"),
         )
         for rival in found.rivals
     )
     return Table("Recipes, the closest first", heads, rows)
+
+
+def _evidence(value: float) -> str:
+    """An e-value; beyond a million its size no longer matters."""
+    if value >= 1e6:
+        return "over 1 million"
+    return f"{value:,.0f}" if value >= 1000 else fmt.significant(value)
 
 
 def losses(found: RecipeComparison, width: int = 720) -> Spec:

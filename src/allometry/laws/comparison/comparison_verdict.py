@@ -10,18 +10,20 @@ import numpy as np
 
 from allometry._core.errors import require, require_seed
 from allometry._core.estimate import Estimate
+from allometry.laws.comparison.comparison_limits import (
+    are_apart,
+    largest_shared,
+    limits,
+    noise_notes,
+    pooled_note,
+    rises,
+)
 from allometry.laws.comparison.gain import Gain, Trend, gain_of, measured
 from allometry.laws.comparison.paired_runs import RecipeRuns, read
 from allometry.laws.comparison.pooled_noise import pooled_noise
 from allometry.laws.comparison.run_noise import RunNoise
 from allometry.laws.comparison.sequential import DECISIVE, Evidence, evidence
-from allometry.laws.comparison.wording import MULTIPLIED, UNITS, verdict
-
-FEW = 8
-"""Runs of two recipes up to which their noise rests on other recipes."""
-
-FAR = math.log(100.0)
-"""E-folds beyond the largest run from which on a warning is given."""
+from allometry.laws.comparison.wording import verdict
 
 
 @final
@@ -204,7 +206,7 @@ def compare_recipes(
         noise = float(noise)
         fix = "Give the standard deviation of log loss, as in 0.003 for 0.3 %."
         require(0 < noise < 1, "compare_recipes.noise", "be between 0 and 1", noise, fix)
-    x = _largest_shared(runs) if at is None else math.log(at)
+    x = largest_shared(runs) if at is None else math.log(at)
     rng = np.random.default_rng(seed)
     stated = RunNoise.known(noise)
 
@@ -236,18 +238,12 @@ def compare_recipes(
         tuple(rivals),
         (
             *runs.notes,
-            *_warnings(runs, x, rivals),
-            *_noise_notes(rivals, noise),
-            *_pooled_note(runs, leader, others, noise_of),
+            *limits(runs, x, rivals),
+            *noise_notes(rivals, noise),
+            *pooled_note(runs, leader, others, noise_of),
         ),
         runs,
     )
-
-
-def _largest_shared(runs: RecipeRuns) -> float:
-    """The second largest of the recipes' largest log scales."""
-    tops = sorted(float(runs.x[runs.recipe == i].max()) for i in range(len(runs.names)))
-    return tops[-2]
 
 
 def _against_one(
@@ -275,6 +271,7 @@ def _rival(
     sign = found.sign if leader == 1 else -found.sign
     # Under equal recipes, one of k e-values exceeds 20 k with probability 0.05 at most.
     decided = found.value >= DECISIVE * rivals and sign == 1 and multiplier.interval[0] > 1
+    decided = decided and not are_apart(two, *two.names) and not rises(two)
     return Rival(
         two.names[1 - leader],
         multiplier,
@@ -291,87 +288,3 @@ def _rival(
         gain,
         leader,
     )
-
-
-def _warnings(runs: RecipeRuns, x: float, rivals: list[Rival]) -> list[str]:
-    found = []
-    top = _largest_shared(runs)
-    sizes = len(np.unique(np.round(runs.x, 3)))
-    unit = UNITS[runs.scale]
-    if sizes == 1:
-        found.append(
-            "One size cannot show a trend, nor what a loss is worth in "
-            f"{MULTIPLIED[runs.scale]}: these rest on priors. Add two more sizes."
-        )
-    elif sizes == 2:
-        found.append("Two sizes leave the irreducible loss to its prior. Add a third size.")
-    if x > top + FAR:
-        found.append(
-            f"{math.exp(x):.3g} {unit} is {math.exp(x - top):.3g} times the largest scale at "
-            "which two recipes have runs: the answer rests on the law."
-        )
-    unpaired = [rival.name for rival in rivals if rival.pairs < 2]
-    if unpaired:
-        found.append(
-            f"Few runs of {', '.join(unpaired[:4])} have a partner of the same size, data and "
-            "seed: they are compared by the law alone, which is less precise."
-        )
-    apart = [name for name in (rival.name for rival in rivals) if _apart(runs, rivals, name)]
-    if apart:
-        found.append(
-            f"{', '.join(apart[:4])} and the leader have no scale in common: their comparison "
-            "rests on the law. Add runs at the same scales."
-        )
-    if runs.scale != "C":
-        found.append(
-            f"Compute is unknown, so the multiplier is one of {MULTIPLIED[runs.scale]}. "
-            "Give C, or N and D."
-        )
-    return found
-
-
-def _apart(runs: RecipeRuns, rivals: list[Rival], name: str) -> bool:
-    """Whether the scales of a rival and of the leader do not overlap."""
-    leader = next(n for n in runs.names if n not in {rival.name for rival in rivals})
-    (low, high), (least, most) = (
-        (float(x.min()), float(x.max()))
-        for x in (runs.x[runs.recipe == runs.names.index(n)] for n in (leader, name))
-    )
-    # Twice the scale is close enough: FLOPs may differ between recipes of the same size.
-    return max(low, least) > min(high, most) + math.log(2.0)
-
-
-def _noise_notes(rivals: list[Rival], noise: float | None) -> list[str]:
-    """What is assumed about the noise, and whether the runs contradict what was stated."""
-    if noise is None:
-        assumed = any(part.assumed for rival in rivals for part, _ in rival.gain.parts)
-        return [
-            "Too few runs to estimate their noise: 0.3 % of the loss is assumed in intervals. "
-            "Add seeds, or state the noise if it is known (--noise)."
-        ] * assumed
-    found = [f"The noise of a run is stated, not estimated: {noise:.2g} of the loss."]
-    seen = max(rival.noise for rival in rivals)
-    if seen > 2 * noise:
-        found.append(
-            f"The runs scatter more around the law, by {seen:.2g}: a verdict may be too early."
-        )
-    return found
-
-
-def _pooled_note(
-    runs: RecipeRuns,
-    leader: int,
-    others: list[int],
-    noise_of: Callable[[frozenset[int]], RunNoise | None],
-) -> list[str]:
-    """Say so if two recipes have too few runs of their own to estimate the noise."""
-    few = [i for i in others if int(np.isin(runs.recipe, (leader, i)).sum()) <= FEW]
-    used = [noise_of(frozenset((leader, i))) for i in few]
-    pooled = [noise.sd for noise in used if noise is not None and not noise.stated]
-    if not pooled:
-        return []
-    return [
-        "Two recipes alone have too few runs to estimate their noise. It is estimated from all "
-        f"{len(runs.names)} recipes, as if it were the same for all: {max(pooled):.2g} of the "
-        "loss. Add seeds if one of them is noisier."
-    ]

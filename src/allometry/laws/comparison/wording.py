@@ -4,13 +4,16 @@ import math
 from typing import TYPE_CHECKING
 
 from allometry._core.estimate import Estimate
+from allometry.laws.comparison.comparison_limits import (
+    MULTIPLIED,
+    UNITS,
+    are_apart,
+    rises,
+)
 from allometry.laws.comparison.sequential import DECISIVE
 
 if TYPE_CHECKING:
     from allometry.laws.comparison.comparison_verdict import RecipeComparison, Rival
-
-UNITS = {"C": "FLOP", "N": "parameters", "D": "tokens"}
-MULTIPLIED = {"C": "compute", "N": "parameters", "D": "data"}
 
 
 def verdict(found: "RecipeComparison") -> str:
@@ -62,6 +65,10 @@ def _cost(found: "RecipeComparison", rival: "Rival") -> str:
     if found.winner is not None:
         return ""
     waiting = [rival for rival in found.rivals if not rival.decided]
+    if rises(found.runs):
+        return "; a loss that rises with scale can't be judged"
+    if any(are_apart(found.runs, found.leader, rival.name) for rival in waiting):
+        return "; runs at scales in common would decide"
     if all(rival.e_value >= DECISIVE * len(found.rivals) for rival in waiting):
         return "; runs at larger scales would decide, not more of these sizes"
     factors = [rival.more for rival in found.rivals if not rival.decided]
