@@ -44,6 +44,8 @@ def test_the_page_and_the_table(runs, typed):
     assert "B wins at 1e+20 FLOP against A" in done.stdout
     page = (runs / "page.html").read_text()
     assert page.count("<figure>") == 2
+    assert page.count("class=narrow") == 2
+    assert "color-scheme:light dark" in page
     assert "http-equiv" in page
 
 
