@@ -69,12 +69,12 @@ def table(found: RecipeComparison) -> Table:
     inside = (Head("largest measured", kind="num"),) if beyond else ()
     heads = (
         Head(f"against {found.leader}"),
-        Head("verdict"),
+        Head("verdict", kind="tight"),
         Head(f"times the {MULTIPLIED[found.scale]}", f"at {found.at:.3g} {unit}", "num"),
         *inside,
-        Head("trend"),
+        Head("trend", minor=True),
         Head("e-value", f"{needed:g} decides", "num"),
-        Head("pairs", kind="num"),
+        Head("pairs", kind="num", minor=True),
     )
     rows = tuple(
         (

@@ -29,6 +29,18 @@ def verdict(found: "RecipeComparison") -> str:
     return f"{head}; {_trend(found, closest)}{_cost(found, closest)}."
 
 
+def progress(found: "RecipeComparison") -> str:
+    """The state of a comparison in a line."""
+    closest, rivals = found.rivals[0], len(found.rivals)
+    if found.winner is not None:
+        return f"{found.winner} wins"
+    least = min(rival.e_value for rival in found.rivals)
+    return (
+        f"{found.leader} leads; {worth(closest, f'the {MULTIPLIED[found.scale]}')}; "
+        f"e-value {least:.2g} of {DECISIVE * rivals:g}"
+    )
+
+
 def worth(rival: "Rival", what: str) -> str:
     """How much more the rival needs."""
     if not math.isfinite(rival.multiplier.value):

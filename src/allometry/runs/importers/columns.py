@@ -66,6 +66,7 @@ class Imported:
         counted_in: What D counts: `"tokens"`, or `"steps"` or `"epochs"` if tokens are unknown.
         curves: Evaluations along each training, by the run's name, where the log has them.
         unrecognised: Columns that no quantity was read from.
+        diverged: D of the rows whose loss is NaN or infinite.
     """
 
     columns: dict[str, ndarray]
@@ -78,6 +79,7 @@ class Imported:
     counted_in: str = "tokens"
     curves: dict[str, Curve] = field(default_factory=dict)
     unrecognised: list[str] = field(default_factory=list)
+    diverged: list[float] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Recognised columns, what a row is, and bad rows as plain values."""
@@ -183,6 +185,7 @@ def clean(
         columns[name] = np.array([str(v).strip() for v in cells[name]], dtype=object)
     for i, first in _duplicates(columns, bad, also):
         bad[i] = f"the same run as line {lines[first]}"
+    diverged = _diverged(cells[found["loss"][0]], columns) if "loss" in found else []
     keep[list(bad)] = False
     listed = [BadRow(lines[i], why) for i, why in sorted(bad.items())]
     columns = {k: v[keep] for k, v in columns.items()}
@@ -196,8 +199,17 @@ def clean(
     rest = [name for name in cells if name not in used]
     return Imported(
         columns, recognised, listed, notes, sheet.source,
-        unit=f"nats per {per}", unrecognised=rest,
+        unit=f"nats per {per}", unrecognised=rest, diverged=diverged,
     )  # fmt: skip
+
+
+def _diverged(losses: Sequence[str], columns: dict[str, ndarray]) -> list[float]:
+    """D where the loss is written as NaN or infinite."""
+    if "D" not in columns:
+        return []
+    words = ("nan", "inf", "-inf", "infinity", "-infinity")
+    rows = [i for i, v in enumerate(losses) if str(v).strip().lower() in words]
+    return [float(d) for d in columns["D"][rows] if np.isfinite(d)]
 
 
 def _mark(sheet: Sheet, found: dict[str, tuple[str, float]]) -> tuple[str, list[str]]:
