@@ -25,7 +25,8 @@ import numpy as np
 
 from allometry import laws
 from allometry.laws.comparison import paired_runs, pooled_noise
-from allometry.laws.comparison.sequential import DECISIVE, evidence
+from allometry.laws.comparison.linear_evidence import DECISIVE
+from allometry.laws.comparison.sequential import evidence
 
 
 def rows_of(path):

@@ -27,9 +27,10 @@ import numpy as np
 
 from allometry.laws.comparison import paired_runs
 from allometry.laws.comparison.gain import gain_of
+from allometry.laws.comparison.linear_evidence import DECISIVE
 from allometry.laws.comparison.pooled_noise import pooled_noise
 from allometry.laws.comparison.run_noise import RunNoise
-from allometry.laws.comparison.sequential import DECISIVE, evidence
+from allometry.laws.comparison.sequential import evidence
 
 FOLDER = "families"
 

@@ -6,8 +6,9 @@ import pytest
 import allometry as al
 from allometry._core.errors import InputError
 from allometry.laws.comparison import paired_runs
+from allometry.laws.comparison.linear_evidence import LinearFit, ScaledFits
 from allometry.laws.comparison.run_noise import RunNoise
-from allometry.laws.comparison.sequential import LinearFit, evidence
+from allometry.laws.comparison.sequential import evidence
 
 
 def ladder(
@@ -196,10 +197,31 @@ def test_the_e_value_has_mean_one_without_an_effect():
     for _ in range(4000):
         fit = LinearFit.of(0.3 * x + rng.normal(size=9), np.ones(9), x[:, None])
         assert fit is not None
-        values.append(fit.e_value())
+        values.append(np.exp(fit.log_e_value()))
     values = np.array(values)
     assert (values >= 20).mean() <= 0.05
     assert np.minimum(values, 100).mean() < 1 + 5 * np.minimum(values, 100).std() / 4000**0.5
+
+
+def test_noise_that_grows_with_scale_gives_no_false_verdicts():
+    """400 equal pairs at four sizes, noise 1 to 4, looked at after every seed.
+
+    Constant noise gives a verdict to 7 % of them; 20 are expected at most.
+    """
+    rng, wrong = np.random.default_rng(1), {"constant": 0, "changing": 0}
+    x, noise = np.log([1.0, 8.0, 64.0, 512.0]), np.array([1.0, 1.6, 2.5, 4.0])
+    for _ in range(400):
+        y = rng.normal(0, noise, (8, 4))
+        seen = [(y[:k].ravel(), np.tile(x, k)) for k in range(2, 9)]
+        for kind in wrong:
+            fits = [
+                ScaledFits.of(
+                    z, np.ones(len(z)), (at - x[-1])[:, None], at, constant=kind == "constant"
+                )
+                for z, at in seen
+            ]
+            wrong[kind] += any(fit is not None and fit.e_value() >= 20 for fit in fits)
+    assert wrong["changing"] <= 16 < wrong["constant"]
 
 
 def test_looking_after_every_run_names_few_winners():

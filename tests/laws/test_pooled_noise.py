@@ -58,19 +58,19 @@ def test_further_recipes_decide_what_two_alone_cannot():
 
 
 def test_equal_recipes_among_others_rarely_get_a_verdict():
-    """60 tables looked at after every size: 3 verdicts at most are expected, 10 are 4 se off.
+    """40 tables looked at after every size: 2 verdicts at most are expected, 8 are 4 se off.
 
     The noise of the others is a third to three times that of the pair.
     """
     wrong = 0
-    for seed in range(60):
+    for seed in range(40):
         frame = table(seed, [1.0, 1.0, 1.3, 0.8])
         other = ~np.isin(frame["recipe"], ("A", "B"))
         factor = 3.0 ** np.random.default_rng(seed).uniform(-1, 1)
         law = 1.8 + 1.5 * (frame["C"] / 10**18.5) ** -0.15
         frame["loss"] = np.where(other, law * (frame["loss"] / law) ** factor, frame["loss"])
         wrong += any(_decides(frame, top) for top in C[1:])
-    assert wrong <= 10
+    assert wrong <= 8
 
 
 def _decides(frame, top):

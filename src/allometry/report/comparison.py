@@ -10,7 +10,7 @@ import numpy as np
 from allometry._core.files import atomic_write
 from allometry.laws import RecipeComparison
 from allometry.laws.comparison.comparison_limits import MULTIPLIED, UNITS
-from allometry.laws.comparison.sequential import DECISIVE
+from allometry.laws.comparison.linear_evidence import DECISIVE
 from allometry.report import cells, theme
 from allometry.report import formatting as fmt
 from allometry.report.cells import Cell, Head, Table

@@ -19,10 +19,11 @@ from allometry.laws.comparison.comparison_limits import (
     rises,
 )
 from allometry.laws.comparison.gain import Gain, Trend, gain_of, measured
+from allometry.laws.comparison.linear_evidence import DECISIVE
 from allometry.laws.comparison.paired_runs import RecipeRuns, read
 from allometry.laws.comparison.pooled_noise import pooled_noise
 from allometry.laws.comparison.run_noise import RunNoise
-from allometry.laws.comparison.sequential import DECISIVE, Evidence, evidence
+from allometry.laws.comparison.sequential import Evidence, evidence
 from allometry.laws.comparison.wording import verdict
 
 

@@ -10,7 +10,7 @@ from allometry.laws.comparison.comparison_limits import (
     are_apart,
     rises,
 )
-from allometry.laws.comparison.sequential import DECISIVE
+from allometry.laws.comparison.linear_evidence import DECISIVE
 
 if TYPE_CHECKING:
     from allometry.laws.comparison.comparison_verdict import RecipeComparison, Rival
