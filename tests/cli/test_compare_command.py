@@ -85,3 +85,5 @@ def test_mistakes(runs, typed):
     assert "Did you mean recipe?" in done.stderr
     assert typed("compare", "A.csv", "A.csv", cwd=runs).returncode == 2
     assert typed("compare", "A.csv", cwd=runs).returncode == 2
+    done = typed("compare", "a.py:study", "b.py:study", cwd=runs)
+    assert "without --run; got 'a.py:study'. Give --run to run studies." in done.stderr

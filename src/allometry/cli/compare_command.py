@@ -131,6 +131,9 @@ def compare(
     fix = "Give --run with studies, or --command; see `allometry compare --help`."
     require(lonely is None, f"{lonely}", "be given with --run or --command only",
             budget or folder, fix)  # fmt: skip
+    job = next((str(path) for path in runs if re.search(r"\.py:\w+$", str(path))), None)
+    fix = "Give --run to run studies."
+    require(job is None, "runs", "be files or folders of runs without --run", job, fix)
     from allometry import laws
 
     options = {"N": n, "D": d, "C": c, "loss": loss, "where": where or ()}
