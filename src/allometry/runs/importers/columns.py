@@ -203,7 +203,7 @@ def clean(
     )  # fmt: skip
 
 
-def _diverged(losses: Sequence[str], columns: dict[str, ndarray]) -> list[float]:
+def _diverged(losses: Sequence[Any] | ndarray, columns: dict[str, ndarray]) -> list[float]:
     """D where the loss is written as NaN or infinite."""
     if "D" not in columns:
         return []
