@@ -1,11 +1,13 @@
 """`laws.compare_recipes` against ladders whose multiplier is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import allometry as al
 from allometry._core.errors import InputError
-from allometry.laws.comparison import paired_runs
+from allometry.laws.comparison import comparison_verdict, paired_runs
 from allometry.laws.comparison.linear_evidence import LinearFit, ScaledFits
 from allometry.laws.comparison.run_noise import RunNoise
 from allometry.laws.comparison.sequential import evidence
@@ -344,3 +346,29 @@ def test_an_accuracy_gets_no_verdict():
     assert found.winner is None
     assert any("give 1 minus it" in text for text in found.warnings)
     assert "a loss that rises with scale can't be judged" in found.verdict
+
+
+def test_the_leader_is_not_behind_its_closest_rival(monkeypatch):
+    """Gains over one recipe choose the leader; direct comparisons may put another one ahead."""
+    real, leaders = comparison_verdict._rivals, []
+
+    def behind(runs, leader, *others):
+        leaders.append(runs.names[leader])
+        found = real(runs, leader, *others)
+        value = 0.9 if len(leaders) == 1 else 1.1
+        return [replace(found[0], multiplier=al.Estimate(value, lo=0.8, hi=1.2)), *found[1:]]
+
+    monkeypatch.setattr(comparison_verdict, "_rivals", behind)
+    found = al.laws.compare_recipes(ladder(m=1.0, sizes=3, recipes=("A", "B", "C")))
+    assert len(leaders) == 2
+    assert found.leader == leaders[1] != leaders[0]
+    assert found.multiplier.value == 1.1
+
+
+def test_several_undecided_rivals_are_told_from_the_worse_ones():
+    frame = ladder(m=1.0, sizes=4, seeds=4, noise=0.001, recipes=("A", "B", "C"))
+    third = frame["recipe"] == "C"
+    frame["loss"] = np.where(third, frame["loss"] * 1.05, frame["loss"])
+    found = al.laws.compare_recipes(frame)
+    assert found.winner is None
+    assert "1 of 2 others is worse" in found.verdict

@@ -119,10 +119,10 @@ def noise_notes(rivals: "list[Rival]", noise: float | None) -> list[str]:
 def pooled_note(
     runs: RecipeRuns,
     leader: int,
-    others: list[int],
     noise_of: Callable[[frozenset[int]], RunNoise | None],
 ) -> list[str]:
     """Say so if two recipes have too few runs of their own to estimate the noise."""
+    others = [i for i in range(len(runs.names)) if i != leader]
     few = [i for i in others if int(np.isin(runs.recipe, (leader, i)).sum()) <= FEW]
     used = [noise_of(frozenset((leader, i))) for i in few]
     pooled = [noise.sd for noise in used if noise is not None and not noise.stated]

@@ -219,16 +219,13 @@ def compare_recipes(
     medians = {i: float(np.median(g.log_multiplier(x, 1))) for i, g in gains.items()}
     leader = max(medians, key=lambda i: medians[i])
     leader = leader if medians[leader] > 0 else base
-    others = [i for i in range(len(runs.names)) if i != leader]
-    rivals = []
-    for i in others:
-        first, second = (base, leader) if i == base else (leader, i)
-        two, run_noise = runs.two(first, second), noise_of(frozenset((first, second)))
-        known = gains.get(second) if first == base else None
-        gain = gain_of(two, rng, run_noise) if known is None else known
-        found = evidence(two, x, run_noise)
-        rivals.append(_rival(two, gain, found, int(second == leader), x, len(others)))
-    rivals.sort(key=lambda rival: (rival.multiplier.value, rival.name))
+    rivals = _rivals(runs, leader, x, gains, base, rng, noise_of)
+    if rivals[0].multiplier.value < 1:
+        # Not better than all by direct comparisons: the closest rival may be.
+        other = runs.names.index(rivals[0].name)
+        again = _rivals(runs, other, x, gains, base, rng, noise_of)
+        if again[0].multiplier.value > rivals[0].multiplier.value:
+            leader, rivals = other, again
     decided = all(rival.decided for rival in rivals)
     name = runs.names[leader]
     return RecipeComparison(
@@ -241,7 +238,7 @@ def compare_recipes(
             *runs.notes,
             *limits(runs, x, rivals),
             *noise_notes(rivals, noise),
-            *pooled_note(runs, leader, others, noise_of),
+            *pooled_note(runs, leader, noise_of),
         ),
         runs,
     )
@@ -258,6 +255,28 @@ def _against_one(
     return base, {
         i: gain_of(runs.two(base, i), rng, noise_of(frozenset((base, i)))) for i in others
     }
+
+
+def _rivals(
+    runs: RecipeRuns,
+    leader: int,
+    x: float,
+    gains: dict[int, Gain],
+    base: int,
+    rng: np.random.Generator,
+    noise_of: Callable[[frozenset[int]], RunNoise | None],
+) -> list[Rival]:
+    """Every other recipe against the leader at log scale `x`, the closest first."""
+    others = [i for i in range(len(runs.names)) if i != leader]
+    rivals = []
+    for i in others:
+        first, second = (base, leader) if i == base else (leader, i)
+        two, noise = runs.two(first, second), noise_of(frozenset((first, second)))
+        known = gains.get(second) if first == base else None
+        gain = gain_of(two, rng, noise) if known is None else known
+        found = evidence(two, x, noise)
+        rivals.append(_rival(two, gain, found, int(second == leader), x, len(others)))
+    return sorted(rivals, key=lambda rival: (rival.multiplier.value, rival.name))
 
 
 def _rival(

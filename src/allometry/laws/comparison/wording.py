@@ -83,11 +83,14 @@ def _cost(found: "RecipeComparison", rival: "Rival") -> str:
         return "; runs at scales in common would decide"
     if all(rival.e_value >= DECISIVE * len(found.rivals) for rival in waiting):
         return "; runs at larger scales would decide, not more of these sizes"
-    factors = [rival.more for rival in found.rivals if not rival.decided]
+    worse = len(found.rivals) - len(waiting)
+    verb = "is" if worse == 1 else "are"
+    start = f"; {worse} of {len(found.rivals)} others {verb} worse" if worse else ""
+    factors = [rival.more for rival in waiting]
     if any(more is None for more in factors) or not factors:
-        return "; how many more runs would decide is not identified"
+        return f"{start}; how many more runs would decide is not identified"
     more = max(more for more in factors if more is not None)
     total = len(found.runs.y)
     extra = max(1, math.ceil(total * (more - 1)))
     runs = "run of these sizes is" if extra == 1 else "runs of these sizes are"
-    return f"; about {extra} more {runs} expected to decide"
+    return f"{start}; about {extra} more {runs} expected to decide"

@@ -4,6 +4,7 @@ Letters: n rows.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -167,6 +168,8 @@ def clean(
             continue
         with np.errstate(over="ignore"):
             columns[quantity] = numbers(values, mark) * factor
+        if quantity == "seed":
+            columns["seed"] = _seeds(values, columns["seed"])
         if quantity == "loss":
             about = loss_names.describe(column)
             unit = unit or about.unit
@@ -201,6 +204,13 @@ def clean(
         columns, recognised, listed, notes, sheet.source,
         unit=f"nats per {per}", unrecognised=rest, diverged=diverged,
     )  # fmt: skip
+
+
+def _seeds(values: Sequence[Any] | ndarray, found: ndarray) -> ndarray:
+    """Seeds; those written as words, such as `seed_3`, by the number at their end."""
+    ends = [re.search(r"[A-Za-z_-](\d{1,15})$", str(v).strip()) for v in values]
+    read = [float(end[1]) if end else np.nan for end in ends]
+    return np.where(np.isfinite(found), found, read)
 
 
 def _diverged(losses: Sequence[Any] | ndarray, columns: dict[str, ndarray]) -> list[float]:
