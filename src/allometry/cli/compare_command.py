@@ -240,10 +240,10 @@ def _read(path: Path, by: str | None, options: dict[str, Any]) -> tuple[dict[str
 
 
 def _found(path: Path, imported: Any, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The runs with the only column of words that can tell recipes apart as their recipe."""
+    """The runs by the only column of words that can be the recipe."""
     columns = _load(path, tuple(imported.unrecognised), options).columns
     known = {name: columns[name] for name in ("family", *imported.unrecognised) if name in columns}
-    few = [name for name, values in known.items() if _tells_apart(values)]
+    few = [name for name, values in known.items() if _may_be_recipe(values)]
     if len(few) != 1:
         fix = (
             f"Columns with a few words: {', '.join(few[:8])}." if few else "None has a few words."
@@ -258,7 +258,7 @@ def _found(path: Path, imported: Any, options: dict[str, Any]) -> tuple[dict[str
     return chosen.columns | {"recipe": labels}, [*chosen.words(), note]
 
 
-def _tells_apart(values: np.ndarray) -> bool:
+def _may_be_recipe(values: np.ndarray) -> bool:
     """Whether a column has 2 to 12 different words, each of them several times."""
     words = [str(v).strip() for v in values]
     kinds = Counter(words)

@@ -55,7 +55,7 @@ def pooled_noise(runs: RecipeRuns, first: int, second: int) -> RunNoise | None:
         step = 1e-5 * np.eye(len(mode))
         others = (whole.log_loss(mode + step) - whole.log_loss(mode - step)).T / 2e-5
         y, groups = y - whole.log_loss(mode[None])[0], np.zeros(len(y), int)
-    # Two sizes do not tell trends from noise, so trends count as noise there.
+    # Two sizes do not separate trends from noise, so trends count as noise there.
     for chosen in (np.hstack([columns, trends, others]), np.hstack([columns, others])):
         every, free = _residual(y, chosen, groups)
         mine, own = _residual(y[ours], chosen[ours], groups[ours])
