@@ -1,15 +1,19 @@
 """Campaigns of `allometry compare --run`: false verdicts, and runs until a verdict.
 
-    PYTHONPATH=src:. python bench/campaigns.py [aa] [trainings] [power] [--count 240] [--quick]
+    PYTHONPATH=src:. python bench/campaigns.py [trainings] [public] [laws] [power]
+                                               [--count 200] [--data ../shared/data] [--quick]
 
 The referee is the real one, with its scheduler, journals and folders; trainings are a function
-that returns at once. A campaign ends with a verdict or with 8 seeds of every size.
+that returns at once. It looks after every round. A campaign ends with a verdict or with 8 seeds of
+every size.
 
-aa         Equal recipes whose losses follow a law: exponents, irreducible shares, noise (0.1 to
+trainings  Equal recipes whose losses are real trainings of an MLP on scikit-learn's digits
+           (3 widths x 100 seeds, drawn without replacement in each campaign).
+public     Equal recipes whose losses are drawn so from public runs: 16 drug response models
+           (4 sizes, 20 splits) and 9 records of speed runs (one size, at least 16 replicas).
+laws       Equal recipes whose losses follow a law: exponents, irreducible shares, noise (0.1 to
            1 %), 3 to 5 sizes, noise shared within pairs or not, three learning rates or one,
            compute known in advance or read from the runs.
-trainings  Equal recipes whose losses are real trainings of an MLP on scikit-learn's digits
-           (3 widths x 60 seeds, drawn without replacement in each campaign).
 power      A gain of 1.1, 1.2 and 1.5 in compute with noise of 0.3 %: share of campaigns that name
            the winner, runs until then, and runs of the smallest fixed design (4 sizes, equal
            seeds, one look by the 95 % interval) that names it in at least as many.
@@ -22,6 +26,8 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+import compare
+import needs
 import numpy as np
 from tests.support.stub import Here
 
@@ -48,7 +54,7 @@ class World:
     def loss(self, shape, seed, second):
         """The loss of a run."""
         if self.pool is not None:
-            return self.pool[shape["width"]][2 * seed + second]
+            return self.pool[shape["N"]][2 * seed + second]
         C = 6.0 * shape["width"] ** 2 * 1000 * (self.gain if second else 1.0)
         rate = round(1e6 * shape.get("lr", 0))
         common, own = (
@@ -66,12 +72,12 @@ WORLD = World()
 
 def first(shape, tokens, seed):
     """The first recipe."""
-    return {"loss": WORLD.loss(shape, seed, 0), "N": shape["width"] ** 2}
+    return {"loss": WORLD.loss(shape, seed, 0), "N": shape.get("N") or shape["width"] ** 2}
 
 
 def second(shape, tokens, seed):
     """The second."""
-    return {"loss": WORLD.loss(shape, seed, 1), "N": shape["width"] ** 2}
+    return {"loss": WORLD.loss(shape, seed, 1), "N": shape.get("N") or shape["width"] ** 2}
 
 
 def campaign(world, shapes):
@@ -133,7 +139,7 @@ def trainings(count):
     losses = {}
     for width in (4, 8, 16):
         losses[width] = []
-        for seed in range(60):
+        for seed in range(100):
             model = MLPClassifier(
                 (width,), max_iter=12, random_state=seed, learning_rate_init=0.01
             )
@@ -141,12 +147,32 @@ def trainings(count):
                 warnings.simplefilter("ignore")
                 model.fit(x[:1200], y[:1200])
             losses[width].append(log_loss(y[1200:], model.predict_proba(x[1200:])))
-    rng, wrong = np.random.default_rng(1), 0
+    resampled("trainings", [losses], count)
+
+
+def public(data, count):
+    """False verdicts with losses of public runs."""
+    resampled("drug response", [group for _, group in compare.drug_response(data)], count // 2)
+    replicas = [group for _, group in compare.speed_runs(data) if len(group[1.0]) >= 2 * SEEDS]
+    resampled("speed runs", replicas, count - count // 2)
+
+
+def resampled(name, groups, count):
+    """False verdicts with losses drawn without replacement, the groups in turn."""
+    rng, wrong, runs = np.random.default_rng(1), 0, []
     for i in range(count):
-        pool = {w: rng.permutation(values)[: 2 * SEEDS].tolist() for w, values in losses.items()}
-        done = campaign(World(number=i, pool=pool), table(losses))
+        group = groups[i % len(groups)]
+        pool = {
+            float(size): rng.permutation(losses)[: 2 * SEEDS].tolist()
+            for size, losses in group.items()
+        }
+        done = campaign(World(number=i, pool=pool), [{"N": size} for size in pool])
         wrong += done.found.winner is not None
-    print(f"trainings: {wrong} verdicts in {count}", flush=True)
+        runs.append(done.runs)
+        if (i + 1) % 40 == 0 or i + 1 == count:
+            print(
+                f"{name}: {wrong} verdicts in {i + 1}, {np.mean(runs):.0f} runs each", flush=True
+            )
 
 
 def power(count):
@@ -188,19 +214,22 @@ def fixed(gain, number, seeds, widths):
 def main():
     """Run the parts that were asked for."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("parts", nargs="*", default=["aa", "trainings", "power"])
-    parser.add_argument("--count", type=int, default=240)
+    parser.add_argument("parts", nargs="*", default=["trainings", "public", "laws", "power"])
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--quick", action="store_true")
     asked = parser.parse_args()
     referee_arm.MOST_SEEDS = referee.MOST_SEEDS = SEEDS
     count = 24 if asked.quick else asked.count
-    if "aa" in asked.parts:
-        equal(count)
     if "trainings" in asked.parts:
-        trainings(count // 6)
+        trainings(count)
+    if "public" in asked.parts:
+        public(asked.data, count)
+    if "laws" in asked.parts:
+        equal(count)
     if "power" in asked.parts:
-        power(count // 8)
+        power(count // 4)
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -1,10 +1,14 @@
 """Comparisons of recipes: false verdicts when looking after every run, coverage, power.
 
-    python bench/compare.py [aa] [coverage] [power] [--data ../shared/data] [--quick]
+    python bench/compare.py [aa] [pooled] [coverage] [power] [--data ../shared/data] [--quick]
 
 aa        400 pairs that differ in seed only, judged after every run: resampled public runs (drug
           response models over 20 splits, replicas of speed runs) and tiny trainings (an MLP of
           scikit-learn on its digits, 3 widths x 40 seeds), resampled as well.
+pooled    Equal pairs among recipes whose noise is pooled with theirs, judged after every size and
+          seed: drug response models among other models of the same data, replicas of a speed run
+          among other records, tiny trainings, and synthetic ladders of 3 to 8 recipes whose noise
+          differs (standard deviation of its log 0.35).
 coverage  Synthetic ladders with random exponents, noise and gains: how often the 95 % interval of
           the multiplier covers the truth, at the largest size and 10 and 100 times beyond.
 power     The share of ladders of 3 sizes that name the winner, by multiplier, noise and seeds.
@@ -20,8 +24,9 @@ import needs
 import numpy as np
 
 from allometry import laws
-from allometry.laws.comparison import paired_runs
-from allometry.laws.comparison.sequential import DECISIVE, evidence
+from allometry.laws.comparison import paired_runs, pooled_noise
+from allometry.laws.comparison.linear_evidence import DECISIVE
+from allometry.laws.comparison.sequential import evidence
 
 
 def rows_of(path):
@@ -132,6 +137,81 @@ def equal_recipes(data, quick):
     print(f"all: {wrong} of {total} = {wrong / total:.3f}")
 
 
+# --- equal recipes among others
+
+
+def among(first, others, rng, seeds):
+    """Whether two equal recipes, drawn from `first`, get a verdict among other recipes.
+
+    `first` and `others` map sizes to losses; the arms differ in their draws only, or in all.
+    """
+    rows = []
+    sizes = sorted(first)
+    drawn = {size: rng.permutation(first[size])[: 2 * seeds].reshape(2, seeds) for size in sizes}
+    arms = [{size: drawn[size][i] for size in sizes} for i in (0, 1)]
+    arms += [{size: rng.permutation(other[size])[:seeds] for size in sizes} for other in others]
+    for seed in range(seeds):
+        for size in sizes:
+            rows += [("ABCDEFGHIJ"[i], size, seed, arm[size][seed]) for i, arm in enumerate(arms)]
+    names = ("recipe", "D", "seed", "loss")
+    frame = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
+    step = len(arms)
+    for n in range(2 * step, len(rows) + 1, step):
+        runs = paired_runs.read({k: v[:n] for k, v in frame.items()}, "recipe")
+        noise = pooled_noise.pooled_noise(runs, 0, 1)
+        if evidence(runs.two(0, 1), np.log(sizes[-1]), noise).value >= DECISIVE:
+            return True
+    return False
+
+
+def synthetic_arms(rng):
+    """Losses of 3 to 8 recipes of unequal noise at 3 or 4 sizes; the first two are equal."""
+    C = np.logspace(17, 20, int(rng.integers(3, 5)))
+    noise = float(np.exp(rng.uniform(np.log(0.001), np.log(0.01))))
+    arms = []
+    for _ in range(int(rng.integers(2, 8))):
+        a, share = rng.uniform(0.1, 0.2), rng.uniform(0.3, 0.6)
+        own = noise * np.exp(0.35 * rng.normal())
+        law = share + (1 - share) * (C / 10**18.5) ** -a
+        arms.append(
+            {c: v * np.exp(own * rng.normal(size=12)) for c, v in zip(C, law, strict=True)}
+        )
+    return arms[0], arms[1:]
+
+
+def equal_among_others(data, quick):
+    """Print the shares of false verdicts of pairs whose noise is pooled with other recipes."""
+    rng = np.random.default_rng(3)
+    count = 20 if quick else 100
+    drugs, kinds = list(drug_response(data)), defaultdict(list)
+    for name, sizes in drugs:
+        kinds[name.split(".")[0], *sorted(sizes)].append(sizes)
+    models = [group for group in kinds.values() if len(group) > 1]
+    records = [sizes for _, sizes in speed_runs(data)]
+    digits = tiny_trainings(quick)
+
+    def drug():
+        group = models[rng.integers(len(models))]
+        first = int(rng.integers(len(group)))
+        return group[first], group[:first] + group[first + 1 :]
+
+    def record():
+        order = rng.permutation(len(records))[:6]
+        return records[order[0]], [records[i] for i in order[1:]]
+
+    def tiny():
+        return digits, [digits] * int(rng.integers(1, 6))
+
+    for name, draw, seeds in (
+        ("drug response", drug, 4),
+        ("speed runs", record, 4),
+        ("tiny trainings", tiny, 4),
+        ("synthetic", lambda: synthetic_arms(rng), 3),
+    ):
+        wrong = sum(among(*draw(), rng, seeds) for _ in range(count))
+        print(f"among others, {name}: {wrong} verdicts in {count}", flush=True)
+
+
 # --- known gains
 
 
@@ -239,7 +319,7 @@ def power(quick):
 def main():
     """Run the parts that were asked for."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("parts", nargs="*", default=["aa", "coverage", "power"])
+    parser.add_argument("parts", nargs="*", default=["aa", "pooled", "coverage", "power"])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--quick", action="store_true")
     asked = parser.parse_args()
@@ -247,6 +327,8 @@ def main():
         coverage(asked.quick)
     if "power" in asked.parts:
         power(asked.quick)
+    if "pooled" in asked.parts:
+        equal_among_others(asked.data, asked.quick)
     if "aa" in asked.parts:
         equal_recipes(asked.data, asked.quick)
 

@@ -1,15 +1,19 @@
 """Public pairs of recipes: the winner at the largest size, predicted from a tenth of its compute.
 
-    python bench/public_pairs.py [--data ../shared/data]
+    python bench/public_pairs.py [pooled] [unknown] [stated] [--data ../shared/data]
 
 For every pair of recipes of a source, the winner at the largest compute C* of both is known
 (losses between runs are interpolated on log scales). `compare_recipes` sees the runs of at most
 C*/10. The baseline ranks the recipes at the largest such compute that both reach, which spends
 nearly all of the same budget; "small" ranks them at a tenth of that.
 
-The runs have no replicates, so a second table states the noise of a run: 0.003 for cross-entropies
-(twice that of any of 22 groups of replicas of speed runs), and for DCLM's error, 1 - CORE, that of
-its repeated runs at equal settings.
+The runs have no replicates. Three tables differ in what is known about the noise of a run:
+
+pooled   Only the source's runs of at most C*/10, of all its recipes, as `compare_recipes` has them
+         in one table.
+unknown  The runs of the two recipes alone.
+stated   0.003 for cross-entropies (twice that of any of 22 groups of replicas of speed runs), and
+         for DCLM's error, 1 - CORE, that of its repeated runs at equal settings.
 """
 
 import argparse
@@ -21,7 +25,12 @@ from pathlib import Path
 import needs
 import numpy as np
 
-from allometry import laws
+from allometry.laws.comparison import paired_runs
+from allometry.laws.comparison.gain import gain_of
+from allometry.laws.comparison.linear_evidence import DECISIVE
+from allometry.laws.comparison.pooled_noise import pooled_noise
+from allometry.laws.comparison.run_noise import RunNoise
+from allometry.laws.comparison.sequential import evidence
 
 FOLDER = "families"
 
@@ -101,7 +110,7 @@ def replicate_noise(data):
     return float(np.sqrt(sum(s for s, _ in squares) / sum(n for _, n in squares)))
 
 
-def judged(pair, rows, noise=None):
+def judged(pair, rows, noise=None, *, pooled=False):
     """Truth, baseline, small-size ranking, leader and verdict of a pair; None without data."""
     arms = [[r for r in rows if r["recipe"] == name] for name in pair]
     if min(map(len, arms)) < 3:
@@ -109,7 +118,7 @@ def judged(pair, rows, noise=None):
     lines = [frontier(arm) for arm in arms]
     top = min(line[-1, 0] for line in lines)
     truth = better(*lines, top)
-    allowed = [r for arm in arms for r in arm if np.log(r["C"]) <= top - np.log(10) + 0.02]
+    allowed = [r for r in rows if np.log(r["C"]) <= top - np.log(10) + 0.02]
     seen = [[r for r in allowed if r["recipe"] == name] for name in pair]
     if truth == 0 or min(map(len, seen)) < 2:
         return None
@@ -117,30 +126,45 @@ def judged(pair, rows, noise=None):
     largest = min(line[-1, 0] for line in known)
     baseline = better(*known, largest)
     small = better(*known, max(largest - np.log(10), max(line[0, 0] for line in known)))
+    if not pooled:
+        allowed = [r for arm in seen for r in arm]
     columns = ("recipe", "N", "D", "C", "loss")
     frame = {k: np.array([r[k] for r in allowed]) for k in columns}
     for k in ("N", "D"):
         if not np.isfinite(frame[k]).all():
             del frame[k]
-    found = laws.compare_recipes(frame, at=float(np.exp(top)), noise=noise)
-    side = {pair[0]: -1, pair[1]: 1}
-    verdict = 0 if found.winner is None else side[found.winner]
-    return truth, baseline, small, side[found.leader], verdict, found.multiplier.interval[0] > 1
+    return truth, baseline, small, *answer(frame, pair, top, noise)
+
+
+def answer(frame, pair, x, noise):
+    """Leader, verdict (0 while undecided) and whether the interval excludes 1."""
+    runs = paired_runs.read(frame, "recipe")
+    first, second = (runs.names.index(name) for name in pair)
+    known = RunNoise.known(noise) or pooled_noise(runs, first, second)
+    two = runs.two(first, second)
+    gain = gain_of(two, np.random.default_rng(0), known)
+    leader = gain.leader(x)
+    excludes = gain.multiplier(x, leader).interval[0] > 1
+    found = evidence(two, x, known)
+    agree = found.sign == (1 if leader == 1 else -1)
+    side = 1 if leader == 1 else -1
+    return side, side * (found.value >= DECISIVE and agree and excludes), excludes
 
 
 def main():
-    """Judge every pair, with the noise unknown and with the noise stated."""
+    """Judge every pair, by what is known about the noise."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("tables", nargs="*", default=["pooled", "unknown", "stated"])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     asked = parser.parse_args()
     measured = {"dclm_data_recipes": replicate_noise(asked.data)}
-    for stated in (False, True):
-        print(f"\nnoise {'stated' if stated else 'unknown'}")
+    for table in asked.tables:
+        print(f"\nnoise {table}")
         by_source = defaultdict(list)
         for source, _, rows in sources(asked.data):
-            noise = measured.get(source, 0.003) if stated else None
+            noise = measured.get(source, 0.003) if table == "stated" else None
             for pair in itertools.combinations(sorted({r["recipe"] for r in rows}), 2):
-                found = judged(pair, rows, noise)
+                found = judged(pair, rows, noise, pooled=table == "pooled")
                 if found is not None:
                     by_source[source].append(found)
         show(by_source)

@@ -44,7 +44,37 @@ def test_the_page_and_the_table(runs, typed):
     assert "B wins at 1e+20 FLOP against A" in done.stdout
     page = (runs / "page.html").read_text()
     assert page.count("<figure>") == 2
+    assert page.count("class=narrow") == 2
+    assert "color-scheme:light dark" in page
     assert "http-equiv" in page
+
+
+def test_the_only_column_of_words_is_the_recipe(runs, typed):
+    text = (runs / "runs.csv").read_text()
+    header, *lines = text.splitlines()
+    (runs / "named.csv").write_text("\n".join([header.replace("recipe", "optimizer"), *lines]))
+    done = typed("compare", "named.csv", cwd=runs)
+    assert done.returncode == 0, done.stderr
+    assert "Recipes from 'optimizer': A, B." in done.stderr
+    assert "fitted together" not in done.stderr
+    assert "B wins" in done.stdout
+    more = [f"{header},size", *(f"{line},{'ab'[i % 2]}" for i, line in enumerate(lines))]
+    (runs / "two.csv").write_text("\n".join(more).replace("recipe", "optimizer"))
+    done = typed("compare", "two.csv", cwd=runs)
+    assert done.returncode == 2
+    assert "which has no column 'recipe'. Columns with a few words: " in done.stderr
+
+
+def test_true_and_false_are_named_by_their_column(runs, typed):
+    header, *lines = (runs / "runs.csv").read_text().splitlines()
+    place = header.split(",").index("recipe")
+    rows = [line.split(",") for line in lines]
+    for row in rows:
+        row[place] = str(row[place] == "B")
+    table = [header.replace("recipe", "use_muon"), *(",".join(row) for row in rows)]
+    (runs / "flags.csv").write_text("\n".join(table))
+    done = typed("compare", "flags.csv", "--by", "use_muon", cwd=runs)
+    assert "use_muon=True wins" in done.stdout, done.stderr
 
 
 def test_mistakes(runs, typed):
@@ -55,3 +85,5 @@ def test_mistakes(runs, typed):
     assert "Did you mean recipe?" in done.stderr
     assert typed("compare", "A.csv", "A.csv", cwd=runs).returncode == 2
     assert typed("compare", "A.csv", cwd=runs).returncode == 2
+    done = typed("compare", "a.py:study", "b.py:study", cwd=runs)
+    assert "without --run; got 'a.py:study'. Give --run to run studies." in done.stderr

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
+from allometry.cli.watch_command import read_log
+
 
 def run(*arguments):
     code = "from allometry.cli import main; main()"
@@ -48,3 +52,51 @@ def test_one_run_of_a_log_with_several_is_chosen_by_name():
         done = run(log, "--total", 10_000, "--run", name, "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["final"]["value"] > 0
+
+
+def read(path, **options):
+    steps, losses, source = read_log(
+        path, **{"loss": None, "step": None, "metric": None, **options}
+    )
+    return list(zip(steps, losses, strict=True)), source
+
+
+def test_a_validation_loss_is_preferred_in_printed_output(tmp_path):
+    text = tmp_path / "train.log"
+    text.write_text(
+        "step 100: train loss 3.0, val loss 3.2\niter 150: loss 2.9, time 12ms\n"
+        "[2026-01-01] global_step=200 train/loss=2.8 val/loss=3e0\n"
+    )
+    assert read(text) == ([(100, 3.2), (200, 3.0)], "Validation loss of 2 lines.")
+    assert read(text, metric="train.loss[ =]([0-9.]+)")[0] == [(100, 3.0), (200, 2.8)]
+    text.write_text("iter 1: loss 4.0, mfu 12%\niter 2: loss 3.5, mfu 12%\n")
+    assert read(text) == ([(1, 4.0), (2, 3.5)], "Loss of 2 lines.")
+
+
+def test_a_table_that_ends_in_nan_has_diverged(tmp_path):
+    """A NaN between numbers is a step without an evaluation; one at the end a divergence."""
+    log = tmp_path / "log.csv"
+    rows = [f"{s},{2 + 30 / s}" for s in range(100, 1000, 100)]
+    log.write_text("\n".join(["step,loss", *rows[:4], "450,nan", *rows[4:]]))
+    assert all(np.isfinite(loss) for _, loss in read(log)[0])
+    log.write_text("\n".join(["step,loss", *rows, "1000,NaN", "1100,inf"]))
+    done = run(log, "--total", "10k")
+    assert done.returncode == 0, done.stderr
+    assert "The loss is not finite since step 1000" in done.stdout
+
+
+def test_follow_waits_for_the_first_loss(tmp_path):
+    text = tmp_path / "log.txt"
+    text.write_text("loading data\n")
+    code = "from allometry.cli import main; main()"
+    arguments = ("watch", str(text), "--total", "200", "--follow", "--every", "0.2")
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        assert "Waiting for the log to grow." in process.stderr.readline()
+        text.write_text("step 100 loss 2.0\nstep 200 loss 1.9\n")
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Step 200 of 200" in out

@@ -317,7 +317,7 @@ def law_expression(path: Path) -> None:
 
 
 def watched(path: Path) -> None:
-    steps, losses = read_log(path, loss=None, step=None, metric=None, run=None)
+    steps, losses, _ = read_log(path, loss=None, step=None, metric=None, run=None)
     al.laws.watch(steps, losses, 2000)
 
 

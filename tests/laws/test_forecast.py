@@ -99,3 +99,14 @@ def test_stopping_is_safe_only_when_the_loss_to_beat_is_out_of_reach():
     loss = 2 + 30 * STEP**-0.5
     assert al.laws.watch(STEP, loss, 6000, beat=1.0).stop
     assert not al.laws.watch(STEP, loss, 6000, beat=float(loss[-1])).stop
+
+
+def test_a_rise_that_is_older_than_the_band_gives_an_alarm():
+    step = np.arange(100, 5001, 100)
+    rng = np.random.default_rng(0)
+    loss = (2 + 30 * step**-0.5) * np.exp(rng.normal(0, 0.003, len(step)))
+    assert al.laws.watch(step, loss, 20_000).alarm is None
+    loss[step >= 4000] *= 1.5
+    alarm = al.laws.watch(step, loss, 20_000).alarm
+    assert alarm is not None
+    assert "above its band" in alarm

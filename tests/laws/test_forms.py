@@ -189,7 +189,7 @@ def test_transfer_is_recovered_from_losses():
     worse = loss(N[:40], D[:40] + transferred)
     worse[3] = loss(N[3], D[3] / 2)
     law = al.laws.transfer(scratch, N=N[:40], D=D[:40], loss=worse, bootstrap=0)
-    assert any("1 runs were left out (rows 3)" in w for w in law.warnings)
+    assert any("1 run was left out (row 3)" in w for w in law.warnings)
 
 
 def test_a_law_refuses_unknown_variables():

@@ -438,3 +438,10 @@ def test_an_event_file_that_claims_too_much_is_refused(tmp_path):
 
 def test_headers_of_brackets_take_no_longer_than_their_length():
     assert recognise(["(" * 200_000, "loss", "N (M)"], {})["N"] == ("N (M)", 1e6)
+
+
+def test_seeds_in_words_are_read_by_their_number(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("N,loss,seed\n1e6,3.0,seed_0\n1e7,2.5,seed_12\n1e8,2.2,7\n1e9,2.1,main\n")
+    assert load(path).columns["seed"][:3].tolist() == [0, 12, 7]
+    assert np.isnan(load(path).columns["seed"][3])

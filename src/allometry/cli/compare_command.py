@@ -1,6 +1,8 @@
 """`allometry compare`."""
 
 import difflib
+import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from allometry.laws import RecipeComparison
     from allometry.study import Study
 
+MOST_FOUND = 12
+"""Most recipes in a column that is found without --by."""
+
 Paths = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -27,7 +32,10 @@ Paths = Annotated[
 ]
 By = Annotated[
     str | None,
-    typer.Option(help="Column of the recipe. Default: recipe; with several paths, their names."),
+    typer.Option(
+        help="Column of the recipe. Default: recipe, or the only column with a few words; with "
+        "several paths, their names."
+    ),
 ]
 At = Annotated[
     float | None,
@@ -123,13 +131,16 @@ def compare(
     fix = "Give --run with studies, or --command; see `allometry compare --help`."
     require(lonely is None, f"{lonely}", "be given with --run or --command only",
             budget or folder, fix)  # fmt: skip
+    job = next((str(path) for path in runs if re.search(r"\.py:\w+$", str(path))), None)
+    fix = "Give --run to run studies."
+    require(job is None, "runs", "be files or folders of runs without --run", job, fix)
     from allometry import laws
 
     options = {"N": n, "D": d, "C": c, "loss": loss, "where": where or ()}
     options |= {"n_from": n_from, "d_from": d_from, "unit": loss_unit}
     if len(runs) == 1 or by is not None:
-        by = by or "recipe"
         tables = [_read(path, by, options) for path in runs]
+        by = by or "recipe"
     else:
         by = "recipe"
         tables = [_named(path, label, options) for path, label in _labels(runs).items()]
@@ -210,19 +221,57 @@ def _load(path: Path, keep: tuple[str, ...], options: dict[str, Any]) -> Any:
     return load(path, keep=(*keep, *RATES, "D_unique"), **options)
 
 
-def _read(path: Path, by: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    imported = _load(path, (by,), options)
+def _read(path: Path, by: str | None, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    imported = _load(path, (by or "recipe",), options)
     columns = imported.columns
-    if by not in columns:
+    if by is None and "recipe" not in columns:
+        return _found(path, imported, options)
+    name = by or "recipe"
+    if name not in columns:
         names = [*imported.recognised.values(), *imported.unrecognised]
-        near = difflib.get_close_matches(by.lower(), [str(n).lower() for n in names], 1, 0.7)
+        near = difflib.get_close_matches(name.lower(), [str(n).lower() for n in names], 1, 0.7)
         alike = next((n for n in names if near and str(n).lower() == near[0]), None)
         fix = "" if alike is None else f" Did you mean {alike}?"
         raise InputError(
-            f"--by must be the recipe's column of {path}; got {by!r}. Columns: "
+            f"--by must be the recipe's column of {path}; got {name!r}. Columns: "
             f"{', '.join(names[:15])}.{fix}"
         )
-    return columns, imported.words()
+    return columns | {name: _labelled(columns[name], name)}, imported.words()
+
+
+def _found(path: Path, imported: Any, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The runs by the only column of words that can be the recipe."""
+    columns = _load(path, tuple(imported.unrecognised), options).columns
+    known = {name: columns[name] for name in ("family", *imported.unrecognised) if name in columns}
+    few = [name for name, values in known.items() if _may_be_recipe(values)]
+    if len(few) != 1:
+        fix = (
+            f"Columns with a few words: {', '.join(few[:8])}." if few else "None has a few words."
+        )
+        raise InputError(
+            f"--by must name the recipe's column of {path}, which has no column 'recipe'. {fix}"
+        )
+    chosen = _load(path, (few[0],), options)
+    labels = _labelled(chosen.columns[few[0]], few[0])
+    names = ", ".join(dict.fromkeys(map(str, labels)))
+    note = f"Recipes from {few[0]!r}: {names}."
+    return chosen.columns | {"recipe": labels}, [*chosen.words(), note]
+
+
+def _may_be_recipe(values: np.ndarray) -> bool:
+    """Whether a column has 2 to 12 different words, each of them several times."""
+    words = [str(v).strip() for v in values]
+    kinds = Counter(words)
+    numeric = all(re.fullmatch(r"[-+0-9.eE]*|nan", word) for word in kinds)
+    return not numeric and 2 <= len(kinds) <= MOST_FOUND and min(kinds.values()) >= 2
+
+
+def _labelled(values: np.ndarray, name: str) -> np.ndarray:
+    """Names of recipes; true and false alone would not say of what."""
+    words = {str(v).strip().lower() for v in values}
+    if not words <= {"true", "false", "yes", "no"}:
+        return values
+    return np.array([f"{name}={v}" for v in values], object)
 
 
 def _named(path: Path, label: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

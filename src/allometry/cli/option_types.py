@@ -22,6 +22,16 @@ def data(text: str | float) -> float:
     return _parsed(text, "data")
 
 
+def steps(text: str | float) -> float:
+    """Parse a number of steps."""
+    try:
+        return quantity(text, "data") if isinstance(text, str) else text
+    except InputError:
+        raise typer.BadParameter(
+            f"it must be a positive number, such as 20000 or 20k; got {text[:40]!r}."
+        ) from None
+
+
 def compute(text: str | float) -> float:
     """Parse a number of FLOPs."""
     return _parsed(text, "compute")

@@ -10,10 +10,22 @@ import typer
 
 from allometry._core.errors import InputError, require
 from allometry._core.user_files import MOST_TABLE, read_text
+from allometry.cli import option_types
 from allometry.cli.console import out, say, write_json
 
 if TYPE_CHECKING:
     from allometry.laws import TrainingState
+
+STEP = re.compile(r"\b(?:global[ _]?)?(?:step|iter|iteration|it)s?[ :=/#\[]*(\d+)", re.IGNORECASE)
+"""A step in printed output."""
+
+NUMBER = r"[ :=]*([-+]?[0-9][0-9.]*(?:e[-+]?[0-9]+)?|nan|inf)"
+
+LOSSES = {
+    "Validation loss": r"(?:val|valid|validation|eval|dev|test)[ _/.-]*loss\b",
+    "Loss": r"loss\b",
+}
+"""Losses in printed output, the one to prefer first."""
 
 TEXT = (".txt", ".log", ".out")
 """Suffixes of the printed output of a training."""
@@ -21,7 +33,12 @@ TEXT = (".txt", ".log", ".out")
 
 def watch(
     log: Annotated[Path, typer.Argument(help="A log of one training: see `allometry fit`.")],
-    total: Annotated[float, typer.Option(help="The last step of the training.")],
+    total: Annotated[
+        float,
+        typer.Option(
+            parser=option_types.steps, metavar="STEPS", help="The last step, such as 20000 or 20k."
+        ),
+    ],
     schedule: Annotated[
         str | None,
         typer.Option(help="Learning rate: constant, linear, cosine, wsd, wsd:0.4 (decay share)."),
@@ -30,7 +47,10 @@ def watch(
     step: Annotated[str | None, typer.Option(help="Column of the step.")] = None,
     metric: Annotated[
         str | None,
-        typer.Option(help="Pattern of step and loss in printed output, two groups in this order."),
+        typer.Option(
+            help="Pattern of printed output with one group, the loss, or two, step and loss. "
+            "Default: a validation loss if there is one."
+        ),
     ] = None,
     run: Annotated[
         str | None, typer.Option(help="Name of the run, if the log holds several.")
@@ -48,16 +68,28 @@ def watch(
     require(0 < every < math.inf, "every", "be seconds above 0 and finite", every)
     require(0 < total < math.inf, "total", "be above 0 and finite", total)
     require(beat is None or math.isfinite(beat), "beat", "be finite", beat)
-    before = None
+    before, waiting = None, ""
     while True:
-        steps, losses = read_log(log, loss=loss, step=step, metric=metric, run=run)
+        try:
+            steps, losses, source = read_log(log, loss=loss, step=step, metric=metric, run=run)
+        except InputError as error:
+            # A training that has just begun has logged nothing yet.
+            if not follow or before is not None:
+                raise
+            if waiting != str(error):
+                say(f"{error} Waiting for the log to grow.")
+            waiting = str(error)
+            time.sleep(every)
+            continue
         state = laws.watch(steps, losses, total, schedule, beat=beat)
+        if before is None:
+            say(source)
         if json and state != before:
             write_json(state.to_dict())
         elif state != before:
             out.print(sentence(state), markup=False, highlight=False)
         before = state
-        if state.alarm is not None:
+        if state.alarm is not None and state.alarm != state.reason:
             say(state.alarm)
         if not follow or state.step >= total or state.stop:
             return
@@ -81,22 +113,27 @@ def read_log(
     step: str | None,
     metric: str | None,
     run: str | None = None,
-) -> tuple[list[float], list[float]]:
-    """Steps and losses of a log; printed output is read by the pattern `metric`.
+) -> tuple[list[float], list[float], str]:
+    """Steps and losses of a log, and where they were read; `metric` is for printed output.
 
     A log of several runs (a folder of W&B, a database of trackio) needs the name of one.
     """
     if metric is not None or path.suffix.lower() in TEXT:
-        return _read_text(path, metric or r"step[ :=/]*(\d+).*?loss[ :=]*([0-9.eE+-]+|nan|inf)")
+        return _read_text(path, metric)
     from allometry.runs import importers
 
     imported = importers.load(path, loss=loss, D=step)
-    columns = imported.columns
+    columns, diverged = imported.columns, imported.diverged
     if run is not None or len(imported.curves) > 1:
-        columns = _curve(imported.curves, run)
+        columns, diverged = _curve(imported.curves, run), []
     fix = "Name its column with --step."
     require("D" in columns, "log", "have steps or tokens", sorted(columns), fix)
-    return list(map(float, columns["D"])), list(map(float, columns["loss"]))
+    steps, losses = list(map(float, columns["D"])), list(map(float, columns["loss"]))
+    # Sparse logs write NaN for steps without an evaluation; a divergence has no number after it.
+    if diverged and min(diverged) > max(steps):
+        steps, losses = [*steps, *diverged], [*losses, *[math.nan] * len(diverged)]
+    names = imported.recognised
+    return steps, losses, f"Loss from {names.get('loss', 'loss')!r}, {len(steps)} points."
 
 
 def _curve(curves: "dict[str, Any]", run: str | None) -> "dict[str, Any]":
@@ -110,22 +147,46 @@ def _curve(curves: "dict[str, Any]", run: str | None) -> "dict[str, Any]":
     return {"loss": curve["loss"]} | ({} if steps is None else {"D": steps})
 
 
-def _read_text(path: Path, metric: str) -> tuple[list[float], list[float]]:
+def _read_text(path: Path, metric: str | None) -> tuple[list[float], list[float], str]:
+    """Steps and losses of printed lines, by a pattern or the first kind of loss that is found."""
+    text = read_text(path, MOST_TABLE).splitlines()
+    if metric is not None:
+        steps, losses = _matched(text, _pattern(metric))
+        source = f"Loss from the pattern {metric!r}, {len(steps)} lines."
+    else:
+        steps, losses, source = [], [], ""
+        for name, words in LOSSES.items():
+            steps, losses = _matched(text, _pattern(f"{words}{NUMBER}"))
+            source = f"{name} of {len(steps)} lines."
+            if len(set(steps)) >= 2:
+                break
+    fix = "Give a pattern with --metric, such as 'step ([0-9]+) loss ([0-9.]+)'."
+    require(len(steps) > 0, "log", "have lines with step and loss", str(path), fix)
+    return steps, losses, source
+
+
+def _pattern(metric: str) -> re.Pattern[str]:
+    """The pattern; with one group, the step is the number behind a word for it."""
     try:
         pattern = re.compile(metric, re.IGNORECASE)
     except re.error as error:
         raise InputError(f"metric must be a regular expression; got {error}.") from None
-    require(pattern.groups == 2, "metric", "have two groups, step and loss", metric)
+    groups = pattern.groups
+    require(groups in (1, 2), "metric", "have one group, the loss, or two, step and loss", metric)
+    return pattern
+
+
+def _matched(lines: list[str], pattern: re.Pattern[str]) -> tuple[list[float], list[float]]:
     steps, losses = [], []
-    for line in read_text(path, MOST_TABLE).splitlines():
+    for line in lines:
         found = pattern.search(line[:2000])
-        if found is None:
+        place = found if pattern.groups == 2 else STEP.search(line[:2000])
+        if found is None or place is None:
             continue
         try:
-            steps.append(float(found[1]))
-            losses.append(float(found[2]))
+            step, loss = float(place[1]), float(found[pattern.groups])
         except (TypeError, ValueError):
-            del steps[len(losses) :]
-    fix = "Give a pattern with --metric, such as 'step ([0-9]+) loss ([0-9.]+)'."
-    require(len(steps) > 0, "log", "have lines with step and loss", str(path), fix)
+            continue
+        steps.append(step)
+        losses.append(loss)
     return steps, losses

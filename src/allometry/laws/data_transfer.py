@@ -120,8 +120,10 @@ def transfer(scratch: Law, *, N: Any, D: Any, loss: Any, **options: Unpack[FitOp
     law = _with_scratch_uncertainty(law, scratch, n[good], d[good], y[good], effective[good])
     if not good.all():
         rows = ", ".join(str(i) for i in np.flatnonzero(~good)[:5])
+        one = int((~good).sum()) == 1
+        left = "1 run was" if one else f"{int((~good).sum())} runs were"
         law.warnings.append(
-            f"{int((~good).sum())} runs were left out (rows {rows}): pre-training did not help "
+            f"{left} left out ({'row' if one else 'rows'} {rows}): pre-training did not help "
             "them, or no amount of data reaches their loss from scratch."
         )
     return law

@@ -12,6 +12,12 @@ from allometry.laws.training_forecast import Schedule, forecast
 BAND_SHARE = 0.9
 """The band at the last point is a forecast from the points up to this share of the progress."""
 
+RISE_SHARE = 0.6
+"""A loss above where it was at this share is compared with a forecast from there too.
+
+The band has followed a jump that is older than it.
+"""
+
 ALARM_LEVEL = 0.99
 """Nominal coverage of the band."""
 
@@ -101,24 +107,23 @@ def watch(
 def _band(
     at: Any, loss: Any, value: float, last: float, total: float, schedule: Schedule
 ) -> tuple[Estimate | None, str | None]:
-    """The band at the last step, and an alarm if the loss is outside."""
-    earlier = (at <= BAND_SHARE * last) & (at > 0)
-    if len(np.unique(at[earlier])) < MIN_POINTS:
-        return None, None
+    """The band at the last step, and an alarm if the loss is outside of one."""
     known = None if schedule is None else until(schedule, last, total)
-    band = forecast(at[earlier], loss[earlier], last, known, level=ALARM_LEVEL)
-    low, high = band.interval
-    if low <= value <= high:
-        return band, None
-    side, more = (
-        ("above", "Look for divergence or bad data")
-        if value > high
-        else (
-            "below",
-            "Look for a change of data or metric",
-        )
-    )
-    return band, (
+    bands = []
+    for share in (BAND_SHARE, RISE_SHARE):
+        earlier = (at <= share * last) & (at > 0)
+        if len(np.unique(at[earlier])) < MIN_POINTS:
+            continue
+        if share == BAND_SHARE or value > loss[earlier][np.argmax(at[earlier])]:
+            bands.append(forecast(at[earlier], loss[earlier], last, known, level=ALARM_LEVEL))
+    outside = next((band for band in bands if not band.covers(value)), None)
+    if outside is None:
+        return (bands[0] if bands else None), None
+    low, high = outside.interval
+    side, more = "above", "Look for divergence or bad data"
+    if value < low:
+        side, more = "below", "Look for a change of data or metric"
+    return outside, (
         f"The loss {value:.4g} at step {last:g} is {side} its band, {low:.4g} to {high:.4g}. "
         f"{more}."
     )
@@ -128,7 +133,7 @@ def _stop(
     at: Any, loss: Any, total: float, schedule: Schedule, beat: float | None
 ) -> tuple[bool, str]:
     if beat is None:
-        return False, "No loss to beat was given."
+        return False, ""
     if len(np.unique(at[at > 0])) < MIN_POINTS:
         return False, f"A decision needs {MIN_POINTS} steps."
     low, high = forecast(at, loss, total, schedule, level=STOP_LEVEL).interval

@@ -225,7 +225,10 @@ def _note(notes: list[str], rows: ndarray, reason: str) -> None:
     if count:
         where = ", ".join(str(i) for i in np.flatnonzero(rows)[:5])
         more = ", ..." if count > 5 else ""
-        notes.append(f"{count} runs {reason} and were left out (rows {where}{more}).")
+        one = count == 1
+        runs, were, place = ("run", "was", "row") if one else ("runs", "were", "rows")
+        reason = reason.replace("have ", "has ").replace("their", "its") if one else reason
+        notes.append(f"{count} {runs} {reason} and {were} left out ({place} {where}{more}).")
 
 
 def _falling_rate(data: Any, logs: dict[str, ndarray], keep: ndarray) -> bool:

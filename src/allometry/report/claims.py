@@ -225,6 +225,9 @@ def best(analysis: "Analysis", family: "FamilyFit") -> Claim:
     values: dict[str, Estimate | float | None] = {"loss": own.loss, "N": own.N, "D": own.D}
     values |= {"C": own.C}
     start = f"On {analysis.target}, {who} reaches"
+    if family.name == analysis.target and analysis.compared == 1:
+        # The user's own training code gives both names.
+        start = f"The best run of {family.name} ({size(own, analysis.token)}) reaches"
     if rival is None:
         known = f"; the entropy is {fmt.loss(entropy)}" if entropy is not None else ""
         if entropy is not None and own.loss.value < entropy:

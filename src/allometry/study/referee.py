@@ -18,6 +18,7 @@ import numpy as np
 from allometry._core.errors import InputError, require
 from allometry._core.files import make_folder
 from allometry.laws import RecipeComparison, compare_recipes
+from allometry.laws.comparison.wording import progress
 from allometry.study.execute.executors import Executor
 from allometry.study.own_training.command_study import observations
 from allometry.study.referee_arm import FIRST_SEEDS, FIRST_SIZES, MOST_SEEDS, Arm
@@ -85,7 +86,8 @@ def referee(
             )
         frame = frame_of(arms, seconds)
         found = compare_recipes(frame, at=goal, noise=noise)
-        report(f"{sizes} sizes, {seeds} seeds: {found.verdict}")
+        many = f"{sizes} sizes" if sizes > 1 else "1 size"
+        report(f"{many}, {seeds} seeds: {progress(found)}")
         following = _following(arms, found, sizes, seeds, most)
         left = end - time.monotonic()
         why = _why(arms, found, (sizes, seeds), following, left)

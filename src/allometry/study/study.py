@@ -1,6 +1,7 @@
 """A study: recipes x sizes x tokens x seeds on one target, carried out and recorded."""
 
 import contextlib
+import functools
 import importlib.metadata
 import json
 import math
@@ -365,9 +366,15 @@ def _failure_record(event: Event) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Versions of Python, of this package and of the libraries that its results depend on."""
     return {
-        "allometry": importlib.metadata.version("allometry"),
+        "allometry": _installed("allometry"),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "numpy": importlib.metadata.version("numpy"),
+        "numpy": _installed("numpy"),
         "machine": platform.machine(),
     }
+
+
+@functools.cache
+def _installed(package: str) -> str:
+    """The version of an installed package; reading it takes milliseconds."""
+    return importlib.metadata.version(package)

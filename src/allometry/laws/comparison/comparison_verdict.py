@@ -1,6 +1,8 @@
 """Is a change real, what is it worth, and does it survive scale?"""
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -8,13 +10,21 @@ import numpy as np
 
 from allometry._core.errors import require, require_seed
 from allometry._core.estimate import Estimate
+from allometry.laws.comparison.comparison_limits import (
+    are_apart,
+    largest_shared,
+    limits,
+    noise_notes,
+    pooled_note,
+    rises,
+)
 from allometry.laws.comparison.gain import Gain, Trend, gain_of, measured
+from allometry.laws.comparison.linear_evidence import DECISIVE
 from allometry.laws.comparison.paired_runs import RecipeRuns, read
-from allometry.laws.comparison.sequential import DECISIVE, Evidence, evidence
-from allometry.laws.comparison.wording import MULTIPLIED, UNITS, verdict
-
-FAR = math.log(100.0)
-"""E-folds beyond the largest run from which on a warning is given."""
+from allometry.laws.comparison.pooled_noise import pooled_noise
+from allometry.laws.comparison.run_noise import RunNoise
+from allometry.laws.comparison.sequential import Evidence, evidence
+from allometry.laws.comparison.wording import verdict
 
 
 @final
@@ -197,22 +207,25 @@ def compare_recipes(
         noise = float(noise)
         fix = "Give the standard deviation of log loss, as in 0.003 for 0.3 %."
         require(0 < noise < 1, "compare_recipes.noise", "be between 0 and 1", noise, fix)
-    x = _largest_shared(runs) if at is None else math.log(at)
+    x = largest_shared(runs) if at is None else math.log(at)
     rng = np.random.default_rng(seed)
-    base, gains = _against_one(runs, rng, noise)
+    stated = RunNoise.known(noise)
+
+    @functools.cache
+    def noise_of(pair: frozenset[int]) -> RunNoise | None:
+        return pooled_noise(runs, *sorted(pair)) if stated is None else stated
+
+    base, gains = _against_one(runs, rng, noise_of)
     medians = {i: float(np.median(g.log_multiplier(x, 1))) for i, g in gains.items()}
     leader = max(medians, key=lambda i: medians[i])
     leader = leader if medians[leader] > 0 else base
-    others = [i for i in range(len(runs.names)) if i != leader]
-    rivals = []
-    for i in others:
-        first, second = (base, leader) if i == base else (leader, i)
-        two = runs.two(first, second)
-        known = gains.get(second) if first == base else None
-        gain = gain_of(two, rng, noise) if known is None else known
-        found = evidence(two, x, noise)
-        rivals.append(_rival(two, gain, found, int(second == leader), x, len(others)))
-    rivals.sort(key=lambda rival: (rival.multiplier.value, rival.name))
+    rivals = _rivals(runs, leader, x, gains, base, rng, noise_of)
+    if rivals[0].multiplier.value < 1:
+        # Not better than all by direct comparisons: the closest rival may be.
+        other = runs.names.index(rivals[0].name)
+        again = _rivals(runs, other, x, gains, base, rng, noise_of)
+        if again[0].multiplier.value > rivals[0].multiplier.value:
+            leader, rivals = other, again
     decided = all(rival.decided for rival in rivals)
     name = runs.names[leader]
     return RecipeComparison(
@@ -221,24 +234,49 @@ def compare_recipes(
         math.exp(x) if at is None else at,
         runs.scale,
         tuple(rivals),
-        (*runs.notes, *_warnings(runs, x, rivals), *_noise_notes(rivals, noise)),
+        (
+            *runs.notes,
+            *limits(runs, x, rivals),
+            *noise_notes(rivals, noise),
+            *pooled_note(runs, leader, noise_of),
+        ),
         runs,
     )
 
 
-def _largest_shared(runs: RecipeRuns) -> float:
-    """The second largest of the recipes' largest log scales."""
-    tops = sorted(float(runs.x[runs.recipe == i].max()) for i in range(len(runs.names)))
-    return tops[-2]
-
-
 def _against_one(
-    runs: RecipeRuns, rng: np.random.Generator, noise: float | None
+    runs: RecipeRuns,
+    rng: np.random.Generator,
+    noise_of: Callable[[frozenset[int]], RunNoise | None],
 ) -> tuple[int, dict[int, Gain]]:
     """The recipe with the most runs, and the gain of every other over it."""
     base = int(np.bincount(runs.recipe, minlength=len(runs.names)).argmax())
     others = [i for i in range(len(runs.names)) if i != base]
-    return base, {i: gain_of(runs.two(base, i), rng, noise) for i in others}
+    return base, {
+        i: gain_of(runs.two(base, i), rng, noise_of(frozenset((base, i)))) for i in others
+    }
+
+
+def _rivals(
+    runs: RecipeRuns,
+    leader: int,
+    x: float,
+    gains: dict[int, Gain],
+    base: int,
+    rng: np.random.Generator,
+    noise_of: Callable[[frozenset[int]], RunNoise | None],
+) -> list[Rival]:
+    """Every other recipe against the leader at log scale `x`, the closest first."""
+    others = [i for i in range(len(runs.names)) if i != leader]
+    rivals = []
+    for i in others:
+        first, second = (base, leader) if i == base else (leader, i)
+        two, noise = runs.two(first, second), noise_of(frozenset((first, second)))
+        known = gains.get(second) if first == base else None
+        gain = gain_of(two, rng, noise) if known is None else known
+        found = evidence(two, x, noise)
+        rivals.append(_rival(two, gain, found, int(second == leader), x, len(others)))
+    return sorted(rivals, key=lambda rival: (rival.multiplier.value, rival.name))
 
 
 def _rival(
@@ -253,6 +291,7 @@ def _rival(
     sign = found.sign if leader == 1 else -found.sign
     # Under equal recipes, one of k e-values exceeds 20 k with probability 0.05 at most.
     decided = found.value >= DECISIVE * rivals and sign == 1 and multiplier.interval[0] > 1
+    decided = decided and not are_apart(two, *two.names) and not rises(two)
     return Rival(
         two.names[1 - leader],
         multiplier,
@@ -269,68 +308,3 @@ def _rival(
         gain,
         leader,
     )
-
-
-def _warnings(runs: RecipeRuns, x: float, rivals: list[Rival]) -> list[str]:
-    found = []
-    top = _largest_shared(runs)
-    sizes = len(np.unique(np.round(runs.x, 3)))
-    unit = UNITS[runs.scale]
-    if sizes == 1:
-        found.append(
-            "One size cannot show a trend, nor what a loss is worth in "
-            f"{MULTIPLIED[runs.scale]}: these rest on priors. Add two more sizes."
-        )
-    elif sizes == 2:
-        found.append("Two sizes leave the irreducible loss to its prior. Add a third size.")
-    if x > top + FAR:
-        found.append(
-            f"{math.exp(x):.3g} {unit} is {math.exp(x - top):.3g} times the largest scale at "
-            "which two recipes have runs: the answer rests on the law."
-        )
-    unpaired = [rival.name for rival in rivals if rival.pairs < 2]
-    if unpaired:
-        found.append(
-            f"Few runs of {', '.join(unpaired[:4])} have a partner of the same size, data and "
-            "seed: they are compared by the law alone, which is less precise."
-        )
-    apart = [name for name in (rival.name for rival in rivals) if _apart(runs, rivals, name)]
-    if apart:
-        found.append(
-            f"{', '.join(apart[:4])} and the leader have no scale in common: their comparison "
-            "rests on the law. Add runs at the same scales."
-        )
-    if runs.scale != "C":
-        found.append(
-            f"Compute is unknown, so the multiplier is one of {MULTIPLIED[runs.scale]}. "
-            "Give C, or N and D."
-        )
-    return found
-
-
-def _apart(runs: RecipeRuns, rivals: list[Rival], name: str) -> bool:
-    """Whether the scales of a rival and of the leader do not overlap."""
-    leader = next(n for n in runs.names if n not in {rival.name for rival in rivals})
-    (low, high), (least, most) = (
-        (float(x.min()), float(x.max()))
-        for x in (runs.x[runs.recipe == runs.names.index(n)] for n in (leader, name))
-    )
-    # Twice the scale is close enough: FLOPs may differ between recipes of the same size.
-    return max(low, least) > min(high, most) + math.log(2.0)
-
-
-def _noise_notes(rivals: list[Rival], noise: float | None) -> list[str]:
-    """What is assumed about the noise, and whether the runs contradict what was stated."""
-    if noise is None:
-        assumed = any(part.assumed for rival in rivals for part, _ in rival.gain.parts)
-        return [
-            "Too few runs to estimate their noise: 0.3 % of the loss is assumed in intervals. "
-            "Add seeds, or state the noise if it is known (--noise)."
-        ] * assumed
-    found = [f"The noise of a run is stated, not estimated: {noise:.2g} of the loss."]
-    seen = max(rival.noise for rival in rivals)
-    if seen > 2 * noise:
-        found.append(
-            f"The runs scatter more around the law, by {seen:.2g}: a verdict may be too early."
-        )
-    return found

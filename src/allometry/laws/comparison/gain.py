@@ -13,6 +13,7 @@ from numpy import ndarray
 from allometry._core.estimate import Estimate
 from allometry.laws.comparison.joint_fit import Posterior, sample
 from allometry.laws.comparison.paired_runs import RecipeRuns
+from allometry.laws.comparison.run_noise import RunNoise
 
 Trend = Literal["grows", "shrinks", "crosses over", "unresolved"]
 
@@ -107,7 +108,7 @@ class Gain:
         )  # fmt: skip
 
 
-def gain_of(runs: RecipeRuns, rng: np.random.Generator, noise: float | None = None) -> Gain:
+def gain_of(runs: RecipeRuns, rng: np.random.Generator, noise: RunNoise | None = None) -> Gain:
     """The gain of the second of two recipes, averaged over own exponents and own floors.
 
     Weights are posterior probabilities of the two shapes, which have equal prior probability.

@@ -70,6 +70,11 @@ class RecipeRuns:
         found = [(a[0], b[0]) for a, b in rows.values() if len(a) == 1 and len(b) == 1]
         return np.array(sorted(found, key=max), dtype=int).reshape(-1, 2)
 
+    def mostly_paired(self, least: int) -> bool:
+        """Whether two recipes have at least so many pairs, and most of their runs are in one."""
+        fewest = min(int((self.recipe == r).sum()) for r in (0, 1))
+        return len(self.pairs()) >= max(least, 0.6 * fewest)
+
 
 def read(data: Any, by: str) -> RecipeRuns:
     """The runs in a mapping of columns or a data frame, by the recipe in the column `by`.

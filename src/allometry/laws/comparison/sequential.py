@@ -8,12 +8,14 @@ the scale $x^*$ that was asked for. The hypothesis is $\delta = 0$, with any tre
 noise. With $\delta \mid \sigma \sim N(0, g\sigma^2 / \bar s^2)$ and right-Haar priors of $\nu$ and
 $\sigma$, the Bayes factor is an e-process: its expectation under the hypothesis is 1 at any
 stopping time. So a verdict only when it exceeds 20 errs in at most 5 % of comparisons, however
-often one looks. A mean over several g is an e-process too.
+often one looks. A mean over several g is an e-process too. So is one over several changes of the
+noise with scale, on average over their prior.
 
-If the noise of a run is stated, $\sigma$ has a proper prior around it and $\nu$ a normal prior of
-mean 0. The Bayes factor then needs no replicates. With $\sigma$ known, the paths without a verdict
-form a symmetric convex set of the ratios, to which equal recipes ($\nu = 0$) give at least the
-probability that the prior of $\nu$ gives it, 95 % or more (Anderson's inequality).
+If the noise is known apart from the two recipes, stated or pooled over others, $\sigma$ has a
+proper prior around it and $\nu$ a normal prior of mean 0. The Bayes factor then needs no
+replicates. With $\sigma$ known, the paths without a verdict form a symmetric convex set of the
+ratios, to which equal recipes ($\nu = 0$) give at least the probability that the prior of $\nu$
+gives it, 95 % or more (Anderson's inequality).
 
 References:
     `lindon2022`; `perezortiz2024`; `vovk2021` for the mean; `anderson1955`.
@@ -25,20 +27,12 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from scipy import special
 
 from allometry.laws.comparison.joint_fit import null_mode
+from allometry.laws.comparison.linear_evidence import ScaledFits
 from allometry.laws.comparison.paired_runs import RecipeRuns
-from allometry.laws.comparison.shared_law import STATED_DEGREES, STATED_TREND, SharedLaw
-
-DECISIVE = 20.0
-"""Least e-value of a verdict: one error in twenty."""
-
-MOST_MORE = 1000.0
-"""Largest factor of further runs that is reported."""
-
-WIDTHS = (1.0, 10.0, 100.0)
-"""Prior variances g of a standardised difference."""
+from allometry.laws.comparison.run_noise import USUAL_TREND, RunNoise
+from allometry.laws.comparison.shared_law import SharedLaw
 
 NEAR = float(np.log(3.0))
 """Runs of one size are evidence for scales up to this many e-folds away."""
@@ -59,12 +53,11 @@ class Evidence:
     more: float | None = None
 
 
-def evidence(runs: RecipeRuns, at: float, noise: float | None = None) -> Evidence:
+def evidence(runs: RecipeRuns, at: float, noise: RunNoise | None = None) -> Evidence:
     """The e-value of the runs of two recipes against equal losses at log scale `at`.
 
     Paired runs enter by their log ratio. If most runs have no partner, all runs enter, and the
-    shared law is estimated with the gain. `noise` is the standard deviation of the log loss of a
-    run, if it is known from elsewhere.
+    shared law is estimated with the gain. `noise` is given if it is known apart from these runs.
     """
     pairs = runs.pairs()
     fewest = min(int((runs.recipe == r).sum()) for r in (0, 1))
@@ -74,7 +67,7 @@ def evidence(runs: RecipeRuns, at: float, noise: float | None = None) -> Evidenc
         return Evidence(pairs=len(pairs))
     law, mode = null_mode(runs, noise)
     slope = law.slope(mode)
-    paired = len(pairs) >= max(least, 0.6 * fewest)
+    paired = runs.mostly_paired(least)
     if paired:
         y = runs.y[pairs[:, 0]] - runs.y[pairs[:, 1]]
         s, x = slope[pairs].mean(1), runs.x[pairs].mean(1)
@@ -87,16 +80,19 @@ def evidence(runs: RecipeRuns, at: float, noise: float | None = None) -> Evidenc
     if not one_size:
         nuisance = np.column_stack([nuisance, s * (x - at)])
     if noise is None:
-        fit = LinearFit.of(y, s, nuisance)
+        fit = ScaledFits.of(y, s, nuisance, x)
     else:
         # What a seed does to both recipes cancels, so a ratio varies by sqrt(2) noise at most.
-        scale = noise * np.sqrt(2.0 if paired else 1.0)
+        scale = noise.sd * float(np.sqrt(2.0 if paired else 1.0))
         prior = None if paired else (law, mode)
         known = _prior_rows(scale, prior, trend=not one_size)
-        fit = LinearFit.of(y, s, nuisance, known, STATED_DEGREES * scale**2)
+        fit = ScaledFits.of(
+            y, s, nuisance, x, known, degrees=noise.degrees, added=noise.degrees * scale**2,
+            constant=noise.stated,
+        )  # fmt: skip
     if fit is None:
         return Evidence(pairs=len(pairs))
-    return Evidence(fit.e_value(), int(np.sign(fit.estimate)), len(pairs), fit.repetitions())
+    return Evidence(fit.e_value(), fit.sign, len(pairs), fit.repetitions())
 
 
 def _prior_rows(
@@ -108,88 +104,7 @@ def _prior_rows(
         centre, sd = law[0].prior
         mean = centre - law[1]
     if trend:
-        mean, sd = np.append(mean, 0.0), np.append(sd, STATED_TREND)
+        mean, sd = np.append(mean, 0.0), np.append(sd, USUAL_TREND)
     # The level of the law, its first parameter, has no prior.
     rows = np.diag(scale / sd)[(0 if law is None else 1) :]
     return rows, rows @ mean
-
-
-@final
-@dataclass(frozen=True)
-class LinearFit:
-    """Sums of squares of a linear model after its nuisance columns are projected out.
-
-    `square` is that of the effect's column, `unit` its mean square before, `total` that of the
-    response. `nuisances` is the number of nuisance columns without a prior, and `stated` the sum
-    of squares that a stated noise adds; it counts as `STATED_DEGREES` observations.
-    """
-
-    estimate: float
-    square: float
-    unit: float
-    total: float
-    least: float
-    n: int
-    nuisances: int
-    stated: float = 0.0
-
-    @classmethod
-    def of(
-        cls,
-        y: Float[ndarray, " n"],
-        effect: Float[ndarray, " n"],
-        nuisance: Float[ndarray, "n k"],
-        prior: tuple[Float[ndarray, "m k"], Float[ndarray, " m"]] | None = None,
-        stated: float = 0.0,
-    ) -> "LinearFit | None":
-        """The sums; `None` if they leave no freedom for the noise or for the effect.
-
-        Args:
-            y: Response.
-            effect: Column of the effect.
-            nuisance: Columns of the nuisances.
-            prior: Rows of the nuisances' columns and of the response that stand for a prior.
-            stated: Sum of squares of a stated noise.
-        """
-        n, rows = len(y), 0
-        if prior is not None:
-            rows = len(prior[1])
-            nuisance, y = np.vstack([nuisance, prior[0]]), np.append(y, prior[1])
-            effect = np.append(effect, np.zeros(rows))
-        columns = nuisance / np.maximum(np.abs(nuisance).max(0, initial=1e-300), 1e-300)
-        basis, values, _ = np.linalg.svd(columns, full_matrices=False)
-        basis = basis[:, values > 1e-7 * values.max(initial=0)]
-        z = effect - basis @ (basis.T @ effect)
-        r = y - basis @ (basis.T @ y)
-        square, total = float(z @ z), float(r @ r)
-        # Rounding leaves this much where noise is zero.
-        least = n * (1e-9 * max(float(np.abs(y).max()), 1e-9)) ** 2
-        used = basis.shape[1] - rows
-        free = n - used + (STATED_DEGREES if stated else 0)
-        if free < 2 or square <= 1e-14 * float(effect @ effect) or total + stated <= least:
-            return None
-        unit = float(effect @ effect) / n
-        return cls(float(z @ r) / square, square, unit, total, least, n, used, stated)
-
-    def e_value(self, times: float = 1.0) -> float:
-        """The e-value of no effect, as expected if there were `times` as many observations."""
-        free = times * self.n - self.nuisances + (STATED_DEGREES if self.stated else 0)
-        explained, stated = self.estimate**2 * self.square, self.stated / times
-        total = self.total + stated
-        logs = []
-        for width in WIDTHS:
-            ratio = width * times * self.square / self.unit
-            remaining = max(total - explained * ratio / (1 + ratio), self.least)
-            logs.append(-0.5 * np.log1p(ratio) + free / 2 * np.log(total / remaining))
-        return float(np.exp(min(special.logsumexp(logs) - np.log(len(WIDTHS)), 600.0)))
-
-    def repetitions(self) -> float | None:
-        """How many times as many observations are expected to decide; `None` if too many."""
-        if self.e_value(MOST_MORE) < DECISIVE:
-            return None
-        low, high = 0.0, np.log(MOST_MORE)
-        for _ in range(40):
-            middle = (low + high) / 2
-            decided = self.e_value(float(np.exp(middle))) >= DECISIVE
-            low, high = (low, middle) if decided else (middle, high)
-        return float(np.exp(high))

@@ -33,12 +33,6 @@ EXPONENT = {"C": 0.15, "N": 0.3, "D": 0.3, "ND": 0.35}
 GAIN, TREND, FLOOR = 2.0, 0.2, 0.05
 """Standard deviations of the priors of mu, nu and epsilon."""
 
-STATED_TREND = 0.08
-"""That of nu if the noise is stated: trends between public recipes have 0.05 to 0.12."""
-
-STATED_DEGREES = 10
-"""Number of replicates that a stated noise counts as."""
-
 
 @final
 @dataclass(frozen=True)

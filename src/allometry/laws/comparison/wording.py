@@ -4,13 +4,16 @@ import math
 from typing import TYPE_CHECKING
 
 from allometry._core.estimate import Estimate
-from allometry.laws.comparison.sequential import DECISIVE
+from allometry.laws.comparison.comparison_limits import (
+    MULTIPLIED,
+    UNITS,
+    are_apart,
+    rises,
+)
+from allometry.laws.comparison.linear_evidence import DECISIVE
 
 if TYPE_CHECKING:
     from allometry.laws.comparison.comparison_verdict import RecipeComparison, Rival
-
-UNITS = {"C": "FLOP", "N": "parameters", "D": "tokens"}
-MULTIPLIED = {"C": "compute", "N": "parameters", "D": "data"}
 
 
 def verdict(found: "RecipeComparison") -> str:
@@ -24,6 +27,18 @@ def verdict(found: "RecipeComparison") -> str:
     else:
         head = f"Undecided at {place}: {found.leader} leads, and {needs}"
     return f"{head}; {_trend(found, closest)}{_cost(found, closest)}."
+
+
+def progress(found: "RecipeComparison") -> str:
+    """The state of a comparison in a line."""
+    closest, rivals = found.rivals[0], len(found.rivals)
+    if found.winner is not None:
+        return f"{found.winner} wins"
+    least = min(rival.e_value for rival in found.rivals)
+    return (
+        f"{found.leader} leads; {worth(closest, f'the {MULTIPLIED[found.scale]}')}; "
+        f"e-value {least:.2g} of {DECISIVE * rivals:g}"
+    )
 
 
 def worth(rival: "Rival", what: str) -> str:
@@ -62,13 +77,20 @@ def _cost(found: "RecipeComparison", rival: "Rival") -> str:
     if found.winner is not None:
         return ""
     waiting = [rival for rival in found.rivals if not rival.decided]
+    if rises(found.runs):
+        return "; a loss that rises with scale can't be judged"
+    if any(are_apart(found.runs, found.leader, rival.name) for rival in waiting):
+        return "; runs at scales in common would decide"
     if all(rival.e_value >= DECISIVE * len(found.rivals) for rival in waiting):
         return "; runs at larger scales would decide, not more of these sizes"
-    factors = [rival.more for rival in found.rivals if not rival.decided]
+    worse = len(found.rivals) - len(waiting)
+    verb = "is" if worse == 1 else "are"
+    start = f"; {worse} of {len(found.rivals)} others {verb} worse" if worse else ""
+    factors = [rival.more for rival in waiting]
     if any(more is None for more in factors) or not factors:
-        return "; how many more runs would decide is not identified"
+        return f"{start}; how many more runs would decide is not identified"
     more = max(more for more in factors if more is not None)
     total = len(found.runs.y)
     extra = max(1, math.ceil(total * (more - 1)))
     runs = "run of these sizes is" if extra == 1 else "runs of these sizes are"
-    return f"; about {extra} more {runs} expected to decide"
+    return f"{start}; about {extra} more {runs} expected to decide"

@@ -4,6 +4,7 @@ Letters: n rows.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -66,6 +67,7 @@ class Imported:
         counted_in: What D counts: `"tokens"`, or `"steps"` or `"epochs"` if tokens are unknown.
         curves: Evaluations along each training, by the run's name, where the log has them.
         unrecognised: Columns that no quantity was read from.
+        diverged: D of the rows whose loss is NaN or infinite.
     """
 
     columns: dict[str, ndarray]
@@ -78,6 +80,7 @@ class Imported:
     counted_in: str = "tokens"
     curves: dict[str, Curve] = field(default_factory=dict)
     unrecognised: list[str] = field(default_factory=list)
+    diverged: list[float] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Recognised columns, what a row is, and bad rows as plain values."""
@@ -165,6 +168,8 @@ def clean(
             continue
         with np.errstate(over="ignore"):
             columns[quantity] = numbers(values, mark) * factor
+        if quantity == "seed":
+            columns["seed"] = _seeds(values, columns["seed"])
         if quantity == "loss":
             about = loss_names.describe(column)
             unit = unit or about.unit
@@ -183,6 +188,7 @@ def clean(
         columns[name] = np.array([str(v).strip() for v in cells[name]], dtype=object)
     for i, first in _duplicates(columns, bad, also):
         bad[i] = f"the same run as line {lines[first]}"
+    diverged = _diverged(cells[found["loss"][0]], columns) if "loss" in found else []
     keep[list(bad)] = False
     listed = [BadRow(lines[i], why) for i, why in sorted(bad.items())]
     columns = {k: v[keep] for k, v in columns.items()}
@@ -196,8 +202,24 @@ def clean(
     rest = [name for name in cells if name not in used]
     return Imported(
         columns, recognised, listed, notes, sheet.source,
-        unit=f"nats per {per}", unrecognised=rest,
+        unit=f"nats per {per}", unrecognised=rest, diverged=diverged,
     )  # fmt: skip
+
+
+def _seeds(values: Sequence[Any] | ndarray, found: ndarray) -> ndarray:
+    """Seeds; those written as words, such as `seed_3`, by the number at their end."""
+    ends = [re.search(r"[A-Za-z_-](\d{1,15})$", str(v).strip()) for v in values]
+    read = [float(end[1]) if end else np.nan for end in ends]
+    return np.where(np.isfinite(found), found, read)
+
+
+def _diverged(losses: Sequence[Any] | ndarray, columns: dict[str, ndarray]) -> list[float]:
+    """D where the loss is written as NaN or infinite."""
+    if "D" not in columns:
+        return []
+    words = ("nan", "inf", "-inf", "infinity", "-infinity")
+    rows = [i for i, v in enumerate(losses) if str(v).strip().lower() in words]
+    return [float(d) for d in columns["D"][rows] if np.isfinite(d)]
 
 
 def _mark(sheet: Sheet, found: dict[str, tuple[str, float]]) -> tuple[str, list[str]]:
