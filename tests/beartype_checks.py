@@ -3,7 +3,9 @@
 pytest's option `--jaxtyping-packages` decorates every function of the package by
 `jaxtyping.jaxtyped(typechecker=tests.typechecker)`. That decorator checks arguments twice, binds
 every call's signature, and compiles its checks anew whenever a nested function is defined: half
-of the suite's time. `checked` replaces it. The checks are the same, made once.
+of the suite's time. `checked` replaces it. The checks are the same, made once. `_matches` replaces
+the check of one array against one shape: jaxtyping's copies all sizes known so far each time, and
+spells the dtype. Checks of shapes were a third of the time of tests that fit scaling laws.
 """
 
 import functools
@@ -12,8 +14,11 @@ import types
 from typing import Any, get_args, get_type_hints
 
 import jaxtyping
+import numpy as np
+import torch
 from beartype import BeartypeConf, beartype
-from jaxtyping._storage import pop_shape_memo, push_shape_memo
+from jaxtyping import _array_types
+from jaxtyping._storage import _shape_storage, pop_shape_memo, push_shape_memo
 
 typechecker = beartype(
     conf=BeartypeConf(is_pep484_tower=True, violation_type=jaxtyping.TypeCheckError)
@@ -129,3 +134,87 @@ def _shapes(hint):
 
 
 jaxtyping.jaxtyped = checked
+
+_Array = _array_types._MetaAbstractArray
+_slow_matches = _Array.__instancecheck__
+_plans = {}
+_NO_PLAN = object()
+
+
+def _matches(hint, value):
+    """As jaxtyping's `isinstance(value, hint)`, in fewer steps for the shapes that we write."""
+    plan = _plans.get(hint)
+    if plan is None:
+        plan = _plans[hint] = _plan(hint)
+    if plan is _NO_PLAN or not isinstance(value, plan.array):
+        return _slow_matches(hint, value)
+    if value.dtype not in plan.dtypes:
+        found = _slow_matches(hint, value)
+        if found:  # else its dtype or its shape is wrong
+            plan.dtypes.add(value.dtype)
+        return found
+    shape = tuple(value.shape)
+    if plan.rest is None:
+        if len(shape) != plan.ndim:
+            return False
+        sizes, rest = shape, None
+    else:
+        if len(shape) < plan.ndim:
+            return False
+        after = len(shape) - plan.ndim + plan.rest
+        sizes, rest = shape[: plan.rest] + shape[after:], shape[plan.rest : after]
+    stack = getattr(_shape_storage, "memo_stack", None)
+    known, shapes = stack[-1][:2] if stack else ({}, {})
+    new = {}
+    for dim, size in zip(plan.dims, sizes, strict=True):
+        if dim is None:
+            continue
+        expected = dim if type(dim) is int else known.get(dim, new.get(dim))
+        if expected is None:
+            new[dim] = size
+        elif expected != size:
+            return False
+    if plan.rest_name is not None:
+        # The flag is for "#*name", which broadcasts.
+        if shapes.get(plan.rest_name, (False, rest)) != (False, rest):
+            return _slow_matches(hint, value)
+        shapes[plan.rest_name] = False, rest
+    known.update(new)
+    return True
+
+
+class _Plan:
+    """How to check one hint: `dims` are sizes, names or `None`; `rest` is where "..." stands."""
+
+    def __init__(self, array, dims, rest, rest_name):
+        self.array, self.dims, self.rest, self.rest_name = array, dims, rest, rest_name
+        self.ndim, self.dtypes = len(dims), set()
+
+
+def _plan(hint):
+    """The plan of a hint, or `_NO_PLAN` if it has dimensions that broadcast or are formulas."""
+    if hint._skip_instancecheck or getattr(hint, "array_type", None) not in _ARRAYS:
+        return _NO_PLAN
+    dims, rest_name = [], None
+    for dim in hint.dims:
+        if dim in (_array_types._anonymous_dim, _array_types._anonymous_variadic_dim):
+            dims.append(None)
+        elif dim.broadcastable or getattr(dim, "treepath", False):
+            return _NO_PLAN
+        elif isinstance(dim, _array_types._NamedVariadicDim):
+            rest_name = dim.name
+            dims.append(None)
+        elif isinstance(dim, _array_types._NamedDim):
+            dims.append(dim.name)
+        elif isinstance(dim, _array_types._FixedDim):
+            dims.append(dim.size)
+        else:
+            return _NO_PLAN
+    if hint.index_variadic is not None:
+        del dims[hint.index_variadic]
+    return _Plan(hint.array_type, dims, hint.index_variadic, rest_name)
+
+
+_ARRAYS = (np.ndarray, torch.Tensor)
+
+_Array.__instancecheck__ = _matches
