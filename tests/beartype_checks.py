@@ -94,9 +94,10 @@ def _scoped(fn, checks, named):
     """Checks in a scope where equal letters are equal sizes; "{name}" refers to an argument."""
     signature = inspect.signature(fn) if named else None
 
+    if signature is None:
+        return _plainly_scoped(fn, checks)
+
     def arguments(args, kwargs):
-        if signature is None:
-            return {}
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return bound.arguments
@@ -109,6 +110,25 @@ def _scoped(fn, checks, named):
             return checks(*args, **kwargs)
         finally:
             pop_shape_memo()
+
+    return scoped
+
+
+def _plainly_scoped(fn, checks):
+    """As jaxtyping's `push_shape_memo({})` and `pop_shape_memo()` around each call."""
+
+    @functools.wraps(fn)
+    def scoped(*args, **kwargs):
+        __tracebackhide__ = True
+        try:
+            stack = _shape_storage.memo_stack
+        except AttributeError:
+            stack = _shape_storage.memo_stack = []
+        stack.append(({}, {}, {}, {}))
+        try:
+            return checks(*args, **kwargs)
+        finally:
+            stack.pop()
 
     return scoped
 
@@ -137,84 +157,97 @@ jaxtyping.jaxtyped = checked
 
 _Array = _array_types._MetaAbstractArray
 _slow_matches = _Array.__instancecheck__
-_plans = {}
-_NO_PLAN = object()
+_fast = {}
 
 
 def _matches(hint, value):
-    """As jaxtyping's `isinstance(value, hint)`, in fewer steps for the shapes that we write."""
-    plan = _plans.get(hint)
-    if plan is None:
-        plan = _plans[hint] = _plan(hint)
-    if plan is _NO_PLAN or not isinstance(value, plan.array):
-        return _slow_matches(hint, value)
-    if value.dtype not in plan.dtypes:
-        found = _slow_matches(hint, value)
-        if found:  # else its dtype or its shape is wrong
-            plan.dtypes.add(value.dtype)
+    """As jaxtyping's `isinstance(value, hint)`, by a function made for the hint."""
+    matches = _fast.get(hint)
+    if matches is None:
+        matches = _fast[hint] = _match_function(hint)
+    return matches(value)
+
+
+def _match_function(hint):
+    """A function of a value; jaxtyping's for hints with dimensions that broadcast or are formulas.
+
+    Of a hint "2 n" it is, but for names:
+
+        def matches(value):
+            if type(value) is not ndarray or value.dtype not in dtypes:
+                return otherwise(value)
+            shape = value.shape
+            if len(shape) != 2 or shape[0] != 2:
+                return False
+            sizes = memo_stack[-1][0]
+            known = sizes.get("n")
+            if known is None:
+                sizes["n"] = shape[1]
+            elif known != shape[1]:
+                return False
+            return True
+    """
+    slow = functools.partial(_slow_matches, hint)
+    array = getattr(hint, "array_type", None)
+    if hint._skip_instancecheck or array not in (np.ndarray, torch.Tensor):
+        return slow
+    dtypes = set()
+
+    def otherwise(value):
+        found = slow(value)
+        if found and type(value) is array:
+            dtypes.add(value.dtype)
         return found
-    shape = tuple(value.shape)
-    if plan.rest is None:
-        if len(shape) != plan.ndim:
-            return False
-        sizes, rest = shape, None
-    else:
-        if len(shape) < plan.ndim:
-            return False
-        after = len(shape) - plan.ndim + plan.rest
-        sizes, rest = shape[: plan.rest] + shape[after:], shape[plan.rest : after]
-    stack = getattr(_shape_storage, "memo_stack", None)
-    known, shapes = stack[-1][:2] if stack else ({}, {})
-    new = {}
-    for dim, size in zip(plan.dims, sizes, strict=True):
-        if dim is None:
-            continue
-        expected = dim if type(dim) is int else known.get(dim, new.get(dim))
-        if expected is None:
-            new[dim] = size
-        elif expected != size:
-            return False
-    if plan.rest_name is not None:
-        # The flag is for "#*name", which broadcasts.
-        if shapes.get(plan.rest_name, (False, rest)) != (False, rest):
-            return _slow_matches(hint, value)
-        shapes[plan.rest_name] = False, rest
-    known.update(new)
-    return True
 
-
-class _Plan:
-    """How to check one hint: `dims` are sizes, names or `None`; `rest` is where "..." stands."""
-
-    def __init__(self, array, dims, rest, rest_name):
-        self.array, self.dims, self.rest, self.rest_name = array, dims, rest, rest_name
-        self.ndim, self.dtypes = len(dims), set()
-
-
-def _plan(hint):
-    """The plan of a hint, or `_NO_PLAN` if it has dimensions that broadcast or are formulas."""
-    if hint._skip_instancecheck or getattr(hint, "array_type", None) not in _ARRAYS:
-        return _NO_PLAN
-    dims, rest_name = [], None
-    for dim in hint.dims:
+    rest = hint.index_variadic
+    ndim = len(hint.dims)
+    test = f"len(shape) != {ndim}" if rest is None else f"len(shape) < {ndim - 1}"
+    wrong, names, others = [test], {}, None
+    for i, dim in enumerate(hint.dims):
         if dim in (_array_types._anonymous_dim, _array_types._anonymous_variadic_dim):
-            dims.append(None)
-        elif dim.broadcastable or getattr(dim, "treepath", False):
-            return _NO_PLAN
-        elif isinstance(dim, _array_types._NamedVariadicDim):
-            rest_name = dim.name
-            dims.append(None)
+            continue
+        if dim.broadcastable or getattr(dim, "treepath", False):
+            return slow
+        size = f"shape[{i if rest is None or i < rest else i - ndim}]"
+        if isinstance(dim, _array_types._FixedDim):
+            wrong.append(f"{size} != {dim.size}")
+        elif isinstance(dim, _array_types._NamedDim) and dim.name in names:
+            wrong.append(f"{size} != {names[dim.name]}")
         elif isinstance(dim, _array_types._NamedDim):
-            dims.append(dim.name)
-        elif isinstance(dim, _array_types._FixedDim):
-            dims.append(dim.size)
+            names[dim.name] = size
+        elif isinstance(dim, _array_types._NamedVariadicDim):
+            others = dim.name, f"shape[{i}:{i - ndim + 1 or ''}]"
         else:
-            return _NO_PLAN
-    if hint.index_variadic is not None:
-        del dims[hint.index_variadic]
-    return _Plan(hint.array_type, dims, hint.index_variadic, rest_name)
+            return slow
+    lines = [
+        "def matches(value):",
+        "    if type(value) is not array or value.dtype not in dtypes:",
+        "        return otherwise(value)",
+        "    shape = value.shape",
+        f"    if {' or '.join(wrong)}:",
+        "        return False",
+    ]
+    if names or others:
+        lines.append("    stack = getattr(storage, 'memo_stack', None)")
+        lines.append("    if not stack:")
+        lines.append("        return True")
+        lines.append("    sizes, shapes = stack[-1][:2]")
+    for i, (name, size) in enumerate(names.items()):
+        lines.append(f"    known{i} = sizes.get({name!r})")
+        lines.append(f"    if known{i} is not None and known{i} != {size}:")
+        lines.append("        return False")
+    if others:
+        lines.append(f"    others = False, {others[1]}  # the flag is for '#*x', which broadcasts")
+        lines.append(f"    if shapes.setdefault({others[0]!r}, others) != others:")
+        lines.append("        return slow(value)")
+    for i, (name, size) in enumerate(names.items()):
+        lines.append(f"    if known{i} is None:")
+        lines.append(f"        sizes[{name!r}] = {size}")
+    lines.append("    return True")
+    made = {"array": array, "dtypes": dtypes, "otherwise": otherwise, "slow": slow}
+    made["storage"] = _shape_storage
+    exec("\n".join(lines), made)
+    return made["matches"]
 
-
-_ARRAYS = (np.ndarray, torch.Tensor)
 
 _Array.__instancecheck__ = _matches
