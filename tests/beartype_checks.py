@@ -11,7 +11,7 @@ spells the dtype. Checks of shapes were a third of the time of tests that fit sc
 import functools
 import inspect
 import types
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import jaxtyping
 import numpy as np
@@ -50,8 +50,8 @@ _GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENE
 
 def _function(fn):
     nested = "<locals>" in fn.__qualname__
-    key = (fn.__code__, tuple(fn.__annotations__.items())) if nested else None
     try:
+        key = (fn.__code__, _same(tuple(fn.__annotations__.items()))) if nested else None
         known = _nested.get(key)
     except TypeError:  # a hint that cannot be hashed
         key = known = None
@@ -78,6 +78,16 @@ def _function(fn):
 
 _INNER = "__beartype_func"
 """The argument by which beartype's wrappers know the function they wrap."""
+
+
+def _same(hint):
+    """A value that is equal for equal hints; jaxtyping makes a new class for each `Float[...]`."""
+    if isinstance(hint, list | tuple):
+        return tuple(map(_same, hint))
+    if inspect.isclass(hint) and issubclass(hint, jaxtyping.AbstractArray):
+        return hint.dtype, hint.array_type, hint.dim_str
+    parts = get_args(hint)
+    return (get_origin(hint), *map(_same, parts)) if parts else hint
 
 
 def _copy(fn):

@@ -82,6 +82,23 @@ def test_every_closure_is_checked_and_keeps_what_it_encloses():
         refused(f, 1, b=2)
 
 
+def test_checks_of_a_closure_are_made_once():
+    def make(length):
+        @checked
+        def cut(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> list[Any]:
+            return [*x[:length], *y]
+
+        return cut
+
+    first = make(1)
+    known = len(beartype_checks._nested)
+    second = make(2)
+    assert len(beartype_checks._nested) == known
+    assert len(first(np.ones(3), np.ones(3))) == 4
+    assert len(second(np.ones(3), np.ones(3))) == 5
+    refused(second, np.ones(3), np.ones(2))
+
+
 def test_classes_descriptors_and_generators_are_checked():
     @checked
     @dataclass
