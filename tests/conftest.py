@@ -18,10 +18,14 @@ hypothesis.settings.load_profile("allometry")
 ROOT = Path(__file__).parent.parent
 
 LONGEST = (
-    *("study/test_study", "cli/test_cli", "course/test_lessons", "study/test_ray_cluster"),
-    *("study/test_packing", "report/test_headlines", "models/test_packed_mlp"),
+    *("study/test_study", "cli/test_cli", "report/test_headlines", "report/test_analysis"),
+    *("cli/test_all_families", "course/test_lessons", "study/test_ray_cluster"),
+    *("study/test_packing", "train/test_packed_loop", "train/test_packed_stack"),
+    *("report/test_page", "report/test_browser", "study/test_child_processes"),
+    *("models/test_packed_mlp", "models/test_diffusion", "report/test_journals"),
     *("study/test_density_studies", "study/test_deterministic", "study/test_time_budget"),
-    *("study/test_torchrun", "report/test_journals", "laws/test_fit", "laws/test_decisions"),
+    *("security/test_code_from_files", "measure/test_interval_coverage", "laws/test_golden"),
+    *("study/test_torchrun", "laws/test_fit", "laws/test_decisions"),
 )
 """Files that take longest, which start first, so that parallel workers end together."""
 

@@ -8,11 +8,15 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
-from jaxtyping import Float
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping._storage import get_shape_memo, pop_shape_memo, push_shape_memo
 from torch import Tensor
 
 from allometry import measure
 from allometry.laws.component import Component
+from tests import beartype_checks
 from tests.beartype_checks import checked
 
 if TYPE_CHECKING:
@@ -78,6 +82,23 @@ def test_every_closure_is_checked_and_keeps_what_it_encloses():
         refused(f, 1, b=2)
 
 
+def test_checks_of_a_closure_are_made_once():
+    def make(length):
+        @checked
+        def cut(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> list[Any]:
+            return [*x[:length], *y]
+
+        return cut
+
+    first = make(1)
+    known = len(beartype_checks._nested)
+    second = make(2)
+    assert len(beartype_checks._nested) == known
+    assert len(first(np.ones(3), np.ones(3))) == 4
+    assert len(second(np.ones(3), np.ones(3))) == 5
+    refused(second, np.ones(3), np.ones(2))
+
+
 def test_classes_descriptors_and_generators_are_checked():
     @checked
     @dataclass
@@ -114,3 +135,53 @@ def test_names_known_to_type_checkers_only_are_any():
 
     assert same("anything", 1) == "anything"
     refused(same, 1, "1")
+
+
+SHAPES = ["", "n", "n m", "n n", "2 n", "_ n", "...", "... n", "n ... m", "*s", "*s n", "n *s"]
+SHAPES += ["#n", "#n m", "*#s", "*#s n", "n+1", "m n+1"]
+LIBRARIES = [(np.ones, np.ndarray), (torch.ones, Tensor)]
+HINTS = [
+    (make, Float[array, shape], shape.count(" ") + bool(shape))
+    for make, array in LIBRARIES
+    for shape in SHAPES
+]
+
+
+@st.composite
+def matched(draw):
+    """A hint, and an array of as many dimensions or any other number."""
+    make, hint, ndim = draw(st.sampled_from(HINTS))
+    ndim = draw(st.sampled_from([ndim, ndim, 0, 1, 2, 3]))
+    return hint, make(draw(st.tuples(*[st.integers(1, 2)] * ndim)))
+
+
+@settings(max_examples=400)
+@given(st.lists(matched(), min_size=1, max_size=5), st.booleans())
+def test_one_array_is_matched_as_jaxtyping_matches_it(pairs, scope):
+    def outcomes(matches):
+        if scope:
+            push_shape_memo({})
+        try:
+            found = []
+            for hint, array in pairs:
+                try:
+                    found.append(matches(hint, array))
+                except jaxtyping.AnnotationError:
+                    found.append("no such size yet")
+                found.append(tuple(map(dict, get_shape_memo()[:2])))
+            return found
+        finally:
+            if scope:
+                pop_shape_memo()
+
+    assert outcomes(beartype_checks._matches) == outcomes(beartype_checks._slow_matches)
+
+
+@pytest.mark.parametrize("kind", [Float, Int, Bool, Shaped])
+def test_one_dtype_says_nothing_of_another(kind):
+    numpy_hint, torch_hint = kind[np.ndarray, "n"], kind[Tensor, "n"]
+    for _ in range(2):  # accepted dtypes are known from the second time on
+        for dtype in ("float64", "float32", "int64", "bool"):
+            array, tensor = np.ones(2, dtype), torch.ones(2, dtype=getattr(torch, dtype))
+            for hint, value in ((numpy_hint, array), (torch_hint, tensor)):
+                assert isinstance(value, hint) == beartype_checks._slow_matches(hint, value)

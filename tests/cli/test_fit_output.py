@@ -46,3 +46,11 @@ def test_one_form_has_headline_parameters(place, typed):
     shown = typed(*line.split(), cwd=place).stdout
     assert "Weight" not in shown
     assert "L = E + A/N^α + B/D^β" in shown
+
+
+def test_a_plan_names_the_approach_that_is_unavailable_and_counts_new_runs(place, typed):
+    plain = ("runs.csv", "--form", "chinchilla", "--compute", "1e21")
+    planned = typed("plan", *plain, cwd=place)
+    assert "By parabolas at equal compute: unavailable: data must give" in planned.stderr
+    chosen = typed("next", *plain, "--budget", "1e20", "--most", "1", cwd=place)
+    assert "after this run, which costs " in " ".join(chosen.stdout.split())

@@ -173,6 +173,21 @@ def test_actnorm_begins_with_mean_zero_and_variance_one():
     torch.testing.assert_close(z.std(0), torch.ones(4))
 
 
+def test_each_transform_begins_from_the_output_of_those_before_and_the_last_is_not_evaluated():
+    x = 3 + 2 * torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    flow = flows.Flow([flows.ActNorm(4), flows.ActNorm(4), flows.ActNorm(4)], (4,))
+    first, second, last = flow.transforms
+    seen = []
+    for i, each in enumerate(flow.transforms):
+        each.register_forward_hook(lambda *_, i=i: seen.append(i))
+    flow.initialise(x)
+    assert seen == [0, 1]
+    y = first(x)[0]
+    torch.testing.assert_close(second(y)[0], y)
+    torch.testing.assert_close(last(y)[0], y)
+    torch.testing.assert_close(y.std(0), torch.ones(4))
+
+
 def test_temperature_narrows():
     flow = shaken(flows.affine_coupling(2, 2, 8))
     wide, narrow = flow.sample(500), flow.sample(500, temperature=0.3)

@@ -13,8 +13,8 @@ from tests.models.test_diffusion import mixture, true_score
 @pytest.mark.parametrize("angle", [0.15, 0.6, 1.3])
 def test_stable_pairs_are_the_posterior_means_of_the_mixture(angle):
     torch.manual_seed(0)
-    x, noise = mixture().sample((6000,)), torch.randn(6000, 2)
-    sine, cosine = (torch.full((6000,), f(angle)) for f in (math.sin, math.cos))
+    x, noise = mixture().sample((3000,)), torch.randn(3000, 2)
+    sine, cosine = (torch.full((3000,), f(angle)) for f in (math.sin, math.cos))
     data, mean_noise = diffusion.stable_pairs(x, noise, sine, cosine)
     y = cosine[:, None] * x + sine[:, None] * noise
     torch.testing.assert_close(

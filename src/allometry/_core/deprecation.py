@@ -12,13 +12,14 @@ SINCE, REMOVED = "0.2", "0.3"
 """The release that deprecates the old names, and the one that removes them."""
 
 
-def moved(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+def moved(module: str, names: Mapping[str, str], stacklevel: int = 2) -> Callable[[str], Any]:
     """A module's `__getattr__` (PEP 562) that resolves old names with a `DeprecationWarning`.
 
     Args:
         module: `__name__` of the module that had the old names.
         names: New name of each old one: an attribute of `module`, or "package.module:name" if it
             is now defined elsewhere.
+        stacklevel: Of the warning; 2 if the result is itself the module's `__getattr__`.
 
     Example:
         >>> __getattr__ = moved("allometry.train", {"Judge": "EarlyStopping"})
@@ -38,7 +39,7 @@ def moved(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
             f"{module}.{name} is deprecated since {SINCE} and removed in {REMOVED}. "
             f"Use {place}.{new}.",
             DeprecationWarning,
-            stacklevel=2,
+            stacklevel=stacklevel,
         )
         return getattr(importlib.import_module(place), new)
 

@@ -79,6 +79,7 @@ class Campaign:
         """Print the next runs."""
         from allometry import InputError
         from allometry.laws.multivariate.pool import design
+        from allometry.report.prose import runs_which_cost
         from allometry.report.terminal import drawn
         from allometry.report.variable_tables import design_table
         from allometry.runs.importers.raw_columns import load_columns
@@ -100,8 +101,8 @@ class Campaign:
             return
         out.print(
             f"The expected 95 % interval at the target is {before}\u00b1 {found.after:.2%} after "
-            f"these runs, which cost {found.spent:.4g} of {budget:.4g}. It counts what runs can "
-            "lower, not their noise."
+            f"{runs_which_cost(len(found.rows))} {found.spent:.4g} of {budget:.4g}. It counts "
+            "what runs can lower, not their noise."
         )
 
     def replay(self, json: bool) -> None:

@@ -3,8 +3,9 @@
 Names load on first use (PEP 562): `al.course.check` needs no chart library.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from allometry._core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from allometry.course import charts, diagrams
@@ -29,28 +30,11 @@ __all__ = [
     "solution",
 ]
 
-_HOME = {
-    "Exercise": "exercise",
-    "Feedback": "exercise",
-    "Figure": "figure",
-    "Film": "figure",
-    "Lesson": "lesson",
-    "amount": "size",
-    "check": "exercise",
-    "names": "lesson",
-    "notebook": "lesson",
-    "read": "lesson",
-    "solution": "exercise",
+_HOMES = {
+    ".exercise": ("Exercise", "Feedback", "check", "solution"),
+    ".figure": ("Figure", "Film"),
+    ".lesson": ("Lesson", "names", "notebook", "read"),
+    ".size": ("amount",),
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in ("charts", "diagrams"):
-        return importlib.import_module(f"{__name__}.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, modules=("charts", "diagrams"))

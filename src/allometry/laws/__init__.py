@@ -4,10 +4,9 @@ Needs numpy, scipy and a table of runs. Names load on first use (PEP 562): a fit
 and data loads neither laws in any variables nor comparisons.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from allometry._core.deprecation import moved
+from allometry._core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from allometry.laws import (
@@ -104,8 +103,8 @@ __all__ = [
     "watch",
 ]
 
-_MODULES = {
-    "allometric": (
+_HOMES = {
+    ".allometric": (
         "Allometry",
         "allometry",
         "common_exponent",
@@ -113,47 +112,36 @@ _MODULES = {
         "consistent",
         "isometry",
     ),
-    "batch": ("fit_many",),
-    "comparison.comparison_verdict": ("RecipeComparison", "compare_recipes"),
-    "data_transfer": ("transfer",),
-    "design": ("Design",),
-    "downstream": ("TaskCurve", "task_curve"),
-    "family_choice": ("FamilyChoice", "choose_family"),
-    "fitting": ("extrapolate", "fit"),
-    "form_names": ("FORMS",),
-    "forms": ("Form",),
-    "hoffmann": ("allocations",),
-    "identifiability": ("identified", "profile"),
-    "inverse": ("budget",),
-    "law": ("Law",),
-    "law_files": ("load",),
-    "live_watch": ("Watcher", "optuna_pruner"),
-    "monitoring": ("TrainingState", "watch"),
-    "multi_power": ("LossCurve", "MultiPowerLaw", "fit_schedule"),
-    "multivariate.campaigns": ("Replay", "replay"),
-    "multivariate.form_library": ("LIBRARY",),
-    "multivariate.law": ("VariableLaw",),
-    "multivariate.pool": ("PoolDesign", "choose_runs"),
-    "run_proposals": ("next_runs",),
-    "plan": ("Plan", "crossing_of"),
-    "regressor": ("ScalingLawRegressor",),
-    "training_forecast": ("forecast",),
+    ".batch": ("fit_many",),
+    ".comparison.comparison_verdict": ("RecipeComparison", "compare_recipes"),
+    ".data_transfer": ("transfer",),
+    ".design": ("Design",),
+    ".downstream": ("TaskCurve", "task_curve"),
+    ".family_choice": ("FamilyChoice", "choose_family"),
+    ".fitting": ("extrapolate", "fit"),
+    ".form_names": ("FORMS",),
+    ".forms": ("Form",),
+    ".hoffmann": ("allocations",),
+    ".identifiability": ("identified", "profile"),
+    ".inverse": ("budget",),
+    ".law": ("Law",),
+    ".law_files": ("load",),
+    ".live_watch": ("Watcher", "optuna_pruner"),
+    ".monitoring": ("TrainingState", "watch"),
+    ".multi_power": ("LossCurve", "MultiPowerLaw", "fit_schedule"),
+    ".multivariate.campaigns": ("Replay", "replay"),
+    ".multivariate.form_library": ("LIBRARY",),
+    ".multivariate.law": ("VariableLaw",),
+    ".multivariate.pool": ("PoolDesign", "choose_runs"),
+    ".run_proposals": ("next_runs",),
+    ".plan": ("Plan", "crossing_of"),
+    ".regressor": ("ScalingLawRegressor",),
+    ".training_forecast": ("forecast",),
 }
-_SUBMODULES = ("branching", "hardware", "kaplan", "mammals", "memory", "published", "small_scale")
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
-_deprecated = moved(__name__, {"Curve": "LossCurve"})
-
-
-def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return importlib.import_module(f"allometry.laws.{name}")
-    if name in _HOMES:
-        value = getattr(importlib.import_module(f"allometry.laws.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    return _deprecated(name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    _HOMES,
+    modules=("branching", "hardware", "kaplan", "mammals", "memory", "published", "small_scale"),
+    old={"Curve": "LossCurve"},
+)

@@ -1,10 +1,9 @@
 """Reports: the analysis of a study, its HTML page, charts and terminal tables."""
 
-import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from allometry._core.deprecation import moved
+from allometry._core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from allometry.laws import Law, Plan
@@ -21,9 +20,12 @@ __all__ = [
     "write",
 ]
 
-_old_name = moved(
+# Everything here loads on first use: pandas and the charts take most of a second to import.
+__getattr__, __dir__ = lazy_names(
     __name__,
-    dict(  # noqa: C408 - keywords are names, which the check of the words leaves alone
+    {".analysis": ("Analysis", "analyse")},
+    modules=("code_figures", "figures", "likelihood_units", "process_spectra"),
+    old=dict(  # noqa: C408 - keywords are names, which the check of the words leaves alone
         Story="Analysis",
         tell="analyse",
         codes="code_figures",
@@ -32,19 +34,6 @@ _old_name = moved(
         units="likelihood_units",
     ),
 )
-
-
-def __getattr__(name: str) -> Any:
-    # Everything here loads on first use: pandas and the charts take most of a second to import.
-    if name in ("Analysis", "analyse"):
-        return getattr(importlib.import_module(f"{__name__}.analysis"), name)
-    if name in (*__all__, "code_figures"):
-        return importlib.import_module(f"{__name__}.{name}")
-    return _old_name(name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
 
 
 def write(

@@ -63,6 +63,6 @@ _APPROACHES = {
 def approach(name: str, found: ApproachResult | InputError) -> str:
     """The compute-optimal size by one of the three approaches, as a sentence."""
     if isinstance(found, InputError):
-        return f"By {_APPROACHES[name]}: unavailable. {found}"
+        return f"By {_APPROACHES[name]}: unavailable: {found}"
     size = fmt.estimated(found.N, fmt.count, "parameters")
     return f"By {_APPROACHES[name]}: {size}; N grows as C^{found.exponent.value:.2f}."

@@ -9,7 +9,7 @@ from allometry.laws.plan import Plan
 from allometry.laws.plan_costs import Fit, Lifetime, Usage, usage
 from allometry.report import formatting as fmt
 from allometry.report.cells import Cell, Head, Table
-from allometry.report.prose import pass_count, plural
+from allometry.report.prose import pass_count, plural, runs_which_cost
 
 Row = tuple[Cell, ...]
 
@@ -86,7 +86,7 @@ def costs(
 def _title(hardware: Hardware) -> str:
     price = ""
     if hardware.price is not None:
-        price = f", {money(hardware.price, hardware.currency)} an accelerator-hour"
+        price = f", {money(hardware.price, hardware.currency)} per accelerator-hour"
     return f"on {hardware.name} at MFU {hardware.mfu:g}{price}"
 
 
@@ -126,11 +126,11 @@ def _memory_rows(fit: Fit | None) -> Iterator[Row]:
         Cell("memory"),
         Cell(
             f"{storage(states)} for weights, gradients and Adam; activations "
-            f"{storage(need.activations / need.accelerators)} an accelerator"
+            f"{storage(need.activations / need.accelerators)} per accelerator"
             f"{' if all are recomputed' if fit.recompute == 'full' else ''}"
         ),
     )
-    share = f"{storage(need.per_accelerator)} an accelerator, fully sharded"
+    share = f"{storage(need.per_accelerator)} per accelerator, fully sharded"
     if fit.available is None:
         yield Cell(""), Cell(share)
         return
@@ -210,8 +210,8 @@ def next_sentence(design: Design, budget: float, hardware: Hardware | None = Non
     """What the runs achieve, or that no affordable run helps."""
     now = f"The 95 % interval is {fmt.percent(design.now)} of the loss wide"
     if design.runs:
-        after = f"{fmt.percent(design.after)} after these runs, which cost "
-        return f"{now} now, and {after}{_amount(design.spent, hardware)}. {design.why}"
+        after = f"{fmt.percent(design.after)} after {runs_which_cost(len(design.runs))}"
+        return f"{now} now, and {after} {_amount(design.spent, hardware)}. {design.why}"
     text = f"{now}. No run within {_amount(budget, hardware)} narrows it by 3 % of that or more"
     if design.needed is not None:
         return f"{text}; runs of {_amount(design.needed, hardware)} in all would. {design.why}"

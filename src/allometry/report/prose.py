@@ -65,6 +65,16 @@ def _with_shape(name: str, configuration: Configuration) -> str:
     return f"{name} of {shape}" if shape.startswith("order ") else f"{name} ({shape})"
 
 
+def runs_which_cost(n: int) -> str:
+    """`this run, which costs` or `these runs, which cost`.
+
+    Example:
+        >>> runs_which_cost(1), runs_which_cost(3)
+        ('this run, which costs', 'these runs, which cost')
+    """
+    return "this run, which costs" if n == 1 else "these runs, which cost"
+
+
 def pass_count(count: float) -> str:
     """`3.2 passes`; 1.02 passes are not rounded to one."""
     text = fmt.significant(count, 2)

@@ -1,6 +1,8 @@
 """Run records: journals, study folders, and importers of other tools' logs. Needs no torch."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from allometry._core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from allometry.runs.folder import Runs
@@ -9,14 +11,10 @@ if TYPE_CHECKING:
 
 __all__ = ["BadRow", "Imported", "Journal", "Runs", "load"]
 
-_HOME = {"Runs": "folder", "Journal": "journal"}
-"""Module of each name; the others are in `importers`."""
+_HOMES = {
+    ".folder": ("Runs",),
+    ".importers": ("BadRow", "Imported", "load"),
+    ".journal": ("Journal",),
+}
 
-
-def __getattr__(name: str) -> Any:
-    # Modules are imported on first use: reading a CSV does not need the journal.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"{__name__}.{_HOME.get(name, 'importers')}"), name)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

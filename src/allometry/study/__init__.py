@@ -3,10 +3,9 @@
 Names load on first use (PEP 562): `Runs` and `Journal` need no torch.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from allometry._core.deprecation import moved
+from allometry._core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from allometry.runs.folder import Runs
@@ -63,31 +62,32 @@ __all__ = [
     "torchrun",
 ]
 
-_MODULES = {
-    "runs.folder": ("Runs",),
-    "runs.journal": ("Journal",),
-    "study.all_families": ("FamilyGroup", "family_groups"),
-    "study.equal_compute": ("at_compute",),
-    "study.execute.driver": ("Event",),
-    "study.execute.executors": ("Executor", "local"),
-    "study.execute.ray_cluster": ("RayResources", "ray"),
-    "study.execute.tensorboard": ("TensorBoardLogger",),
-    "study.execute.torchrun": ("torchrun",),
-    "study.jobs": ("demo_study",),
-    "study.own_training.command_study": ("command_study",),
-    "study.own_training.function_runs": ("function_recipe", "function_study"),
-    "study.request": ("Outcome", "Request", "RunContext", "TrainingRequest"),
-    "study.saved_models": ("SavedModel", "load"),
-    "study.schedule.packing": ("Schedule",),
-    "study.size_ladder": ("ladder",),
-    "study.study": ("Recipe", "Study"),
-    "study.text_generation": ("GeneratedText", "Generation", "likeliest"),
+_HOMES = {
+    "allometry.runs.folder": ("Runs",),
+    "allometry.runs.journal": ("Journal",),
+    ".all_families": ("FamilyGroup", "family_groups"),
+    ".equal_compute": ("at_compute",),
+    ".execute.driver": ("Event",),
+    ".execute.executors": ("Executor", "local"),
+    ".execute.ray_cluster": ("RayResources", "ray"),
+    ".execute.tensorboard": ("TensorBoardLogger",),
+    ".execute.torchrun": ("torchrun",),
+    ".jobs": ("demo_study",),
+    ".own_training.command_study": ("command_study",),
+    ".own_training.function_runs": ("function_recipe", "function_study"),
+    ".request": ("Outcome", "Request", "RunContext", "TrainingRequest"),
+    ".saved_models": ("SavedModel", "load"),
+    ".schedule.packing": ("Schedule",),
+    ".size_ladder": ("ladder",),
+    ".study": ("Recipe", "Study"),
+    ".text_generation": ("GeneratedText", "Generation", "likeliest"),
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
-_deprecated = moved(
+__getattr__, __dir__ = lazy_names(
     __name__,
-    {
+    _HOMES,
+    modules=("jobs", "recipes"),
+    old={
         "Board": "TensorBoardLogger",
         "Bundle": "allometry.study.tasks:Bundle",
         "How": "allometry.study.tasks:ExecutionOptions",
@@ -98,17 +98,3 @@ _deprecated = moved(
         "Task": "allometry.study.tasks:Task",
     },
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("jobs", "recipes"):
-        return importlib.import_module(f"allometry.study.{name}")
-    if name in _HOMES:
-        value = getattr(importlib.import_module(f"allometry.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    return _deprecated(name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -108,6 +108,9 @@ class Flow(nn.Module):
     @torch.no_grad()
     def initialise(self, x: Event, context: Context = None) -> None:
         """Data-dependent initialisation of every transform, each on the output of the previous."""
-        for transform in self.transforms:
+        *earlier, last = self.transforms
+        for transform in earlier:
             transform.initialise(x, context)  # pyright: ignore[reportCallIssue]
             x, _ = transform(x, context)
+        # Of the last no output is needed, and that of a diffusion model takes seconds.
+        last.initialise(x, context)  # pyright: ignore[reportCallIssue]

@@ -50,7 +50,7 @@ FAMILIES = (
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AutoencoderRun(CountedRun):
     """One autoencoder on one target, for one budget and seed.
 
@@ -69,11 +69,6 @@ class AutoencoderRun(CountedRun):
     fingerprint: str
     family: str
     width: int
-    batch: int
-    steps: int
-    lr: float
-    seed: int
-    rung: int
 
     @property
     def family_name(self) -> str:

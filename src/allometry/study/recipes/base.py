@@ -4,6 +4,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,15 +25,15 @@ def layers(depth: int, width: int) -> str:
     return f"{depth} layer{'s' if depth > 1 else ''}, width {width}"
 
 
+@dataclass(frozen=True, kw_only=True)
 class CountedRun(Request, ABC):
     """A run on batches whose compute is counted on the shape of its model.
-
-    Subclasses are frozen dataclasses that have the fields below among their own.
 
     Args:
         target: What the model learns.
         batch: Rows in a batch.
         steps: Updates.
+        lr: Peak learning rate.
         seed: Of weights, data order and noise.
         rung: Index of the size in the ladder, from 0.
     """
@@ -40,6 +41,7 @@ class CountedRun(Request, ABC):
     target: Any
     batch: int
     steps: int
+    lr: float
     seed: int
     rung: int
 

@@ -88,7 +88,7 @@ CODES, CODE_SIZE = 128, 8
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FlowRun(CountedRun, TrainingRequest):
     """One flow or autoencoder on one target, for one budget and seed.
 
@@ -109,11 +109,6 @@ class FlowRun(CountedRun, TrainingRequest):
     family: str
     layers: int
     width: int
-    batch: int
-    steps: int
-    lr: float
-    seed: int
-    rung: int
 
     @property
     def family_name(self) -> str:

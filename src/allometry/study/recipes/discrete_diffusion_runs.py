@@ -35,7 +35,7 @@ DRAWS = 4
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DiscreteDiffusionRun(TokenRun, TrainingRequest):
     """One discrete diffusion model on one text, for one budget and seed.
 
@@ -47,18 +47,8 @@ class DiscreteDiffusionRun(TokenRun, TrainingRequest):
     """
 
     target: Text | Sources
-    fingerprint: str
     noise: str
-    width: int
-    depth: int
     heads: int
-    context: int
-    batch: int
-    steps: int
-    lr: float
-    seed: int
-    rung: int
-    weight_decay: float = 0.1
 
     @property
     def family_name(self) -> str:

@@ -26,31 +26,17 @@ from allometry.train.training import Training
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DomainRun(DecoderRun):
     r"""The transformer of `TransformerRun` on any sequences of symbols.
 
     Its loss is divided by $H_0$, the entropy of single symbols of the training split in nats, so
     that alphabets of different sizes have one scale: the unigram distribution reaches 1.
 
-    Further arguments: see `TokenRun`.
-
-    Args:
-        heads: Attention heads of a block.
+    Arguments: see `DecoderRun`.
     """
 
     target: Text | Symbols
-    fingerprint: str
-    width: int
-    depth: int
-    heads: int
-    context: int
-    batch: int
-    steps: int
-    lr: float
-    seed: int
-    rung: int
-    weight_decay: float = 0.1
 
     @property
     def family_name(self) -> str:

@@ -89,7 +89,7 @@ def _share(right: Tensor, mask: Tensor) -> Estimate:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TwinRun(CountedRun):
     """One trained model of one family and depth.
 
@@ -108,11 +108,6 @@ class TwinRun(CountedRun):
     family: str
     width: int
     depth: int
-    batch: int
-    steps: int
-    lr: float
-    seed: int
-    rung: int
 
     @property
     def family_name(self) -> str:
@@ -265,7 +260,8 @@ def _accuracies(short: dict[str, Estimate], long: dict[str, Estimate]) -> dict[s
 def _cost(family: str, width: int, depth: int, v: int, length: int) -> tuple[int, int, float]:
     """N, N_embedding and training FLOPs per symbol."""
     target = Brackets((v - 1) // 2, 1, length)
-    run = TwinRun(target, family, width, depth, 1, 1, 1e-3, 0, 0)
+    sizes = {"family": family, "width": width, "depth": depth}
+    run = TwinRun(target=target, **sizes, batch=1, steps=1, lr=1e-3, seed=0, rung=0)
     make = functools.partial(run.model, None)
     if family == "lstm":
         N, N_embedding = count_parameters(make())

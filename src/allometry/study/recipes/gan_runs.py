@@ -57,7 +57,7 @@ TRACED = 4000
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GanRun(CountedRun):
     """One generator against one discriminator, for one budget and seed.
 
@@ -81,11 +81,6 @@ class GanRun(CountedRun):
     target: GanTarget
     width: int
     depth: int
-    steps: int
-    batch: int
-    lr: float
-    seed: int
-    rung: int
     pack: int = 1
     unroll: int = 0
     wasserstein: bool = False

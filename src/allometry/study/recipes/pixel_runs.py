@@ -37,7 +37,7 @@ DEPTH = 4
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PixelRun(CountedRun, TrainingRequest):
     """One PixelCNN on one set of images, for one budget and seed.
 
@@ -57,11 +57,6 @@ class PixelRun(CountedRun, TrainingRequest):
     fingerprint: str
     width: int
     depth: int
-    batch: int
-    steps: int
-    lr: float
-    seed: int
-    rung: int
     weight_decay: float = 0.1
 
     @property

@@ -51,7 +51,7 @@ PROBED = 2400
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UpstreamRun(TokenRun):
     r"""One transformer pretrained on one task, frozen, then probed for the source of a window.
 
@@ -67,18 +67,8 @@ class UpstreamRun(TokenRun):
     """
 
     target: Sources
-    fingerprint: str
     task: str
-    width: int
-    depth: int
     heads: int
-    context: int
-    batch: int
-    steps: int
-    lr: float
-    seed: int
-    rung: int
-    weight_decay: float = 0.1
 
     @property
     def family_name(self) -> str:

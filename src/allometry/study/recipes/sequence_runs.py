@@ -23,7 +23,7 @@ FAMILIES = ("mlp", "rnn", "lstm", "gru", "convolution")
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SequenceRun(TextRun):
     """One model of one of `FAMILIES` on one text, for one budget and seed.
 
@@ -37,17 +37,7 @@ class SequenceRun(TextRun):
     """
 
     target: Text | Sources
-    fingerprint: str
     family: str
-    width: int
-    depth: int
-    context: int
-    batch: int
-    steps: int
-    lr: float
-    seed: int
-    rung: int
-    weight_decay: float = 0.1
 
     @property
     def family_name(self) -> str:

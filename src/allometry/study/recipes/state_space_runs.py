@@ -23,7 +23,7 @@ STATES = 16
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StateSpaceRun(TextRun):
     """One model of one of `FAMILIES` on one text, for one budget and seed.
 
@@ -36,18 +36,8 @@ class StateSpaceRun(TextRun):
     """
 
     target: Text | Sources
-    fingerprint: str
     family: str
-    width: int
-    depth: int
     heads: int
-    context: int
-    batch: int
-    steps: int
-    lr: float
-    seed: int
-    rung: int
-    weight_decay: float = 0.1
 
     @property
     def family_name(self) -> str:

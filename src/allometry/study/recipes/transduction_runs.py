@@ -39,7 +39,7 @@ MEASURED = 512
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TransductionRun(CountedRun, TrainingRequest):
     """One model that reads a source and writes its answer.
 
@@ -63,11 +63,6 @@ class TransductionRun(CountedRun, TrainingRequest):
     kind: str
     width: int
     depth: int
-    batch: int
-    steps: int
-    lr: float
-    seed: int
-    rung: int
 
     @property
     def family_name(self) -> str:

@@ -29,8 +29,15 @@ HEAD = 16
 """Size of a head. It is constant in width, as the transfer of the learning rate requires."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class DecoderRun(TextRun, ABC):
-    """A decoder transformer on sequences of tokens."""
+    """A decoder transformer on sequences of tokens.
+
+    Further arguments: see `TokenRun`.
+
+    Args:
+        heads: Attention heads of a block.
+    """
 
     heads: int
 
@@ -63,28 +70,14 @@ class DecoderRun(TextRun, ABC):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TransformerRun(DecoderRun):
     """One decoder transformer on one text, for one budget and seed.
 
-    Further arguments: see `TokenRun`.
-
-    Args:
-        heads: Attention heads of a block.
+    Arguments: see `DecoderRun`.
     """
 
     target: Text | Sources
-    fingerprint: str
-    width: int
-    depth: int
-    heads: int
-    context: int
-    batch: int
-    steps: int
-    lr: float
-    seed: int
-    rung: int
-    weight_decay: float = 0.1
 
     @property
     def family_name(self) -> str:

@@ -41,7 +41,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class VariantRun(TextRun):
     """One decoder transformer that differs from `TransformerRun` in the options below.
 
@@ -62,17 +62,7 @@ class VariantRun(TextRun):
     """
 
     target: Text | Sources
-    fingerprint: str
-    width: int
-    depth: int
     heads: int
-    context: int
-    batch: int
-    steps: int
-    lr: float
-    seed: int
-    rung: int
-    weight_decay: float = 0.1
     activation: str = "gelu"
     norm: str = "layernorm"
     key_value_heads: int | None = None

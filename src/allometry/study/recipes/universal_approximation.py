@@ -108,7 +108,7 @@ class BuiltRun(Request):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LearnerRun(CountedRun):
     """One transformer trained on random inputs of the function and its values.
 
@@ -128,11 +128,6 @@ class LearnerRun(CountedRun):
     width: int
     depth: int
     heads: int
-    batch: int
-    steps: int
-    lr: float
-    seed: int
-    rung: int
 
     @property
     def family_name(self) -> str:
@@ -192,7 +187,8 @@ def _cost(
     target: Spec, width: int, depth: int, heads: int, d: int, n: int
 ) -> tuple[int, int, float]:
     """N, N_embedding and training FLOPs per sequence."""
-    run = LearnerRun(target(), width, depth, heads, 1, 1, 1e-3, 0, 0)
+    sizes = {"width": width, "depth": depth, "heads": heads}
+    run = LearnerRun(target=target(), **sizes, batch=1, steps=1, lr=1e-3, seed=0, rung=0)
 
     def loss(model: nn.Module) -> Tensor:
         x = torch.zeros(1, d, n)
