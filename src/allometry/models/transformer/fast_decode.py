@@ -152,10 +152,11 @@ def applies(model: "Transformer") -> bool:
     if model.readout is None and not model.tied:
         return False
     hooked = any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-    return not hooked and all(_plain(cast("Block", block)) for block in model.blocks)
+    return not hooked and all(plain_block(cast("Block", block)) for block in model.blocks)
 
 
-def _plain(block: "Block") -> bool:
+def plain_block(block: "Block") -> bool:
+    """Whether a block is softmax attention and one dense layer, each after a LayerNorm."""
     attention = block.attention
     if attention is None or block.feed_forward is None or block.cross is not None:
         return False

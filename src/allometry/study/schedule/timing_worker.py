@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from allometry._core.spec import Spec
+from allometry.models.transformer.fused_decoder import fused_decoder
 from allometry.study.request import RunContext, TrainingRequest, default_dtype
 from allometry.study.schedule.job_timing import job_seconds, temporary_folder
 from allometry.study.schedule.timing import READY
@@ -137,6 +138,7 @@ def _finish(request: TrainingRequest, training: Training, trained: Trained) -> f
         return time.perf_counter() - started
 
 
+@fused_decoder()
 def _update(training: Training, at: int, on: DeviceSettings) -> None:
     for group in training.optimiser.param_groups:
         group["lr"] = group["peak_lr"] * training.factor(at)
