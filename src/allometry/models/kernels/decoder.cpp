@@ -207,6 +207,134 @@ Shape heads_of(const Layout& w, const Numbers& numbers, const float* turn) {
   return heads;
 }
 
+// One more token of each of `b` sequences, whose keys and values are cached.
+struct Step {
+  const Layout& w;
+  const Numbers& numbers;
+  const float *plain, *turned;
+  const float* turn;  // (2, context, m / 2); null without rotation
+  int64_t context;
+  const int64_t* places;  // position of each sequence's token
+  const uint8_t* padding;  // (b, start + 1), 1 where a cached token is padding; null for none
+  float* cache;  // (depth, b, h, 2, length, m)
+  int64_t length, start;
+
+  void apply(const Dense& layer, const float* x, float* y) const {
+    product<SHIFTED>({x, layer.in_p, 1, turned + layer.turned, layer.out_p, y, layer.out_p,
+                      layer.in, plain + layer.bias, nullptr, 0, nullptr},
+                     w.s.b, layer.out_p);
+  }
+
+  void norm(const Norm& at, float eps, const float* x, float* y, float* moments) const {
+    normalise(x, plain + at.gain, plain + at.shift, eps, w.s.b, w.s.width, w.dp, y, moments);
+  }
+
+  void rotate(int64_t row, float* x) const {
+    if (turn == nullptr) return;
+    const int64_t half = w.s.size / 2;
+    const float *cosine = turn + places[row] * half, *sine = cosine + context * half;
+    for (int64_t c = 0; c < half; ++c) {
+      const float first = x[c], second = x[c + half];
+      x[c] = first * cosine[c] - second * sine[c];
+      x[c + half] = second * cosine[c] + first * sine[c];
+    }
+  }
+
+  // The mixture of values of a head; `entry` has keys (length, m), then values.
+  void attend(int64_t row, float* q, const float* entry, float* scores, float* out) const {
+    const int64_t m = w.s.size, last = start, whole = m / W * W, rest = m - whole;
+    for (int64_t c = 0; c < m; ++c) q[c] *= numbers.scale;
+    const auto part = [rest](const float* from) {
+      V x{};
+      std::memcpy(&x, from, 4 * rest);
+      return x;
+    };
+    const auto score = [&](int64_t t) {
+      const float* key = entry + t * m;
+      V sum{};
+      for (int64_t c = 0; c < whole; c += W) sum += load(q + c) * load(key + c);
+      if (rest > 0) sum += part(q + whole) * part(key + whole);
+      return sum;
+    };
+    int64_t t = 0;
+    for (; t + W <= last + 1; t += W) {
+      V sums[W];
+      for (int k = 0; k < W; ++k) sums[k] = score(t + k);
+      store(scores + t, totals(sums));
+    }
+    for (; t <= last; ++t) scores[t] = total(score(t));
+    if (padding != nullptr)
+      for (t = 0; t < last; ++t)
+        if (padding[row * (start + 1) + t]) scores[t] = -INFINITY;
+    for (t = last + 1; t < up(last + 1, W); ++t) scores[t] = -INFINITY;
+    V best = all(-INFINITY), sum{};
+    for (t = 0; t <= last; t += W) best = larger(load(scores + t), best);
+    const float top = largest(best);
+    for (t = 0; t <= last; t += W) {
+      const V weight = exponential(load(scores + t) - top);
+      store(scores + t, weight);
+      sum += weight;
+    }
+    const float share = 1.0f / total(sum);
+    const float* value = entry + length * m;
+    for (int64_t c = 0; c < whole; c += W) {
+      V mixed{};
+      for (t = 0; t <= last; ++t) mixed += scores[t] * load(value + t * m + c);
+      store(out + c, mixed * share);
+    }
+    for (int64_t c = whole; c < m; ++c) {
+      float mixed = 0.0f;
+      for (t = 0; t <= last; ++t) mixed += scores[t] * value[t * m + c];
+      out[c] = mixed * share;
+    }
+  }
+
+  void heads(int64_t l, float* qkv, float* scores, float* mixed) const {
+    const int64_t m = w.s.size, h = w.s.heads, entry = 2 * length * m;
+    for (int64_t row = 0; row < w.s.b; ++row)
+      for (int64_t k = 0; k < h; ++k) {
+        float *q = qkv + row * w.ep + k * m, *key = q + h * m, *value = key + h * m;
+        float* at = cache + ((l * w.s.b + row) * h + k) * entry;
+        rotate(row, q);
+        rotate(row, key);
+        std::memcpy(at + start * m, key, 4 * m);
+        std::memcpy(at + (length + start) * m, value, 4 * m);
+        attend(row, q, at, scores, mixed + row * w.ap + k * m);
+      }
+  }
+
+  void operator()(const int64_t* tokens, float* logits) const {
+    const int64_t b = w.s.b;
+    Buffer memory(b * (2 * w.dp + w.ep + w.ap + w.rp + w.vp + 2) + length + 2 * LANES);
+    float *x = memory.at, *y = x + b * w.dp, *qkv = y + b * w.dp, *mixed = qkv + b * w.ep;
+    float *hidden = mixed + b * w.ap, *out = hidden + b * w.rp, *moments = out + b * w.vp;
+    float* scores = moments + 2 * b;
+    for (int64_t i = 0; i < b; ++i) {
+      const float *row = plain + w.table + tokens[i] * w.dp, *place = plain + w.places;
+      if (w.s.n > 1) place += places[i] * w.dp;
+      for (int64_t c = 0; c < w.dp; c += W) store(x + i * w.dp + c, load(row + c) + load(place + c));
+    }
+    for (int64_t l = 0; l < w.s.depth; ++l) {
+      const Layer& layer = w.layers[l];
+      norm(layer.first, numbers.eps, x, y, moments);
+      apply(layer.qkv, y, qkv);
+      heads(l, qkv, scores, mixed);
+      apply(layer.output, mixed, y);
+      for (int64_t i = 0; i < b * w.dp; i += W) store(x + i, load(x + i) + load(y + i));
+      norm(layer.second, numbers.eps, x, y, moments);
+      apply(layer.inner, y, hidden);
+      activate(w.s.activation, hidden, nullptr, b * w.rp);
+      apply(layer.outer, hidden, y);
+      for (int64_t i = 0; i < b * w.dp; i += W) store(x + i, load(x + i) + load(y + i));
+    }
+    norm(w.last, numbers.final_eps, x, y, moments);
+    apply(w.readout, y, out);
+    for (int64_t i = 0; i < b; ++i)
+      for (int64_t c = 0; c < w.s.outputs; ++c)
+        logits[i * w.s.outputs + c] = out[i * w.vp + c] * numbers.factor;
+  }
+};
+
 }  // namespace
 
 // Losses (models, b, n), and gradients added to those of `wanted` unless it is null. `given` and
@@ -256,5 +384,35 @@ extern "C" int decoder_losses(const int64_t* integers, const float* reals, const
   });
   if (training && each > 1)
     for (const Share& share : shares) w.add(share.gradient->at, wanted + share.model * count);
+  return 0;
+}
+
+// The weights of a model as `decoder_token` reads them; `size` is set to the number of floats. They
+// are only counted if `to` is null.
+extern "C" void decoder_lay(const int64_t* integers, const float* const* given, int64_t* size,
+                            float* to) {
+  Sizes s;
+  std::memcpy(&s, integers, sizeof s);
+  const Layout w(s);
+  *size = w.size + w.turned;
+  if (to != nullptr) w.load(given, to, to + w.size);
+}
+
+// Logits (b, outputs) after one more token of each sequence, whose keys and values are written to
+// the cache. `sizes` has the cache's length, the number of cached tokens, and the context. Returns 1
+// if a token is out of range.
+extern "C" int decoder_token(const int64_t* integers, const float* reals, const float* weights,
+                             const int64_t* tokens, const int64_t* places, const float* turn,
+                             const uint8_t* padding, const int64_t* sizes, float* cache,
+                             float* logits) {
+  Sizes s;
+  Numbers numbers;
+  std::memcpy(&s, integers, sizeof s);
+  std::memcpy(&numbers, reals, sizeof numbers);
+  if (!in_range(tokens, 1, s.b, 1, s.tokens)) return 1;
+  const Layout w(s);
+  const Step step{w, numbers, weights, weights + w.size, turn, sizes[2], places, padding, cache,
+                  sizes[0], sizes[1]};
+  step(tokens, logits);
   return 0;
 }

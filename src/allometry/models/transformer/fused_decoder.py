@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from allometry._core.native import load_kernels
-from allometry.models.transformer.fast_decode import plain_block
 from allometry.models.transformer.fused_attention import LONGEST, WIDEST
+from allometry.models.transformer.plain_blocks import plain_block
 
 if TYPE_CHECKING:
     from allometry.models.transformer.block import Block
@@ -122,7 +122,7 @@ class FusedDecoder:
         threads = torch.get_num_threads() if work >= SINGLE_THREAD else 1
         integers = (M, b, n, *self.sizes.values(), threads, self.activation)
         losses = torch.empty(M, b, n)
-        turns = self._rotations(n)
+        turns = self.rotations(n)
         code = _kernel()(
             (ctypes.c_int64 * len(integers))(*integers),
             self.numbers,
@@ -138,7 +138,8 @@ class FusedDecoder:
             raise IndexError("index out of range in self")  # as torch's embedding
         return losses
 
-    def _rotations(self, n: int) -> Tensor | None:
+    def rotations(self, n: int) -> Tensor | None:
+        """Cosines and sines of the first n positions; `None` without rotary ones."""
         model = self.model
         if model.positions != "rotary":
             return None
