@@ -3,8 +3,8 @@
 Run: `python bench/every_bench.py [--seconds 8] [NAME ...]`
 
 Each bench is started without arguments in an empty folder and killed after some CPU seconds, or
-after eight times as many seconds on the clock. In a fresh clone it must end in a result, still run,
-or say in one sentence what it lacks (public data, a package, an argument).
+after eight times as many seconds on the clock. In a fresh clone it must end in a result, still
+run, or say in one sentence what it lacks (public data, a package, an argument).
 """
 
 import argparse
