@@ -79,7 +79,7 @@ def load_kernels(
                 AllometryWarning,
                 stacklevel=2,
             )
-        with _alone(folder / f"{stem}.lock"):
+        with _alone(folder):
             # Another process may have built it meanwhile.
             for path in sorted(folder.glob(f"{stem}-*.so")):
                 if (library := _load(path, symbols)) is not None:
@@ -90,14 +90,17 @@ def load_kernels(
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock among processes, where the system has one."""
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock among processes, where the system has one."""
     if fcntl is None:
         yield
         return
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(handle)
 
 
 def _load(path: Path, symbols: tuple[str, ...]) -> ctypes.CDLL | None:
