@@ -112,7 +112,7 @@ class Cache:
         )
 
     def reserve_one(self) -> tuple[Float[Tensor, "l b h 2 n m"], int]:
-        """The buffer, long enough for one more token, and the index where the caller must write it.
+        """The buffer, long enough for one more token, and the index where it must be written.
 
         The first dimension after the heads has keys, then values.
         """
