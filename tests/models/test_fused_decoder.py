@@ -99,6 +99,30 @@ def test_losses_and_gradients_are_those_of_torch(
 
 
 @built
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"width": 384, "heads": 6, "context": 5, "vocabulary": 300},
+        {"width": 40, "heads": 5, "context": 200, "vocabulary": 1000},
+        {"width": 32, "heads": 2, "context": 1},
+    ],
+    ids=str,
+)
+def test_wide_and_long_models_too(shape):
+    model = made(depth=2, positions="rotary", **shape)
+    tokens = text(model)
+    assert_like_torch(model, tokens, *fused_gradients(model, tokens))
+
+
+@built
+def test_longer_windows_use_torch():
+    model = made(width=16, depth=1, heads=1, context=300)
+    with fused_decoder.fused_decoder():
+        assert fused_decoder.mean_loss(model, text(model, n=257)) is None
+        assert fused_decoder.mean_loss(model, text(model, n=256)) is not None
+
+
+@built
 @pytest.mark.parametrize("x", [-30.0, -9.0, -4.0, -1e-3, 0.0, 1e-3, 3.9, 4.1, 9.0, 30.0])
 @pytest.mark.parametrize("activation", ["gelu", "silu"])
 def test_activations_are_right_far_from_zero(activation, x):

@@ -20,6 +20,9 @@ from allometry.models.transformer.positions import indices
 if TYPE_CHECKING:
     from allometry.models.transformer.model import Transformer
 
+WIDEST_STEP = 256
+"""Largest width: beyond, a step only waits for weights from memory, on one thread."""
+
 
 @functools.cache
 def _kernels() -> tuple[Any, Any] | None:
@@ -95,5 +98,5 @@ class FusedStep:
 
 def fused_step(model: "Transformer") -> FusedStep | None:
     """The step of `model`; `None` if the fused pass does not apply."""
-    decoder = fused(model)
+    decoder = fused(model) if model.width <= WIDEST_STEP else None
     return None if decoder is None or _kernels() is None else FusedStep(decoder)
