@@ -226,6 +226,13 @@ def test_other_variants_use_torch(name):
 
 
 @built
+def test_blocks_that_differ_use_torch():
+    model = made(width=24, depth=2, heads=2)
+    model.blocks[1].attention.scale *= 2
+    assert fused_decoder.fused(model) is None
+
+
+@built
 def test_hooks_precision_and_the_context_decide():
     model = made(width=24, depth=2, heads=2)
     tokens = text(model)

@@ -198,12 +198,22 @@ def _supported(model: "Transformer") -> bool:
         return False
     if not all(plain_block(block) and _known(block) for block in blocks):
         return False
-    alike = {tuple(p.shape for p in block.parameters()) for block in blocks}
+    alike = {_architecture(block) for block in blocks}
     tensors = [t for t in _parameters(model) if t is not None]
     float32 = all(
         t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in tensors
     )
     return len(alike) == 1 and float32
+
+
+def _architecture(block: "Block") -> Any:
+    """What all blocks must have in common."""
+    attention, feed_forward = block.attention, block.feed_forward
+    assert attention is not None
+    assert feed_forward is not None
+    assert isinstance(block.attention_norm, nn.LayerNorm)
+    numbers = (attention.heads, attention.size, attention.scale, block.attention_norm.eps)
+    return numbers, feed_forward.activation, feed_forward.inner.shape
 
 
 def _known(block: "Block") -> bool:
