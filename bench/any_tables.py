@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 
 from allometry import laws
@@ -384,4 +385,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main, needs.DATA)

@@ -22,6 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import needs
+
 from allometry.study.schedule.study_budget import seconds_of
 
 JOBS = {
@@ -101,4 +103,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

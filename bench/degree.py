@@ -15,6 +15,7 @@ import argparse
 import json
 import time
 
+import needs
 import torch
 
 from allometry.measure.uncertainty import median
@@ -98,4 +99,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -9,6 +9,7 @@ seeds on the test split, with 95 % intervals by Student's t.
 
 import argparse
 
+import needs
 import numpy as np
 import torch
 from scipy import stats
@@ -94,4 +95,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

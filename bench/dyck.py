@@ -10,6 +10,7 @@ misses (see `Dyck.near_misses`). The reference is the language itself, with a st
 import argparse
 import time
 
+import needs
 import numpy as np
 import torch
 
@@ -49,4 +50,4 @@ def attempt(k, D, form, strings, seed):
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

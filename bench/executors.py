@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import needs
+
 from allometry import Spec
 from allometry.study import (
     Outcome,
@@ -123,4 +125,4 @@ def two_processes(N, D):
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import needs
+
 from allometry.study.schedule.study_budget import seconds_of
 
 JOBS = {
@@ -68,4 +70,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -16,6 +16,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import needs
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.support.faults import Fault
@@ -66,4 +68,4 @@ def table(root, arguments, words, begin):
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -19,6 +19,7 @@ import argparse
 import calibrate
 import calibration_model as model
 import families_registry as registry
+import needs
 import numpy as np
 import pandas as pd
 
@@ -136,4 +137,4 @@ def main():
 
 if __name__ == "__main__":
     with np.errstate(all="ignore"):
-        main()
+        needs.run(main, needs.DATA)

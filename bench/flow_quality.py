@@ -16,6 +16,7 @@ import argparse
 import copy
 import math
 
+import needs
 import numpy as np
 import torch
 from torch import optim
@@ -222,4 +223,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

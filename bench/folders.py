@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import needs
 import numpy as np
 
 TARGETS = {"status": (5.0, 1.0), "report": (20.0, 1.0)}
@@ -116,4 +117,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

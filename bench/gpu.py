@@ -15,6 +15,7 @@ Without `--peak` and `--bandwidth` both are measured first, by a matrix product 
 import argparse
 import time
 
+import needs
 import torch
 
 from allometry._core.estimate import Estimate
@@ -160,4 +161,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

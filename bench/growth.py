@@ -18,6 +18,7 @@ import tracemalloc
 import warnings
 from pathlib import Path
 
+import needs
 import numpy as np
 
 REPEATS = 1
@@ -236,4 +237,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

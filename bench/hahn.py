@@ -13,6 +13,7 @@ store depth as a number, constructed for the deepest words.
 
 import argparse
 
+import needs
 import numpy as np
 import torch
 
@@ -121,4 +122,4 @@ def show(name, row):
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -15,6 +15,7 @@ import re
 import sys
 import time
 
+import needs
 import numpy as np
 import pandas as pd
 
@@ -277,4 +278,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

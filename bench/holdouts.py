@@ -15,6 +15,7 @@ import json
 import zlib
 from pathlib import Path
 
+import needs
 import numpy as np
 import pandas as pd
 
@@ -179,9 +180,14 @@ def dataset(name):
     return kind if kind in alone else f"{kind} {rest.split()[0]}"
 
 
-if __name__ == "__main__":
+def main():
+    """Print the sizes of all hold-outs."""
     counts = {}
     for name, small, large in cases():
         kind = " ".join(name.split()[:2])
         counts.setdefault(kind, []).append((len(small), len(large)))
     print(json.dumps({k: v[:8] for k, v in counts.items()}, indent=0))
+
+
+if __name__ == "__main__":
+    needs.run(main, needs.DATA)

@@ -10,6 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import needs
+
 from allometry.study import Journal, Runs
 
 
@@ -56,4 +58,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

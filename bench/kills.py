@@ -21,6 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import needs
+
 from allometry.study import Runs, Study, local, recipes
 from allometry.targets import Text
 
@@ -151,4 +153,4 @@ def strike(process, folder, after, rng):
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -14,6 +14,7 @@ import json
 import tempfile
 from pathlib import Path
 
+import needs
 import numpy as np
 
 import allometry as al
@@ -115,4 +116,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

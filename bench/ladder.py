@@ -31,6 +31,7 @@ from pathlib import Path
 from statistics import median
 
 import gan
+import needs
 import numpy as np
 import torch
 from scipy.stats import t as student
@@ -636,4 +637,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -9,6 +9,7 @@ import functools
 import sys
 import tempfile
 
+import needs
 import numpy as np
 
 import allometry as al
@@ -63,4 +64,4 @@ def print_best_rates(runs):
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -13,6 +13,7 @@ import math
 import time
 import warnings
 
+import needs
 import numpy as np
 import torch
 
@@ -124,4 +125,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main, needs.DATA)

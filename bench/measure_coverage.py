@@ -12,6 +12,7 @@ import math
 import time
 
 import measure_given
+import needs
 import numpy as np
 import torch
 
@@ -337,4 +338,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

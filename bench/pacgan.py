@@ -20,6 +20,7 @@ import time
 import warnings
 from pathlib import Path
 
+import needs
 import numpy as np
 import torch
 from scipy import stats
@@ -247,4 +248,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -26,6 +26,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import needs
 import numpy as np
 import torch
 
@@ -552,4 +553,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -5,6 +5,7 @@ python bench/rank.py
 
 import time
 
+import needs
 import torch
 
 from allometry import measure
@@ -30,4 +31,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

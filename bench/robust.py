@@ -5,6 +5,7 @@ Run: python bench/robust.py [--seeds 10] [--steps 400]
 
 import argparse
 
+import needs
 import torch
 
 from allometry.study.robust_estimation import contamination
@@ -30,4 +31,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

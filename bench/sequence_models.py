@@ -13,6 +13,7 @@ import functools
 import sys
 import time
 
+import needs
 import torch
 from torch.nn import functional as F
 
@@ -98,6 +99,11 @@ def rates(names):
             print(f"{name:8} {size:6.0f}: {row}  best {best}", flush=True)
 
 
-if __name__ == "__main__":
+def main():
+    """Print what the first argument asks for."""
     torch.set_num_threads(1)
     speed() if sys.argv[1:2] == ["speed"] else rates(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    needs.run(main)

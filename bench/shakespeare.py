@@ -9,6 +9,7 @@ rest is validation, in disjoint windows. nanoGPT's README gives 1.88 for its own
 import argparse
 import math
 
+import needs
 import torch
 
 from allometry.models import Transformer
@@ -37,4 +38,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import needs
+
 from allometry.study import Study, local, recipes
 from allometry.study.execute import child_processes
 from allometry.targets import Text
@@ -120,4 +122,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

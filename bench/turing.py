@@ -9,6 +9,7 @@ token.
 import argparse
 import time
 
+import needs
 import torch
 
 from allometry.construct import turing
@@ -50,4 +51,4 @@ def compare(name, machine, word, steps, mode):
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

@@ -12,6 +12,7 @@ import math
 import statistics
 import time
 
+import needs
 import numpy as np
 import torch
 
@@ -86,4 +87,4 @@ def seconds(repeats=5):
 
 
 if __name__ == "__main__":
-    main()
+    needs.run(main)

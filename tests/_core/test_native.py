@@ -5,6 +5,8 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -234,3 +236,19 @@ def test_a_folder_that_the_user_chose_for_torchs_compiler_is_left_alone(monkeypa
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/mine")
     assert user_cache.compiler_cache() == Path("/mine")
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/mine"
+
+
+@needs_compiler
+def test_a_library_that_another_builds_is_waited_for(fresh, monkeypatch):
+    built, build = [], native._build
+
+    def slowly(*arguments):
+        built.append(1)
+        time.sleep(0.3)
+        return build(*arguments)
+
+    monkeypatch.setattr(native, "_build", slowly)
+    with ThreadPoolExecutor(3) as pool:
+        libraries = list(pool.map(load, [fresh] * 3))
+    assert [library.seven() for library in libraries] == [7, 7, 7]
+    assert built == [1]

@@ -4,6 +4,7 @@ They are optional: without a compiler, or with `ALLOMETRY_NATIVE=0`, `load_kerne
 and the caller uses torch.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -13,10 +14,16 @@ import shutil
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 from allometry._core.errors import AllometryWarning
 from allometry._core.user_cache import private_folder
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 FLAGS = (
     "-O3",
@@ -72,9 +79,28 @@ def load_kernels(
                 AllometryWarning,
                 stacklevel=2,
             )
-        return _load(_build(compiler, source, folder, stem, flags), symbols)
+        with _alone(folder):
+            # Another process may have built it meanwhile.
+            for path in sorted(folder.glob(f"{stem}-*.so")):
+                if (library := _load(path, symbols)) is not None:
+                    return library
+            return _load(_build(compiler, source, folder, stem, flags), symbols)
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock among processes, where the system has one."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _load(path: Path, symbols: tuple[str, ...]) -> ctypes.CDLL | None:

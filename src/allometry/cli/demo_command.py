@@ -16,7 +16,7 @@ def demo(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Run the embedded text study end to end; takes a few minutes on two cores."""
+    """Run the embedded text study end to end; takes one to two minutes on two cores."""
     from allometry._core.process import available_cores
     from allometry.cli.study_run import StudyRun
     from allometry.study.execute import child_processes

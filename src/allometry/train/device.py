@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from allometry._core.errors import require
+from allometry.models.transformer.fused_decoder import fused_decoder
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 
@@ -105,6 +106,7 @@ def best_device(index: int = 0) -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
+@fused_decoder()
 def best_precision(step: Callable[[], Tensor], on: DeviceSettings, agreed: Agreed = float) -> str:
     """Reduced precision if the passes of this training measure faster by a margin.
 

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from allometry._core.estimate import Estimate
 from allometry.measure.likelihood import block_mean
+from allometry.models.transformer import fused_decoder
 
 
 @runtime_checkable
@@ -34,11 +35,12 @@ def token_losses(
     parts = []
     for start in range(0, len(inputs), batch):
         rows = slice(start, start + batch)
-        logits = model(inputs[rows].long().to(device))
-        losses = functional.cross_entropy(
-            logits.flatten(0, 1), following[rows].long().flatten().to(device), reduction="none"
-        )
-        parts.append(losses.cpu()[counts[rows].flatten()])
+        losses = fused_decoder.losses(model, inputs[rows], following[rows])
+        if losses is None:
+            logits = model(inputs[rows].long().to(device))
+            true = following[rows].long().flatten().to(device)
+            losses = functional.cross_entropy(logits.flatten(0, 1), true, reduction="none").cpu()
+        parts.append(losses[counts[rows]] if losses.ndim == 2 else losses[counts[rows].flatten()])
     model.train(was_training)
     return torch.cat(parts)
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn, optim
 
 from allometry._core.errors import DivergedError, require
 from allometry._core.estimate import Estimate
+from allometry.models.transformer.fused_decoder import fused_decoder
 from allometry.train import checkpoint
 from allometry.train.device import DeviceSettings
 from allometry.train.device_batches import LossReadings
@@ -143,6 +144,7 @@ def train(
     )
 
 
+@fused_decoder()
 def descend(
     model: nn.Module,
     optimiser: optim.Optimizer,

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from allometry._core.deprecation import moved
+from allometry.models.transformer import fused_decoder
 from allometry.models.transformer.experts import balance_losses
 from allometry.train.autoencoder_objectives import (
     adversarial,
@@ -51,6 +52,9 @@ def next_token(model: nn.Module, tokens: Int[Tensor, "b n_plus_1"]) -> Float[Ten
 
     $-\frac{1}{bn}\sum_{i,t} \log p(x_{i,t+1} \mid x_{i,\le t})$.
     """
+    fused = fused_decoder.mean_loss(model, tokens)
+    if fused is not None:
+        return fused
     logits = model(tokens[:, :-1])
     return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 

@@ -13,6 +13,7 @@ from allometry._core.errors import require
 
 if TYPE_CHECKING:
     from allometry.models.transformer.fast_decode import Step
+    from allometry.models.transformer.fused_token import FusedStep
 
 SPARE = 32
 """Entries allocated in advance for new tokens."""
@@ -40,6 +41,7 @@ class Cache:
         tokens: The cached tokens.
         padding: True at padding tokens; `None` if there never was any.
         step: The fast decoding step of the model, once one was used.
+        without_step: Whether the model is known to have none.
     """
 
     def __init__(self, depth: int, stride: int = 1) -> None:
@@ -50,7 +52,8 @@ class Cache:
         self.memory: Tensor | None = None
         self.memory_padding: Tensor | None = None
         self.cross: list[tuple[Tensor, Tensor] | None] = [None] * depth
-        self.step: Step | None = None
+        self.step: Step | FusedStep | None = None
+        self.without_step = False
         self._buffer: Tensor | None = None  # l b h 2 n m
         # Views of the buffer for the fast step: all, keys as columns, values as rows.
         self._views: tuple[Tensor, Tensor, Tensor] | None = None
@@ -99,17 +102,26 @@ class Cache:
 
         Also all keys (b h, m, n) and all values (b h, n, m), including that token's.
         """
-        start = self._filled[0]
-        if self._views is None or self._views[0].shape[3] <= start or self._graph[0] is not None:
-            self._reserve(start + 1)
+        _, start = self.reserve_one()
         assert self._views is not None
         entries, keys, values = self._views
-        self._filled = [start + 1] * self.depth
         return (
             entries.select(3, start).unbind(0),
             keys.narrow(3, 0, start + 1).unbind(0),
             values.narrow(2, 0, start + 1).unbind(0),
         )
+
+    def reserve_one(self) -> tuple[Float[Tensor, "l b h 2 n m"], int]:
+        """The buffer, long enough for one more token, and the index where it must be written.
+
+        The first dimension after the heads has keys, then values.
+        """
+        start = self._filled[0]
+        if self._views is None or self._views[0].shape[3] <= start or self._graph[0] is not None:
+            self._reserve(start + 1)
+        assert self._buffer is not None
+        self._filled = [start + 1] * self.depth
+        return self._buffer, start
 
     def _reserve(self, end: int) -> None:
         """Make the buffer at least `end` long, move everything into it and renew the views."""
@@ -121,6 +133,7 @@ class Cache:
         assert self._buffer is not None
         if self._buffer.shape[4] < end:
             self._grow(self._buffer[0].permute(2, 0, 1, 3, 4), end)
+        self._buffer = self._buffer.contiguous()
         flat = self._buffer.flatten(1, 2)
         self._views = (flat, flat.select(2, 0).transpose(2, 3), flat.select(2, 1))
 

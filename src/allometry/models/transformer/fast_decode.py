@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from allometry.models.transformer.attention import NARROW
 from allometry.models.transformer.cache import Cache
-from allometry.models.transformer.experts import MixtureOfExperts
+from allometry.models.transformer.fused_token import FusedStep, fused_step
+from allometry.models.transformer.plain_blocks import plain_block
 from allometry.models.transformer.positions import indices, rotate
 
 if TYPE_CHECKING:
@@ -132,12 +133,13 @@ class Step:
         return torch.stack([q, k, v], 2).view(-1, 3, self.size)
 
 
-def step_of(model: "Transformer", cache: Cache) -> Step | None:
+def step_of(model: "Transformer", cache: Cache) -> Step | FusedStep | None:
     """The step of `cache`, built at its first use; `None` with gradients or an unfit model."""
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or cache.without_step:
         return None
-    if cache.step is None and applies(model):
-        cache.step = Step(model)
+    if cache.step is None:
+        cache.step = fused_step(model) or (Step(model) if applies(model) else None)
+        cache.without_step = cache.step is None
     return cache.step
 
 
@@ -152,21 +154,7 @@ def applies(model: "Transformer") -> bool:
     if model.readout is None and not model.tied:
         return False
     hooked = any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-    return not hooked and all(_plain(cast("Block", block)) for block in model.blocks)
-
-
-def _plain(block: "Block") -> bool:
-    attention = block.attention
-    if attention is None or block.feed_forward is None or block.cross is not None:
-        return False
-    softmax = not attention.hard and attention.head_masks is None
-    ungrouped = attention.key_value_heads == attention.heads and attention.query_norm is None
-    layer_norm = isinstance(block.attention_norm, nn.LayerNorm)
-    mixture = isinstance(block.feed_forward, MixtureOfExperts)
-    dense = not mixture and block.feed_forward.gate is None
-    if not (ungrouped and layer_norm and dense):
-        return False
-    return block.norm == "pre" and block.skip and softmax
+    return not hooked and all(plain_block(cast("Block", block)) for block in model.blocks)
 
 
 def _weights(block: "Block") -> _Weights:

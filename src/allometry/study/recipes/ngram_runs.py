@@ -70,8 +70,9 @@ class NgramRun(Request):
         costs = {"D_unique": budget.D, "seconds": seconds, "counted": False}
         return Outcome(
             columns=self.columns | journal_columns(budget, loss, test, **costs),
-            sample=generate(model, self.target, 0),
-            measures=text_metrics(model, self.target, 0),
+            # The logits of the last symbol alone, from the context that the order needs.
+            sample=generate(model.logits, self.target, 0),
+            measures=text_metrics(model.logits, self.target, 0),
         )
 
 

@@ -15,6 +15,7 @@ from allometry._core.errors import require
 from allometry._core.estimate import Estimate
 from allometry._core.spec import Spec
 from allometry.decode import sample, temperature
+from allometry.decode.reader import LogitsFunction
 from allometry.measure import energy_distance, prdc
 from allometry.study.recipes.base import CountedRun, grid, layers, named, require_unchanged
 from allometry.study.recipes.run_outcome import outcome
@@ -146,7 +147,7 @@ def text_training(
     )
 
 
-def generate(model: nn.Module, target: Text | Sources, seed: int) -> str:
+def generate(model: LogitsFunction, target: Text | Sources, seed: int) -> str:
     """Generated text, prompted with a line break."""
     start = target.vocabulary.encode("\n").tolist()
     rng = torch.Generator().manual_seed(seed)
@@ -155,7 +156,7 @@ def generate(model: nn.Module, target: Text | Sources, seed: int) -> str:
 
 
 def text_metrics(
-    model: nn.Module,
+    model: LogitsFunction,
     target: Text | Sources,
     seed: int,
     windows_of: Callable[..., Tensor] | None = None,
@@ -166,7 +167,7 @@ def text_metrics(
     for every family; the loss measures the rest.
 
     Args:
-        model: The language model.
+        model: The language model, or its next-token logits.
         target: The text.
         seed: Of the sampling.
         windows_of: `windows_of(n, rng=rng)` draws n windows, for models that do not generate from

@@ -23,6 +23,12 @@ from allometry.study.schedule import step_time_cache
 LIMIT = 10.0
 """Largest number of seconds for profiling, imports included."""
 
+BUILDING = 20.0
+"""Largest number of further seconds until processes are ready: some build kernels, once."""
+
+SHARE = 0.7
+"""Share of the seconds for profiling that is left when the last process is ready."""
+
 SHAPE_TIMEOUT = 4.0
 """Seconds after which a shape without a result is skipped."""
 
@@ -208,18 +214,27 @@ def _profile(
     seconds: float,
 ) -> list[list[dict[str, Any] | None]]:
     """Results of simultaneous processes, each for its own shapes, within a time limit."""
-    until = time.monotonic() + seconds
+    begun = time.monotonic()
     profilers = [_Profiler(shapes, options, compiled) for shapes in asked]
+
+    def left() -> float:
+        """Seconds until the time is up, which may move while processes are not ready."""
+        ready = [profiler.ready for profiler in profilers]
+        until = begun + seconds + BUILDING
+        if all(ready):
+            until = max(begun + seconds, max(ready) + SHARE * seconds)
+        return max(0.0, until - time.monotonic())
+
     with selectors.DefaultSelector() as selector:
         for profiler in profilers:
             profiler.start(selector)
         try:
-            while selector.get_map() and time.monotonic() < until:
-                for selected, _ in selector.select(min(0.2, max(0.0, until - time.monotonic()))):
+            while selector.get_map() and left() > 0:
+                for selected, _ in selector.select(min(0.2, left())):
                     selected.data.read(selector)
                 for profiler in profilers:
                     if not compiled and profiler.stuck():
-                        profiler.skip(selector, again=until - time.monotonic() > RESTART)
+                        profiler.skip(selector, again=left() > RESTART)
         finally:
             for profiler in profilers:
                 profiler.end(selector)
@@ -237,6 +252,8 @@ class _Profiler:
         self.found: list[dict[str, Any] | None] = []
         self.process: child_processes.Child | None = None
         self.buffer, self.heard = b"", 0.0
+        self.ready = 0.0
+        """When it was ready for the first time."""
 
     def start(self, selector: selectors.BaseSelector) -> None:
         """Profile all shapes without a result."""
@@ -269,6 +286,7 @@ class _Profiler:
         *lines, self.buffer = (self.buffer + data).split(b"\n")
         for line in lines:
             self.heard = time.monotonic()
+            self.ready = self.ready or self.heard
             result = json.loads(line)
             if result != READY:
                 self.found.append(result)

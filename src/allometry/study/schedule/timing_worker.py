@@ -12,6 +12,8 @@ from typing import Any
 from torch import nn
 
 from allometry._core.spec import Spec
+from allometry.models import packed_mlp
+from allometry.models.transformer.fused_decoder import fused_decoder
 from allometry.study.request import RunContext, TrainingRequest, default_dtype
 from allometry.study.schedule.job_timing import job_seconds, temporary_folder
 from allometry.study.schedule.timing import READY
@@ -137,6 +139,7 @@ def _finish(request: TrainingRequest, training: Training, trained: Trained) -> f
         return time.perf_counter() - started
 
 
+@fused_decoder()
 def _update(training: Training, at: int, on: DeviceSettings) -> None:
     for group in training.optimiser.param_groups:
         group["lr"] = group["peak_lr"] * training.factor(at)
@@ -179,9 +182,11 @@ def main() -> None:
     import scipy.stats  # noqa: F401
     import torch._dynamo
 
-    for specs in asked["shapes"]:
+    for specs, new in zip(asked["shapes"], _first(asked["families"]), strict=True):
         with contextlib.suppress(Exception):
-            Spec.from_dict(specs[0], trusted=True)()
+            request = Spec.from_dict(specs[0], trusted=True)()
+            if new and asked["device"] == "cpu":
+                _build_kernels(request)
     write(READY)
     on, family, cheapest = DeviceSettings(asked["device"], asked["precision"]), None, 0.0
     middle = _middle(asked["families"])
@@ -204,6 +209,24 @@ def main() -> None:
             found = None
         write(found)
     output.close()
+
+
+def _build_kernels(request: Any) -> None:
+    """Build the kernels that steps of a training use, which takes seconds once on a machine."""
+    if not isinstance(request, TrainingRequest):
+        return
+    with default_dtype(request.dtype):
+        training = request.training()
+        with fused_decoder():
+            training.objective(training.model, *training.batch(0))
+        if training.steps >= TRACED:
+            with packed_mlp.fused_mlp():
+                training.objective(training.model, *training.batch(0))
+
+
+def _first(families: Sequence[str]) -> list[bool]:
+    """Whether each shape is the first of its family; shapes of a family are adjacent."""
+    return [i == 0 or families[i - 1] != name for i, name in enumerate(families)]
 
 
 def _middle(families: Sequence[str]) -> set[int]:

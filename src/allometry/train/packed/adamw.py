@@ -16,6 +16,7 @@ from allometry.train.device import DeviceSettings, best_precision
 from allometry.train.device_batches import is_host
 from allometry.train.muon import update
 from allometry.train.packed import fused_adamw
+from allometry.train.packed.fused_next_token import FusedNextToken, fused_next_token
 from allometry.train.packed.stack import Flat, StackedModels
 from allometry.train.packed.trace import Losses, TracedStep, compiler
 from allometry.train.training import Training
@@ -25,8 +26,9 @@ from allometry.train.training import Training
 class TracedLists:
     """Losses and gradients of stacked models; a trace serves every stack of the same shape.
 
-    A function that cannot be traced (its control flow depends on tensor values, or it writes into
-    buffers) is mapped over the models by `vmap`.
+    Next-token losses of plain decoders in float32 on CPU take one fused pass, which is faster than
+    either; see `fused_next_token`. A function that cannot be traced (its control flow depends on
+    tensor values, or it writes into buffers) is mapped over the models by `vmap`.
 
     Args:
         fuse: Compile the traces; without a compiler, use `vmap`.
@@ -39,6 +41,7 @@ class TracedLists:
         self.fuse, self.trace = fuse and compiler() is not None, trace
         self.on = on
         self.known: dict[Any, TracedStep | None] = {}
+        self.fused: tuple[StackedModels, FusedNextToken | None] | None = None
 
     def __call__(
         self, models: StackedModels, function: Callable[..., Tensor], batch: Sequence[Tensor]
@@ -49,12 +52,22 @@ class TracedLists:
             self.on = dataclasses.replace(self.on, precision=chosen)
         if self.on.precision != "float32":
             function = _reduced(function, self.on)
+        fused = self._fused(models, function, batch)
+        if fused is not None:
+            return fused(*batch)
         traced = self._traced(models, function, batch)
         if traced is not None:
             return traced(*batch)
         losses = models.map(function, *batch)
         (gradient,) = torch.autograd.grad(losses.sum(), models.flat)
         return losses.detach(), gradient
+
+    def _fused(
+        self, models: StackedModels, function: Callable[..., Tensor], batch: Sequence[Tensor]
+    ) -> FusedNextToken | None:
+        if self.fused is None or self.fused[0] is not models:
+            self.fused = (models, fused_next_token(models, function, batch))
+        return self.fused[1]
 
     def _traced(
         self, models: StackedModels, function: Callable[..., Tensor], batch: Sequence[Tensor]

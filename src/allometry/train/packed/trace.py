@@ -79,7 +79,7 @@ class TracedStep:
             (gradient,) = torch.autograd.grad(losses.sum(), leaf)
             return losses.detach(), gradient
 
-        graph = _graph(step, (models.flat.detach(), *models.buffers.values(), *arguments), fuse)
+        graph = _graph(step, (models.flat.detach(), *models.buffers.values(), *arguments), True)
         self.changes = any(_changes(node) for node in graph.graph.nodes)
         """Whether a step writes into its arguments, as norms with running statistics do."""
         simplify(graph, fuse)
@@ -126,16 +126,16 @@ def traced_function(
         return function(*arguments)
 
     # Tracing distinguishes arguments by identity: no two may be the same tensor.
-    graph = _graph(plain, tuple(e.clone() for e in examples), fuse)
+    graph = _graph(plain, tuple(e.clone() for e in examples), kernels=fuse)
     simplify(graph, fuse)
     return compiled(graph) if fuse else graph
 
 
 def _graph(
-    function: Callable[..., Any], examples: tuple[Tensor, ...], fuse: bool
+    function: Callable[..., Any], examples: tuple[Tensor, ...], kernels: bool
 ) -> fx.GraphModule:
-    """The operations of `function`; only compiled lists on CPU use our own kernels."""
-    if fuse and is_host(examples[0].device):
+    """The operations of `function`; with `kernels`, our own ones on CPU."""
+    if kernels and is_host(examples[0].device):
         # The kernels have no forward derivatives, which some objectives take.
         with contextlib.suppress(RuntimeError, NotImplementedError), packed_mlp.fused_mlp():
             return make_fx(function)(*examples)
