@@ -20,7 +20,7 @@ from allometry._core.errors import require, require_seed
 from allometry.laws.multivariate.candidates import compose
 from allometry.laws.multivariate.draws import of_member
 from allometry.laws.multivariate.expression_forms import Link
-from allometry.laws.multivariate.groups import fit_groups
+from allometry.laws.multivariate.groups import Fitted, fit_groups
 from allometry.laws.multivariate.pool_problem import PoolProblem, assemble, finished, usable
 from allometry.laws.multivariate.selection import DELTA
 from allometry.laws.multivariate.variable_runs import (
@@ -33,6 +33,9 @@ DRAWS = 400
 
 NOISE = 0.01
 """Least standard deviation of a run as the design counts it: forms are never quite right."""
+
+PRIOR_FREE = 4
+"""Runs that the least noise is worth when the noise is estimated."""
 
 DISCREPANCY = 0.02
 """Standard deviation of the part of the response that no form has, on the scale of the link."""
@@ -188,11 +191,11 @@ def design(
     problem = assemble((observed, seen), (pool, have), (target, asked), names, response, roles)
     rng = np.random.default_rng(seed)
     few = _too_few(problem)
-    S = _prior_draws(problem, rng) if few else _posterior_draws(problem, rng)
+    S, noise = (_prior_draws(problem, rng), NOISE) if few else _posterior_draws(problem, rng)
     rows = np.flatnonzero(have)
     limit = problem.k if most is None else most
-    covariances = _covariances(problem, S, condition=few)
-    chosen, widths = _greedy(problem, covariances, paid[rows], budget, limit, width)
+    covariances = _covariances(problem, S, noise, condition=few)
+    chosen, widths = _greedy(problem, covariances, noise, paid[rows], budget, limit, width)
     picked = [int(rows[i]) for i in chosen]
     return PoolDesign(picked, [float(paid[i]) for i in picked], widths[1:], widths[0])
 
@@ -203,8 +206,10 @@ def _too_few(problem: PoolProblem) -> bool:
     return n < LEAST or float(np.ptp(table.y[:n])) == 0 or not table.variables
 
 
-def _posterior_draws(problem: PoolProblem, rng: np.random.Generator) -> Float[ndarray, "s all"]:
-    """Values of random laws given the observed runs, at all points on the scale of the link."""
+def _posterior_draws(
+    problem: PoolProblem, rng: np.random.Generator
+) -> tuple[Float[ndarray, "s all"], float]:
+    """Values of random laws given the observed runs, on the scale of the link, and the noise."""
     table, n = problem.table, problem.n
     rows = np.arange(n)
     forms = [f for f in compose(table, rows) if f.p <= max(n, 4)] or compose(table, rows)[:1]
@@ -218,7 +223,15 @@ def _posterior_draws(problem: PoolProblem, rng: np.random.Generator) -> Float[nd
         for f, c in zip(fits, counts, strict=True)
         if c
     ]
-    return _bounded(np.concatenate(parts), table.z[:n])
+    return _bounded(np.concatenate(parts), table.z[:n]), _noise(fits, weight)
+
+
+def _noise(fits: Sequence[Fitted], weight: Float[ndarray, " f"]) -> float:
+    """Standard deviation of a run: that of the plausible forms, shrunk to the least with few."""
+    squares = np.array([f.noise**2 for f in fits])
+    free = np.array([f.dof for f in fits])
+    each = (free * squares + PRIOR_FREE * NOISE**2) / (free + PRIOR_FREE)
+    return max(float(np.sqrt((weight * each).sum() / weight.sum())), NOISE)
 
 
 def _prior_draws(problem: PoolProblem, rng: np.random.Generator) -> Float[ndarray, "s all"]:
@@ -255,7 +268,7 @@ def _bounded(S: Float[ndarray, "s all"], z: Float[ndarray, " n"]) -> Float[ndarr
 
 
 def _covariances(
-    problem: PoolProblem, S: Float[ndarray, "s all"], *, condition: bool
+    problem: PoolProblem, S: Float[ndarray, "s all"], noise: float, *, condition: bool
 ) -> tuple[Float[ndarray, "k k"], Float[ndarray, "k t"], Float[ndarray, " t"]]:
     """Covariances of candidates, of candidates and targets, and the targets' variance.
 
@@ -284,7 +297,7 @@ def _covariances(
             K = K + A[:, seen].T @ A[:, seen]
             B = B + A[:, seen].T @ A[:, here]
             C = C + A[:, seen].T @ A[:, there]
-        K = K + NOISE**2 * np.eye(n)
+        K = K + noise**2 * np.eye(n)
         solved = np.linalg.solve(K, B)
         KC, KT = KC - B.T @ solved, KT - solved.T @ C
         variance = variance - np.einsum("nt,nt->t", C, np.linalg.solve(K, C))
@@ -294,6 +307,7 @@ def _covariances(
 def _greedy(
     problem: PoolProblem,
     covariances: tuple[Float[ndarray, "k k"], Float[ndarray, "k t"], Float[ndarray, " t"]],
+    noise: float,
     paid: Float[ndarray, " k"],
     budget: float,
     most: int,
@@ -301,7 +315,6 @@ def _greedy(
 ) -> tuple[list[int], list[float]]:
     """Rows that lower the targets' mean variance most per cost, and widths before and after."""
     KC, KT, variance = covariances
-    noise = np.full(problem.k, NOISE**2)
     left, chosen = budget, []
     widths = [_width(variance)]
     free: Bool[ndarray, " k"] = np.ones(problem.k, bool)
@@ -310,12 +323,12 @@ def _greedy(
         able = free & (paid <= left * (1 + 1e-12))
         if not able.any():
             break
-        gain = (KT**2).mean(1) / (np.maximum(np.diag(KC), 0.0) + noise) / price
+        gain = (KT**2).mean(1) / (np.maximum(np.diag(KC), 0.0) + noise**2) / price
         i = int(np.argmax(np.where(able, gain, -np.inf)))
         chosen.append(i)
         free[i] = False
         left -= float(paid[i])
-        down = KC[i, i] + noise[i]
+        down = KC[i, i] + noise**2
         variance = variance - KT[i] ** 2 / down
         widths.append(_width(variance))
         row = KC[i] / down
