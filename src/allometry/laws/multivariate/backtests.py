@@ -24,7 +24,7 @@ TAU_PRIOR = (0.01, 1.0)
 UNTESTED = 0.1
 """Extrapolation error per standard deviation of a variable that takes two values."""
 
-BETWEEN = 0.5
+BETWEEN = 1.0
 """Share of the variance between forms that counts towards the error of their average."""
 
 BIN = 0.5
@@ -236,6 +236,12 @@ def half_width(
 FEWEST_FOLDS = 3
 """Backtests from which the widths of intervals are judged."""
 
+WIDENED = 1.6
+"""Largest factor by which backtests widen intervals."""
+
+NARROWED = 40
+"""Runs at which backtests narrow the log of the width by half of what they find."""
+
 
 def error_ratios(errors: Sequence[Errors]) -> list[Float[ndarray, "..."]]:
     """Errors of each fold over the half-width of its interval, with the other folds' tau."""
@@ -246,19 +252,25 @@ def error_ratios(errors: Sequence[Errors]) -> list[Float[ndarray, "..."]]:
     return out
 
 
-def narrowing(ratios: Sequence[Float[ndarray, "..."]]) -> float:
-    """Factor of the half-width, at most 1, that would cover 95 % of the errors of every fold.
+def narrowing(ratios: Sequence[Float[ndarray, "..."]], n: int) -> float:
+    """Factor of the half-width that would cover 95 % of the errors of every fold.
 
     With few runs the priors of noise and of the extrapolation error, and the variance between
-    forms, add up to more than the errors that backtests find. The worst fold decides, so
-    intervals become narrower only if they were too wide in all of them.
+    forms, may add up to more than the errors that backtests find. The worst fold decides, so
+    intervals become narrower only if they were too wide in all folds, and less so with few runs.
+    They become wider if one fold shows them to be too narrow.
+
+    Args:
+        ratios: Errors of each fold over the half-width of its interval.
+        n: Number of runs.
 
     Example:
-        >>> narrowing([np.array([0.2, 0.4]), np.array([0.1]), np.array([0.5])])
+        >>> narrowing([np.array([0.2, 0.4]), np.array([0.1]), np.array([0.5])], n=10**6)
         0.5
-        >>> narrowing([np.array([0.2]), np.array([1.4]), np.array([0.5])])
-        1.0
+        >>> narrowing([np.array([0.2]), np.array([1.4]), np.array([0.5])], n=20)
+        1.4
     """
     if len(ratios) < FEWEST_FOLDS:
         return 1.0
-    return float(min(1.0, max(np.quantile(each, 0.95) for each in ratios)))
+    worst = max(float(np.quantile(each, 0.95)) for each in ratios)
+    return round(min(worst, WIDENED) if worst > 1 else worst ** (n / (n + NARROWED)), 4)

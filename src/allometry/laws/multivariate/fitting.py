@@ -112,7 +112,7 @@ def fit_variables(
         errors=tuple(chosen.errors),
         table=table,
         cost=cost if isinstance(cost, str) else None,
-        narrowing=narrowing(ratios),
+        narrowing=narrowing(ratios, table.n),
     )
 
 

@@ -50,7 +50,8 @@ class VariableLaw:
         errors: Errors of the law in the backtests.
         table: The runs.
         cost: The expression or column of the cost, if one was given.
-        narrowing: Factor of the half-width of intervals, by the backtests; at most 1.
+        narrowing: Factor of the half-width of intervals, by the backtests: above 1 where they
+            find it too narrow.
     """
 
     form: str

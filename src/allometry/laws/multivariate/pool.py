@@ -278,6 +278,7 @@ def _covariances(
     Args:
         problem: The points.
         S: Values of random laws.
+        noise: Standard deviation of a run.
         condition: Whether the draws are yet to be conditioned on the observed runs.
     """
     table, n = problem.table, problem.n

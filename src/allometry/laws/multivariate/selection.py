@@ -28,11 +28,17 @@ from allometry.laws.multivariate.variable_runs import Table
 RESOLUTION = 0.003
 """Differences of error below this are not significant; added to scores in quadrature."""
 
-SHARPNESS = 3.0
+SHARPNESS = 4.0
 """Weights are inverse to this power of the mean squared error, for many runs."""
 
-TRUST = 40
+TRUST = 20
 """Runs at which the weights depend on backtests half as strongly as for many."""
+
+NOISE_SHARE = 0.8
+"""Share of the variance of the noise that is taken off the squared errors of many runs."""
+
+LEAST_SHARE = 0.1
+"""Least share of a squared error that remains."""
 
 MIN_WEIGHT = 0.03
 """A form with less than this share of the average is left out."""
@@ -77,8 +83,9 @@ def choose(
 ) -> Selection:
     """Weights of the candidates by their errors in shared backtests.
 
-    The score of a candidate is the geometric mean over folds of its mean squared error, with the
-    penalty of the final prediction error, p / (n - p). The weight is an inverse power of it.
+    The score of a candidate is the geometric mean over folds of its mean squared error, without
+    the part that is noise, with the penalty of the final prediction error, p / (n - p). The
+    weight is an inverse power of it.
     """
     n = len(rows)
     able = [f for f in forms if f.p < n] or list(forms[:1])
@@ -89,13 +96,16 @@ def choose(
         names = [f.name for f in few] or [PROCESS]
         why = f"{n} runs are too few to backtest: the simplest forms are averaged."
         return Selection(names, [1 / len(names)] * len(names), [], why)
-    errors, size = _backtested(table, able, parts, rows, rng, process, starts)
+    found = run_noise(table, rows, rng)
+    heavy = weights(table, found)
+    errors, size, fitted = _backtested(table, able, parts, rows, rng, heavy, process, starts)
+    noise = min(found, fitted)
     scores = {name: _score(each) for name, each in errors.items()}
     cost = {
-        name: s
+        name: _score(errors[name], noise)
         * (1 + size[name] / max(n - size[name], 1))
         * (PROCESS_PENALTY if name == PROCESS else 1.0)
-        for name, s in scores.items()
+        for name in scores
     }
     power = SHARPNESS * n / (n + TRUST)
     least = min(cost.values())
@@ -124,11 +134,15 @@ def _backtested(
     parts: Sequence[Fold],
     rows: Int[ndarray, "..."],
     rng: np.random.Generator,
+    heavy: Float[ndarray, " n"] | None,
     process: bool,
     starts: int,
-) -> tuple[dict[str, list[Errors]], dict[str, int]]:
-    """Errors and numbers of parameters of the forms, the process, and the best form with one."""
-    sets, heavy = [part.train for part in parts], recency(table, rows, rng)
+) -> tuple[dict[str, list[Errors]], dict[str, int], float]:
+    """Errors and numbers of parameters of the forms, the process, and the best form with one.
+
+    The last value is the least noise that a form leaves in the largest set.
+    """
+    sets = [part.train for part in parts]
     fits = {
         f.name: fit_groups(f, table, sets, starts=starts, rng=rng, delta=DELTA, weights=heavy)
         for f in forms
@@ -147,19 +161,25 @@ def _backtested(
     if process and len(rows) >= FEWEST_FOR_PROCESS:
         alone = [fit_process(table, s, rng) for s in sets]
         errors[PROCESS], size[PROCESS] = errors_of(table, parts, alone), 0
-    return errors, size
+    most = max(range(len(sets)), key=lambda k: len(sets[k]))
+    return errors, size, min(each[most].noise for each in fits.values())
 
 
 def recency(
     table: Table, rows: Int[ndarray, "..."], rng: np.random.Generator
 ) -> Float[ndarray, " n"] | None:
-    """Weights of the runs, given the noise that a Gaussian process finds in the larger ones."""
+    """Weights of the runs, given their noise."""
+    return weights(table, run_noise(table, rows, rng))
+
+
+def run_noise(table: Table, rows: Int[ndarray, "..."], rng: np.random.Generator) -> float:
+    """Noise that a Gaussian process finds in the larger runs; 0 if they are few or unordered."""
     t = main_order(table)
-    if t is None or len(rows) < 12:
-        return weights(table, 0.0)
+    if t is None or len(rows) < FEWEST_FOR_PROCESS:
+        return 0.0
     large = rows[t[rows] >= np.median(t[rows])]
     some = np.sort(rng.permutation(large)[:NOISE_ROWS])
-    return weights(table, fit_process(table, some, rng).noise)
+    return fit_process(table, some, rng).noise
 
 
 def errors_of(table: Table, parts: Sequence[Fold], fits: Sequence[Predictor]) -> list[Errors]:
@@ -174,9 +194,21 @@ def errors_of(table: Table, parts: Sequence[Fold], fits: Sequence[Predictor]) ->
     return out
 
 
-def _score(errors: Sequence[Errors]) -> float:
-    """Geometric mean over folds of the mean squared error."""
-    each = [np.log(np.mean(np.minimum(e.error**2, 100.0)) + RESOLUTION**2) for e in errors]
+def _score(errors: Sequence[Errors], noise: float = 0.0) -> float:
+    """Geometric mean over folds of the mean squared error.
+
+    Where noise dominates, forms have about the same squared error, though some are biased. So
+    most of the variance of the noise is taken off, the less the fewer runs a fold predicts.
+
+    Args:
+        errors: Errors in each fold.
+        noise: Standard deviation of a run.
+    """
+    each = []
+    for e in errors:
+        square = float(np.mean(np.minimum(e.error**2, 100.0)))
+        known = NOISE_SHARE * noise**2 * max(0.0, 1 - 2 / np.sqrt(len(e.error)))
+        each.append(np.log(max(square - known, LEAST_SHARE * square) + RESOLUTION**2))
     return float(np.exp(np.mean(each)))
 
 
