@@ -270,9 +270,54 @@ def synthetic() -> Iterator[Case]:
     yield Case("vocabulary", t, ["N", "vocab_size", "chars"], top(t["C"], 0.1), cost="C")
 
 
+def noisy_tables() -> Iterator[Case]:
+    """Published forms with much noise, few settings or groups of their own parameters."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed + 500)
+        N, X = rng.choice(np.logspace(7.2, 9.2, 6), 140), 2.0 ** rng.integers(0, 10, 140)
+        lift = 1 / (1 / (X - 1 + 1 / (1 / 1.85 - 1 / 314)) + 1 / 314)
+        a, b, c = rng.normal([0.09, 0.24, 0.011], [0.012, 0.03, 0.0015])
+        if seed % 3 == 0:
+            loss = np.exp(2.4 - a * np.log(N) - b * np.log(lift) + c * np.log(N) * np.log(lift))
+        elif seed % 3 == 1:
+            loss = 1.5 + 40 / (N**0.2 * X**0.12)
+        else:
+            loss = 1.6 + 60 / N**0.24 + 2.2 / X**0.3 * (N / 1e7) ** -0.2
+        loss = loss * np.exp((0.018 if seed < 3 else 0.003) * rng.normal(size=140))
+        t = {"dense": N, "num_experts": X, "loss": loss, "cost": N * X}
+        yield Case(f"routed {seed}", t, ["dense", "num_experts"], N > 8e8, cost="cost")
+    rng = np.random.default_rng(7)
+    sizes = 200 * 2.0 ** np.arange(13)
+    parts = []
+    for g in range(20):
+        E, B, b = rng.uniform([0.6, 40, 0.35], [2.2, 400, 0.9])
+        start = rng.uniform(20, 600) * 5 ** rng.normal()
+        loss = (B / (start + sizes**b) + E) * np.exp(0.008 * rng.normal(size=13))
+        parts.append({"sft_data_size": sizes, "group": np.full(13, f"g{g}", object), "loss": loss})
+    t = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
+    names = ["sft_data_size", "group"]
+    yield Case("sft groups", t, names, t["sft_data_size"] > 6e5, cost="sft_data_size")
+    S, T, D = (a.reshape(-1) for a in np.meshgrid(
+        np.logspace(8, 9.7, 6), np.logspace(8.5, 10, 4), np.logspace(9, 11, 6)))  # fmt: skip
+    teacher = 1.8 + 400 / T**0.34
+    alone = 1.8 + 400 / S**0.34 + 1200 / D**0.36
+    loss = teacher + (np.maximum(alone - teacher, 0.01) ** 1.3 + 0.08) / teacher**0.1
+    t = {"student": S, "teacher_loss": teacher, "tokens": D, "C": S * D,
+         "loss": loss * np.exp(0.004 * rng.normal(size=len(S)))}  # fmt: skip
+    yield Case(
+        "distillation", t, ["student", "teacher_loss", "tokens"], top(t["C"], 0.15), cost="C"
+    )
+    N, k = (a.reshape(-1) for a in np.meshgrid(np.logspace(8, 10.5, 8), 2.0 ** np.arange(11)))
+    loss = 0.05 + 0.9 * (1 + k) ** (-0.06 * np.log10(N / 1e7))
+    t = {"params": N, "samples": k, "loss": loss * np.exp(0.01 * rng.normal(size=len(N)))}
+    t["C"] = N * k
+    yield Case("samples", t, ["params", "samples"], top(t["C"], 0.2), cost="C")
+
+
 KINDS: dict[str, Callable[[], Iterator[Case]]] = {
     "tuning": tuning, "fine_tuning": fine_tuning, "low_precision": low_precision,
     "sizes": sizes, "curves": curves, "mixtures": mixtures, "synthetic": synthetic,
+    "noisy": noisy_tables,
 }  # fmt: skip
 
 
