@@ -144,7 +144,7 @@ def _posynomial(b: _Builder, scale: Sequence[Variable]) -> str:
     return " + ".join(terms)
 
 
-def _exponential(b: _Builder, scale: Sequence[Variable]) -> str:
+def _exponential(b: _Builder, scale: Sequence[Variable], share: float = 1.0) -> str:
     """Exponents that change with the logs of the other variables."""
     pairs = [
         f"{b.real(f'h_{u.symbol}_{v.symbol}', CURVED)}*({u.text})*({v.text})"
@@ -152,7 +152,7 @@ def _exponential(b: _Builder, scale: Sequence[Variable]) -> str:
     ]
     powers = [f"{b.exponent(f'a_{v.symbol}', v)}*({v.text})" for v in scale]
     inside = " - ".join(["0", *powers]) + "".join(f" + {pair}" for pair in pairs)
-    return f"{b.amplitude('A')}*exp({inside})"
+    return f"{b.amplitude('A', share)}*exp({inside})"
 
 
 def _shifted(b: _Builder, scale: Sequence[Variable]) -> str:
@@ -267,6 +267,10 @@ def compose(table: Table, rows: ndarray | None = None) -> list[ExpressionForm]:
     if scale and not tuned and not shares:
         b = builder()
         add("power", b, f"{b.amplitude('A', share=3)}*{_product(b, scale)}")
+        if len(scale) >= 2:
+            # Routed models: Clark et al. (2022), Eq. (7), without their saturation.
+            b = builder()
+            add("bilinear power", b, _exponential(b, scale, share=3))
     if tuned and not scale:
         b = builder()
         add("bowl", b, f"{b.irreducible()} + {_bowl(b, tuned, scale, level, len(y))}")
