@@ -33,6 +33,9 @@ NARROW = 0.5
 SKEWED = 60
 """Runs from which the two sides of a bowl may differ."""
 
+BILINEAR_POWER = "bilinear power"
+"""Name of the bilinear power law without an irreducible loss."""
+
 MOST_PARAMETERS = 32
 """Largest number of parameters of a candidate."""
 
@@ -270,7 +273,7 @@ def compose(table: Table, rows: ndarray | None = None) -> list[ExpressionForm]:
         if len(scale) >= 2:
             # Routed models: Clark et al. (2022), Eq. (7), without their saturation.
             b = builder()
-            add("bilinear power", b, _exponential(b, scale, share=3))
+            add(BILINEAR_POWER, b, _exponential(b, scale, share=3))
     if tuned and not scale:
         b = builder()
         add("bowl", b, f"{b.irreducible()} + {_bowl(b, tuned, scale, level, len(y))}")

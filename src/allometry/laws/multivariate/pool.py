@@ -17,13 +17,14 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from allometry._core.errors import require, require_seed
-from allometry.laws.multivariate.candidates import compose
+from allometry.laws.multivariate.candidates import BILINEAR_POWER, compose
 from allometry.laws.multivariate.draws import of_member
-from allometry.laws.multivariate.expression_forms import Link
+from allometry.laws.multivariate.expression_forms import ExpressionForm, Link
 from allometry.laws.multivariate.groups import Fitted, fit_groups
 from allometry.laws.multivariate.pool_problem import PoolProblem, assemble, finished, usable
 from allometry.laws.multivariate.selection import DELTA
 from allometry.laws.multivariate.variable_runs import (
+    Table,
     coordinates,
     costs,
 )
@@ -206,13 +207,19 @@ def _too_few(problem: PoolProblem) -> bool:
     return n < LEAST or float(np.ptp(table.y[:n])) == 0 or not table.variables
 
 
+def _forms(table: Table, rows: Int[ndarray, "..."] | None = None) -> list[ExpressionForm]:
+    """The candidates, without the bilinear power law: its wide priors make designs worse."""
+    return [f for f in compose(table, rows) if not f.name.startswith(BILINEAR_POWER)]
+
+
 def _posterior_draws(
     problem: PoolProblem, rng: np.random.Generator
 ) -> tuple[Float[ndarray, "s all"], float]:
     """Values of random laws given the observed runs, on the scale of the link, and the noise."""
     table, n = problem.table, problem.n
     rows = np.arange(n)
-    forms = [f for f in compose(table, rows) if f.p <= max(n, 4)] or compose(table, rows)[:1]
+    every = _forms(table, rows)
+    forms = [f for f in every if f.p <= max(n, 4)] or every[:1]
     fits = [fit_groups(f, table, [rows], starts=6, rng=rng, delta=DELTA)[0] for f in forms]
     noise = np.array([max(f.noise, NOISE) for f in fits])
     # Forms with larger residuals are less plausible; the power allows for misspecification.
@@ -244,7 +251,7 @@ def _prior_draws(problem: PoolProblem, rng: np.random.Generator) -> Float[ndarra
         table, y=np.linspace(1.0, 2.0, size), link=Link(True, 1.5)
     )  # a response of this range sets the priors' levels
     parts = []
-    forms = compose(typical)
+    forms = _forms(typical)
     each = max(20, DRAWS // len(forms))
     for form in forms:
         mean, sd = form.prior(typical.X, typical.y)
