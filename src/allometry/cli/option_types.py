@@ -24,8 +24,10 @@ def data(text: str | float) -> float:
 
 def steps(text: str | float) -> float:
     """Parse a number of steps."""
+    if not isinstance(text, str):  # a default
+        return text
     try:
-        return quantity(text, "data") if isinstance(text, str) else text
+        return quantity(text, "data")
     except InputError:
         raise typer.BadParameter(
             f"it must be a positive number, such as 20000 or 20k; got {text[:40]!r}."
