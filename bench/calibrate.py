@@ -186,7 +186,9 @@ def left_out(data):
     whole = model.fit(data)
     tables = {}
     for g in np.unique(groups):
-        tables[g] = model.table(model.fit(model.subset(data, groups != g), whole, 12))
+        kinds = np.unique(data["kind"][groups == g])
+        rest = model.subset(data, groups != g)
+        tables[g] = model.table(model.fit(rest, whole, kinds=kinds))
     return whole, tables
 
 

@@ -201,7 +201,7 @@ def allocation_of(law: "Law") -> Allocation:
             return Allocation(replace(law, members=members), backtested=True)
     near = replace(law.criterion, frontier=EFFICIENT)
     if law.criterion.frontier and not efficient:  # weights of `auto` are for any larger run
-        near = replace(near, shrink=SPREAD.shrink, recency=SPREAD.recency)
+        near = replace(near, shrink=SPREAD.shrink, recency=SPREAD.recency, least=0.0)
     whole = replace(FORECAST, recency=0.0, measured=law.criterion.measured)
     fits = [] if efficient else _whole_grid(law)
     rest = 1.0 - sum(weight for _, weight in fits)

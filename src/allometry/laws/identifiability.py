@@ -83,7 +83,7 @@ def _parameter_warnings(form: Form, params: dict[str, Estimate], lowest: float) 
                 f"{max(lo, 0):.3g} to {hi:.3g}, as the lowest loss of a run is {lowest:.3g}."
             )
     if form.name.startswith("frontier"):
-        messages += _frontier_warnings(params["gamma"])
+        messages += _frontier_warnings(params["gamma"], "E" in params)
     falling = {"a": -1.0, "alpha": 1.0, "beta": 1.0, "alpha_N": 1.0}
     pairs = dict.fromkeys(falling, form.variables[0]) | {"beta": form.variables[-1]}
     for letter, sign in falling.items():
@@ -104,14 +104,17 @@ def _parameter_warnings(form: Form, params: dict[str, Estimate], lowest: float) 
     return messages
 
 
-def _frontier_warnings(gamma: Estimate) -> list[str]:
-    """Sentences on the exponent along the frontier."""
+def _frontier_warnings(gamma: Estimate, irreducible: bool) -> list[str]:
+    """Sentences on the exponent along the frontier.
+
+    With an irreducible loss it trades off against that loss, of which another sentence speaks.
+    """
     if gamma.value <= 0:
         return [
             f"The loss rises with compute: gamma = {gamma.value:.3g}. Check the columns, or that "
             "larger runs were trained as well as smaller ones."
         ]
-    if gamma.interval[0] <= 0:
+    if gamma.interval[0] <= 0 and not irreducible:
         return [
             "The exponent gamma is not identified: its interval includes zero, so more compute "
             "may have no effect."

@@ -35,6 +35,8 @@ class Objective:
             there and near the compute-optimal frontier. 0 for no such weight.
         measured: Weight runs by the inverse square of their own standard errors.
         raw: Residuals of the loss itself, not of its log.
+        least: Least weight of a run relative to the largest by `recency` and `frontier`: small runs
+            then still determine the law among themselves.
     """
 
     delta: float = 1e-3
@@ -44,6 +46,7 @@ class Objective:
     frontier: float = 0.0
     measured: bool = False
     raw: bool = False
+    least: float = 0.0
 
     def prior(
         self, form: Form, X: Float[ndarray, "v n"], y: Float[ndarray, " n"], noise: float
@@ -82,6 +85,8 @@ class Objective:
         if self.frontier and table.varies("N") and table.varies("D"):
             near = np.exp(-above_frontier(table) / self.frontier)
             w = near if w is None else w * near
+        if w is not None and self.least:
+            w = np.maximum(w, self.least * w.max())
         if self.measured and table.se is not None:
             own = 1 / table.se**2
             w = own / own.mean() if w is None else w * own / own.mean()
@@ -114,7 +119,7 @@ SPREAD = replace(FORECAST, delta=0.015, recency=2.0, sparse=60.0)
 """The same where size and data vary independently. Small runs cover a plane, and no form is
 accurate on all of it."""
 
-STEEP = replace(SPREAD, shrink=1.0, recency=4.0, frontier=0.05)
+STEEP = replace(SPREAD, shrink=1.0, recency=4.0, frontier=0.05, least=0.002)
 """The same where no form describes all runs: large runs near the frontier count most."""
 
 EFFICIENT = 0.015
@@ -136,4 +141,5 @@ def grid_objective(described: float) -> Objective:
         shrink=SPREAD.shrink + lacking * (STEEP.shrink - SPREAD.shrink),
         recency=SPREAD.recency + lacking * (STEEP.recency - SPREAD.recency),
         frontier=STEEP.frontier / lacking,
+        least=lacking * STEEP.least,
     )
