@@ -7,6 +7,7 @@ from allometry.models.diffusion import DiscreteDiffusion
 from allometry.study import recipes
 from allometry.study.recipes import discrete_diffusion_runs, text_run
 from allometry.study.recipes.discrete_diffusion_runs import bound_on
+from allometry.study.request import default_dtype
 from allometry.study.saved_models import load
 from allometry.targets import Text
 from allometry.train.evaluate import evaluate, some_windows, token_losses
@@ -52,8 +53,9 @@ def test_the_final_loss_is_of_all_validation_data(text, family, tmp_path, monkey
     assert 320 <= sum(read) < 400  # one draw of diffusion, too
     done = carry_out(spec, tmp_path, spec.key)
     model = load(tmp_path / "weights" / f"{spec.key}.safetensors").model
-    if isinstance(model, DiscreteDiffusion):
-        whole = bound_on(model, text, "validation")
-    else:
-        whole = evaluate(model, text, "validation", context=CONTEXT)
+    with default_dtype(torch.float32):  # of the draws of diffusion
+        if isinstance(model, DiscreteDiffusion):
+            whole = bound_on(model, text, "validation")
+        else:
+            whole = evaluate(model, text, "validation", context=CONTEXT)
     assert done.columns["loss"] == pytest.approx(whole.value, rel=1e-6)
