@@ -1,12 +1,13 @@
 """Quality and speed of diffusion models and flow matching.
 
-    python bench/diffusion.py [moons] [digits] [speed] [--rounds 7] [--widths 16 32 64 128]
+    python bench/diffusion.py [moons] [digits] [rates] [speed] [--rounds 7] [--widths 16 32 64 128]
 
 `moons`: two moons, 1,000 steps of batch 256, 50,000 parameters; test nats by the probability flow.
 `digits`: 400 steps of batch 128; test bits per dimension, and the sliced Wasserstein distance of
-samples beside that of a GAN with the same training FLOPs. `speed`: steps per second against a bare
-loop in the style of diffusers on the same network, and of eight seeds vectorised and traced (also
-compiled) against eight single runs; interleaved, medians of CPU seconds.
+samples beside that of a GAN with the same training FLOPs. `rates`: validation nats of two moons at
+four sizes and four learning rates, 400 steps of batch 256, one seed. `speed`: steps per second
+against a bare loop in the style of diffusers on the same network, and of eight seeds vectorised
+and traced (also compiled) against eight single runs; interleaved, medians of CPU seconds.
 """
 
 import argparse
@@ -28,6 +29,9 @@ from allometry.study.request import RunContext
 from allometry.targets import Images, Points, points
 from allometry.train.packed.stack import StackedModels
 from allometry.train.packed.trace import TracedStep
+
+SIZES, RATES = (1e3, 3e3, 9e3, 27e3), (0.005, 0.01, 0.02, 0.04)
+"""Of `rates`."""
 
 
 def trained(spec):
@@ -79,6 +83,21 @@ def digits():
             print(
                 f"digits, {family}: {spec().budget().C:.3g} FLOPs, sliced Wasserstein {test:.4f}"
             )
+
+
+def rates():
+    target = Points(points.TwoMoons())
+    for family in ("diffusion", "flow_matching"):
+        for size in SIZES:
+            losses = {}
+            for lr in RATES:
+                recipe = getattr(recipes, family)
+                (spec,) = recipe(target, [size], tokens=[400 * 256.0], seeds=1, lr=lr)
+                request, model = trained(spec)
+                losses[lr] = loss_on(model, target, "validation", limit=2000).value
+            best = min(losses, key=losses.get)
+            row = " ".join(f"{loss:.3f}" for loss in losses.values())
+            print(f"{family:13} {request.budget().N:6.0f}: {row}  best {best}", flush=True)
 
 
 def timed(step, steps):
@@ -183,7 +202,7 @@ def main():
             for width in given.widths:
                 speed(given.rounds, width)
         else:
-            {"moons": moons, "digits": digits}[part]()
+            {"moons": moons, "digits": digits, "rates": rates}[part]()
 
 
 if __name__ == "__main__":

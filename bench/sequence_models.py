@@ -1,7 +1,8 @@
-"""Mamba, linear attention, mixtures of experts: speed of training, rates over four sizes.
+"""Mamba, linear attention, experts, text diffusion: speed of training, rates over four sizes.
 
     python bench/sequence_models.py speed            # needs transformers
-    python bench/sequence_models.py rates [mamba gla retnet moe muon]
+    python bench/sequence_models.py rates [mamba gla retnet moe muon masked_diffusion ...]
+        [--sizes 1e3 2.5e3 6e3 16e3]
 
 speed  CPU seconds of a training step at length 256, interleaved with `transformers`' slow path of
        Mamba (no CUDA kernels) with the same weights; the smallest of five repetitions counts.
@@ -9,8 +10,8 @@ rates  Validation loss of one seed at four learning rates and four sizes, 20 tok
        the embedded text: whether one rate fits all sizes.
 """
 
+import argparse
 import functools
-import sys
 import time
 
 import needs
@@ -22,7 +23,7 @@ from allometry.study import recipes
 from allometry.targets import Text
 
 SLOW = "transformers' mamba"
-SIZES = (1e3, 3e3, 9e3, 27e3)
+SIZES = (1e3, 2.5e3, 6e3, 16e3)
 RATES = (0.004, 0.008, 0.016, 0.032)
 FAMILIES = {
     "mamba": recipes.mamba,
@@ -30,6 +31,8 @@ FAMILIES = {
     "retnet": recipes.retnet,
     "moe": recipes.moe,
     "muon": functools.partial(recipes.transformer, optimizer="muon"),
+    "masked_diffusion": recipes.masked_diffusion,
+    "uniform_diffusion": recipes.uniform_diffusion,
 }
 
 
@@ -85,24 +88,28 @@ def speed():
     print(f"ratio of the two mambas: {best[SLOW] / best['mamba']:.0f}")
 
 
-def rates(names):
+def rates(names, sizes):
     """Losses by family, size and rate."""
     text = Text.embedded()
-    for name in names or FAMILIES:
-        for size in SIZES:
+    for name in names:
+        for size in sizes:
             losses = {}
             for lr in RATES:
                 (spec,) = FAMILIES[name](text, [size], tokens=[20 * size], seeds=1, lr=lr)
                 losses[lr] = spec().training().alone().loss.value
             best = min(losses, key=losses.get)
             row = " ".join(f"{loss:.3f}" for loss in losses.values())
-            print(f"{name:8} {size:6.0f}: {row}  best {best}", flush=True)
+            print(f"{name:8} {spec().budget().N:6.0f}: {row}  best {best}", flush=True)
 
 
 def main():
-    """Print what the first argument asks for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("part", choices=("speed", "rates"))
+    parser.add_argument("families", nargs="*", default=list(FAMILIES))
+    parser.add_argument("--sizes", type=float, nargs="+", default=SIZES)
+    given = parser.parse_args()
     torch.set_num_threads(1)
-    speed() if sys.argv[1:2] == ["speed"] else rates(sys.argv[2:])
+    speed() if given.part == "speed" else rates(given.families, given.sizes)
 
 
 if __name__ == "__main__":

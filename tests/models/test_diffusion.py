@@ -223,6 +223,21 @@ def test_hutchinsons_estimate_agrees_with_the_exact_trace():
     assert abs(gap.mean()) < 5 * gap.std() / math.sqrt(len(gap))
 
 
+def test_one_direction_has_the_trace_and_the_gradients_of_forward_mode(monkeypatch):
+    # One direction is taken in backward mode. Twice the same, at half the weight, is forward mode.
+    body = exact(diffusion.Straight(), "velocity", steps=8, probes=1)
+    x = mixture().sample((20,)).requires_grad_()
+    (single,) = body._directions(x)
+    moved, backward = body(x)
+    monkeypatch.setattr(body, "_directions", lambda _: torch.stack([single, single]) / 2**0.5)
+    again, forward = body(x)
+    torch.testing.assert_close(moved, again)
+    torch.testing.assert_close(backward, forward)
+    slopes = [torch.autograd.grad(values.sum(), x)[0] for values in (backward, forward)]
+    assert slopes[0].abs().max() > 0.1
+    torch.testing.assert_close(*slopes)
+
+
 def test_a_diffusion_model_is_a_normalised_density():
     model = diffusion.points(2, 8, 2, rng=torch.Generator().manual_seed(3))
     body = model.transforms[1]

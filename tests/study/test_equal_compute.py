@@ -55,5 +55,13 @@ def test_wrong_input_is_refused(moons):
         family_groups(moons, rungs=2)
     with pytest.raises(al.InputError, match="family must be one of"):
         family_groups(moons, families=["transformer", "nice"])
-    with pytest.raises(al.InputError, match="at least 2 families"):
+    with pytest.raises(al.InputError, match="name at least 2 with --all"):
         family_groups(moons, families=["nice"])
+    digits = al.targets.Images.digits()
+    with pytest.raises(al.InputError, match=r"got \['planar', 'gan'\]\. planar is left out"):
+        family_groups(digits, families=["planar", "gan"])
+
+
+def test_compute_beyond_every_family_is_refused_before_a_model_is_made(moons):
+    with pytest.raises(al.InputError, match=r"nice is left out: .* of 4 budgets"):
+        family_groups(moons, families=["nice", "gan"], flops=1e30)

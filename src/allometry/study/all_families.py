@@ -98,7 +98,7 @@ def family_groups(
     require(3 <= rungs <= 12, "rungs", "be 3 to 12: a law needs three budgets", rungs)
     chosen, notes = _usable(target, kind, families, context)
     count = sum(map(len, chosen.values()))
-    require(count >= 2, "family", "be at least 2 families with --all", list(families))
+    require(count >= 2, "family", "name at least 2 with --all", list(families), " ".join(notes))
     budgets = _budgets(kind, rungs, count * seeds, flops)
     groups = []
     for name, named in chosen.items():
@@ -120,7 +120,8 @@ def family_groups(
             study = Study(target, equal, ladder=budgets, seeds=seeds, tokens=[1.0], unit=unit)
             groups.append(FamilyGroup(name, study, tuple(kept)))
     total = sum(len(group.families) for group in groups)
-    require(total >= 2, "flops", "leave at least 2 families with three budgets", flops)
+    why = " ".join(notes[:3])
+    require(total >= 2, "flops", "leave at least 2 families with three budgets", flops, why)
     return groups, notes
 
 

@@ -170,7 +170,8 @@ class _Yardstick:
     def measure(self, choice: ChosenModel, shown: int) -> dict[str, Any]:
         """Draw samples and measure them; the result is plain values."""
         started = time.process_time()
-        drawn = torch.as_tensor(draw(choice, len(self.test), seed=1).values)
+        shape = self.target.shape if isinstance(self.target, Images) else None
+        drawn = torch.as_tensor(draw(choice, len(self.test), seed=1, shape=shape).values)
         seconds = (time.process_time() - started) * 1000 / len(self.test)
         samples, whole = self._coordinates(drawn)
         pictures = whole[:shown].flatten(1).tolist()

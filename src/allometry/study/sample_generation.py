@@ -1,6 +1,8 @@
 """Choose a study's model, and sample points or images from it."""
 
+import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -11,7 +13,9 @@ from numpy import ndarray
 from allometry._core.errors import InputError, require
 from allometry._core.files import path_exists, path_inside, storage_errors
 from allometry._core.user_files import parse_json
+from allometry.models.pixelcnn import PixelCNN
 from allometry.runs.folder import Runs
+from allometry.study.recipes.pixel_runs import images_of
 from allometry.train import checkpoint
 from allometry.train.restore import restore
 
@@ -97,13 +101,16 @@ class GeneratedSamples:
     levels: int | None
 
 
-def draw(choice: ChosenModel, n: int, seed: int = 0) -> GeneratedSamples:
+def draw(
+    choice: ChosenModel, n: int, seed: int = 0, shape: Sequence[int] | None = None
+) -> GeneratedSamples:
     """Samples of a saved flow, autoencoder with a likelihood, PixelCNN or generator.
 
     Args:
         choice: The model.
         n: Number of samples.
         seed: Of the sampling.
+        shape: (channels, height, width) of a PixelCNN's images. Default: as its file says.
     """
     require(n >= 1, "n", "be at least 1", n)
     tensors, about = checkpoint.read_weights(choice.path)
@@ -116,7 +123,14 @@ def draw(choice: ChosenModel, n: int, seed: int = 0) -> GeneratedSamples:
         kind = about.get("family") or "a model"
         raise InputError(f"{choice.path} must hold a model that can be sampled; got {kind}.")
     with torch.no_grad():
-        rows = model.sample(n, rng=torch.Generator().manual_seed(seed))
+        if isinstance(model, PixelCNN):
+            size: Sequence[int] = shape or json.loads(about.get("shape", "[]"))
+            fix = "Files of earlier versions do not say it."
+            known = len(size) == 3
+            require(known, str(choice.path), "say the size of its images", tuple(size), fix)
+            rows = images_of(model, size, n, seed)
+        else:
+            rows = model.sample(n, rng=torch.Generator().manual_seed(seed))
     arguments = parse_json(str(description), f"The model in {choice.path}").get("arguments", {})
     levels = arguments.get("levels")
     return GeneratedSamples(rows.numpy(), levels if isinstance(levels, int) else None)

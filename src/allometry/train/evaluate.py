@@ -25,10 +25,27 @@ class Split(Protocol):
 
 @torch.no_grad()
 def token_losses(
-    model: nn.Module, target: Split, split: str, *, context: int, batch: int = 64
+    model: nn.Module,
+    target: Split,
+    split: str,
+    *,
+    context: int,
+    batch: int = 64,
+    most: int | None = None,
 ) -> Float[Tensor, " tokens"]:
-    """Negative log-likelihood in nats of every token of `split` but the first, in order."""
+    """Negative log-likelihood in nats of every token of `split` but the first, in order.
+
+    Args:
+        model: Gives logits.
+        target: Has the split.
+        split: Its name.
+        context: Tokens of a window.
+        batch: Windows evaluated at once.
+        most: Only so many tokens, rounded up to windows at even distances. Default: all.
+    """
     inputs, following, counts = target.blocks(split, context)
+    chosen = some_windows(len(inputs), context, most)
+    inputs, following, counts = inputs[chosen], following[chosen], counts[chosen]
     was_training = model.training
     device = next((p.device for p in model.parameters()), inputs.device)
     model.eval()
@@ -45,6 +62,23 @@ def token_losses(
     return torch.cat(parts)
 
 
-def evaluate(model: nn.Module, target: Split, split: str, *, context: int) -> Estimate:
-    """Mean loss of `model` over the whole `split` in nats per token, with a block-based error."""
-    return block_mean(token_losses(model, target, split, context=context).double().numpy())
+def some_windows(count: int, context: int, most: int | None) -> Int[Tensor, " b"]:
+    """Positions of windows at even distances: all, or those of at least `most` tokens."""
+    kept = count if most is None else min(count, -(-most // context))
+    return torch.arange(kept) * count // kept
+
+
+def evaluate(
+    model: nn.Module, target: Split, split: str, *, context: int, most: int | None = None
+) -> Estimate:
+    """Mean loss of `model` over the `split` in nats per token, with a block-based error.
+
+    Args:
+        model: Gives logits.
+        target: Has the split.
+        split: Its name.
+        context: Tokens of a window.
+        most: Only so many tokens, rounded up to windows at even distances. Default: all.
+    """
+    losses = token_losses(model, target, split, context=context, most=most)
+    return block_mean(losses.double().numpy())

@@ -15,7 +15,7 @@ from allometry.models.flows.transform import Event, LogDet
 
 Directions = Float[Tensor, "k n *event"]
 Field = Callable[[float, Event, Directions], tuple[Event, Directions]]
-"""The velocity at time t and points x, and the Jacobian times each direction."""
+"""The velocity at time t and points x, and the Jacobian (or its transpose) times directions."""
 
 
 def exact_directions(x: Event) -> Directions:

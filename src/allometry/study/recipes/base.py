@@ -183,7 +183,11 @@ def named(
     return recipe
 
 
-def nearest_width(size: Callable[[int], int], N: float, most: int = 4096) -> int:
+WIDEST = 4096
+"""Largest width of a model."""
+
+
+def nearest_width(size: Callable[[int], int], N: float, most: int = WIDEST) -> int:
     """The width, from 1 to `most`, whose size is nearest to `N` in ratio; sizes must increase."""
     if most < 2 or size(1) >= N:
         return 1

@@ -207,7 +207,8 @@ class FlowRun(CountedRun, TrainingRequest):
 def metadata(family: str, model: Spec, target: Vectors) -> dict[str, str]:
     """Metadata of a weights file, so that the model can be sampled again."""
     about = {"family": family, "model": json.dumps(model.to_dict())}
-    return about | {"target": target.name, "unit": target.unit}
+    shape = json.dumps(list(target.shape))
+    return about | {"target": target.name, "unit": target.unit, "shape": shape}
 
 
 def build_density(

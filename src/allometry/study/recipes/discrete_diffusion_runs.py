@@ -16,6 +16,7 @@ from allometry.models.diffusion import DiscreteDiffusion, even_levels
 from allometry.study.recipes.base import require_unchanged
 from allometry.study.recipes.run_outcome import outcome
 from allometry.study.recipes.text_run import (
+    CURVE_TOKENS,
     SAMPLE,
     TokenRun,
     text_metrics,
@@ -27,11 +28,12 @@ from allometry.study.request import Outcome, RunContext, TrainingRequest
 from allometry.targets import Sources, Text
 from allometry.train import checkpoint
 from allometry.train.budget import count_cost
+from allometry.train.evaluate import some_windows
 from allometry.train.loop import Trained
 from allometry.train.training import Training
 
 DRAWS = 4
-"""Draws of the bound for each window of an evaluation."""
+"""Draws of the bound for each window of the evaluation at the end."""
 
 
 @final
@@ -92,7 +94,9 @@ class DiscreteDiffusionRun(TokenRun, TrainingRequest):
             optimiser=self.optimiser(model),
             objective=_objective,
             batch=self._batch,
-            measure=lambda model: bound_on(model, self.target, "validation"),
+            measure=lambda model: bound_on(
+                model, self.target, "validation", most=CURVE_TOKENS, repeats=1
+            ),
             steps=self.steps,
             seen=self.batch * self.context,
         )
@@ -106,9 +110,9 @@ class DiscreteDiffusionRun(TokenRun, TrainingRequest):
     def finish(
         self, context: RunContext, training: Training, model: nn.Module, trained: Trained
     ) -> Outcome:
-        """Evaluate on the test split, save the weights, generate text."""
+        """Evaluate on validation and test data, save the weights, generate text."""
         assert isinstance(model, DiscreteDiffusion)
-        test = bound_on(model, self.target, "test")
+        loss, test = (bound_on(model, self.target, name) for name in ("validation", "test"))
         metadata = weights_metadata(self.family_name, self.shape, self.target)
         checkpoint.save_weights(context.weights, model, metadata)
         rng = torch.Generator().manual_seed(self.seed)
@@ -118,6 +122,7 @@ class DiscreteDiffusionRun(TokenRun, TrainingRequest):
             trained,
             test,
             D_unique=self.target.D_unique,
+            loss=loss,
             sample="\n".join(self.target.vocabulary.decode(row) for row in windows.tolist()),
             measures=text_metrics(model, self.target, self.seed, model.sample),
         )
@@ -129,24 +134,42 @@ def _objective(model: nn.Module, tokens: Tensor, u: Tensor, draws: Tensor) -> Te
 
 
 @torch.no_grad()
-def bound_on(model: nn.Module, target: Text | Sources, split: str, batch: int = 256) -> Estimate:
-    """The bound in nats per token on the whole windows of a split, with fixed draws."""
+def bound_on(
+    model: nn.Module,
+    target: Text | Sources,
+    split: str,
+    *,
+    batch: int = 256,
+    most: int | None = None,
+    repeats: int = DRAWS,
+) -> Estimate:
+    """The bound in nats per token on the whole windows of a split, with fixed draws.
+
+    Args:
+        model: A discrete diffusion model.
+        target: Has the split.
+        split: Its name.
+        batch: Windows evaluated at once.
+        most: Only so many tokens, rounded up to windows at even distances. Default: all.
+        repeats: Draws for each window.
+    """
     assert isinstance(model, DiscreteDiffusion)
     _, windows, counts = target.blocks(split, model.window)
     windows = windows[counts.all(1)].long()
     fix = "Give a longer text or a smaller context."
     require(len(windows) >= 1, f"the {split} split", "have a whole window", len(windows), fix)
+    windows = windows[some_windows(len(windows), model.window, most)]
     rng = torch.Generator().manual_seed(0)
     device = model.device
     total = torch.zeros(len(windows), dtype=torch.float64)
-    for _ in range(DRAWS):
+    for _ in range(repeats):
         u = even_levels(len(windows), rng)
         for start in range(0, len(windows), batch):
             rows = windows[start : start + batch]
             draws = torch.rand(*rows.shape, 2, generator=rng)
             given = (rows, u[start : start + batch], draws)
             bounds = model.bound(*(each.to(device) for each in given)).cpu()
-            total[start : start + batch] += bounds.double() / (DRAWS * model.window)
+            total[start : start + batch] += bounds.double() / (repeats * model.window)
     return block_mean(total.numpy())
 
 

@@ -18,7 +18,7 @@ from allometry._core.files import atomic_write, make_folder, path_inside
 from allometry._core.spec import Spec
 from allometry.measure import sliced_wasserstein
 from allometry.models.gan import Discriminator, Generator
-from allometry.study.recipes.base import CountedRun, grid
+from allometry.study.recipes.base import WIDEST, CountedRun, grid
 from allometry.study.recipes.run_outcome import journal_columns
 from allometry.study.recipes.sample_scores import (
     GAN_SAMPLES,
@@ -292,11 +292,15 @@ def _cost(
 
 
 def grow(N: float, depth: int = 3, dim: int = 2, latent: int = 2) -> int:
-    r"""Width of a generator of about N parameters: $(\ell - 1) w^2 + (\ell + z + d) w + d$."""
+    r"""Width of a generator of about N parameters: $(\ell - 1) w^2 + (\ell + z + d) w + d$.
+
+    At most `WIDEST`, like the width of every other family.
+    """
     least = 2 * (2 * (depth - 1) + depth + latent + dim) + dim
     require(0.9 * least <= N, "gan size", f"be about {least} parameters or more", N)
     a, b = depth - 1, depth + latent + dim
-    return max(2, round((math.sqrt(b * b + 4 * a * max(0.0, N - dim)) - b) / (2 * a)))
+    width = round((math.sqrt(b * b + 4 * a * max(0.0, N - dim)) - b) / (2 * a))
+    return min(max(2, width), WIDEST)
 
 
 def gan(
