@@ -47,8 +47,8 @@ START = {
 }
 STRONG = 0.2
 """Prior standard deviation of the log of how far backtests of grids are to be believed. Its centre
-is the constants of 0.9: with a weak prior, groups whose backtests tell the truth would decide it,
-and a family whose backtests do not (protein models, if left out) would be covered to 0.58."""
+is the constants of 0.9: with a weak prior, groups with accurate backtests would decide it, and
+a family with misleading ones (protein models, if left out) would be covered to 0.58."""
 
 WIDTH = {
     "tau": (STRONG, 1.5, 1.5),

@@ -35,8 +35,8 @@ class Objective:
             there and near the compute-optimal frontier. 0 for no such weight.
         measured: Weight runs by the inverse square of their own standard errors.
         raw: Residuals of the loss itself, not of its log.
-        least: Least weight of a run relative to the largest by `recency` and `frontier`: small runs
-            then still determine the law among themselves.
+        least: Least weight of a run relative to the largest, by `recency` and `frontier`. Small
+            runs then still determine the law among themselves.
     """
 
     delta: float = 1e-3
