@@ -7,7 +7,6 @@ from scipy import optimize
 
 from allometry import InputError
 from allometry.laws import fit
-from allometry.laws.calibration import UNCALIBRATED
 from allometry.report import analyse
 from tests.report.synthetic import E, Synthetic, synthetic_runs, truth
 from tests.report.synthetic import analysis as cached
@@ -47,13 +46,16 @@ def test_held_out_sizes_are_predicted(grid_analysis):
     family = grid_analysis.families[0]
     assert family.held_sizes == (150_000, 480_000)
     assert len(family.held_out) == 6
-    # The true law has the fitted form and noise of 0.002 in losses above 1.1.
-    fitted = dataclasses.replace(family.law_without, calibration=UNCALIBRATED)
+    # The true law is additive, with noise of 0.002 in losses above 1.1: that form predicts it.
+    table = family.law_without.table
+    columns = {name: np.exp(table.logs[name]) for name in ("N", "D")}
+    fitted = fit(columns | {"loss": np.exp(table.y)}, "chinchilla", bootstrap=0)
     for held in family.held_out:
         at = held.configuration
         assert abs(fitted(N=at.N, D=at.D) / at.loss.value - 1) < 0.02
-    # Predictions are corrected by what larger runs of other families show, which these lack.
-    assert family.error < 0.04
+    # With twelve runs, forms without irreducible loss have a third of the average, and predictions
+    # are corrected by what larger runs of other families show, which these lack.
+    assert family.error < 0.05
     for held in family.held_out:
         at = held.configuration
         assert held.predicted.covers(float(truth(at.N, at.D)))
